@@ -22,7 +22,8 @@ from lanebus.handlers.cli.group import COMMANDS, lanebus
 from lanebus.handlers.cli.settings_model import load_configuration
 from lanebus.handlers.cli.topics import exit_codes, shared_options
 from lanebus.handlers.cli.variables import SHORT
-from lanebus.handlers.monitoring.log_events import EVENTS, FIELD_MEANINGS
+from lanebus.handlers.monitoring.log_events import EVENTS
+from lanebus.handlers.monitoring.log_fields import FIELD_MEANINGS
 from lanebus.handlers.monitoring.metric_table import METRICS
 from lanebus.handlers.ui.api.table import endpoints
 

@@ -49,6 +49,8 @@ class CachedSession:
         """no entry of the extension lane was trimmed before it was folded"""
         self.is_stale = False
         """the log no longer matches the entries that were read: discard this object and read from the start"""
+        self.loop_id = ""
+        """id of the newest loop that this worker has begun or resumed; "" if there is none"""
         # Two concurrent refreshes would fold the same entries twice.
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
 

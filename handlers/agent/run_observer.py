@@ -14,7 +14,14 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.models.failure import failure_of
 from lanebus.handlers.monitoring.log_context import LogContext
-from lanebus.handlers.monitoring.log_events import LoopBegun, LoopEnded, ModelFailed, TurnDone, write_event
+from lanebus.handlers.monitoring.log_events import (
+    LoopBegun,
+    LoopEnded,
+    LoopResumed,
+    ModelFailed,
+    TurnDone,
+    write_event,
+)
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts
 
 __all__ = ("RunObserver",)
@@ -28,19 +35,38 @@ class RunObserver:
     """Logs and counts the loops and turns that one run appends. An event that cannot be read is ignored."""
 
     def __init__(
-        self, context: LogContext, counts: WorkerCounts, note_append: Callable[[], None] | None = None
+        self,
+        context: LogContext,
+        counts: WorkerCounts,
+        note_append: Callable[[], None] | None = None,
+        *,
+        loop_id: str = "",
     ) -> None:
         """
         Args:
             context: fields of the logged events; gets the agent and the turn.
             counts: counts loops, turns, tokens and cost.
             note_append: called after each append; None calls nothing.
+            loop_id: the session's newest loop that this worker has begun or resumed; "" if there is none.
         """
+        self.loop_id = loop_id
+        """id of the session's newest loop that this worker has begun or resumed"""
         self._context, self._counts, self._note_append = context, counts, note_append
         self._began: dict[str, float] = {}
         """when the open loop and turn began, by their ids"""
         self._model = ""
         """the model of the last answer"""
+
+    def continues(self, loop_id: str, position: int) -> None:
+        """Log that an open loop is resumed, unless this worker has begun or resumed it before.
+
+        Args:
+            loop_id: the loop.
+            position: the session's last position.
+        """
+        if loop_id != self.loop_id:
+            self.loop_id = loop_id
+            write_event(_log, LoopResumed(loop=loop_id, position=position), self._context)
 
     def appended(self, messages: Sequence[Publishable]) -> None:
         """Log and count messages that were added to the session, in their order."""
@@ -56,7 +82,7 @@ class RunObserver:
                     continue
                 match event:
                     case AgentStarted(loop_id=loop_id, agent=agent):
-                        self._context.agent = agent
+                        self._context.agent, self.loop_id = agent, loop_id
                         self._begin(loop_id)
                         write_event(_log, LoopBegun(loop=loop_id), self._context)
                     case TurnStarted(turn_id=turn_id):

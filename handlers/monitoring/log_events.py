@@ -2,7 +2,7 @@
 
 A line never contains a message's text, the arguments of a tool, the text of an error or a key. It names the type of an
 error.
-`docs/reference/logs.md` is made from these classes.
+`docs/reference/logs.md` is made from these classes, and from `log_fields.py`.
 """
 
 import logging
@@ -13,7 +13,6 @@ from lanebus.handlers.monitoring.log_context import LogContext, common_fields
 
 __all__ = (
     "EVENTS",
-    "FIELD_MEANINGS",
     "AccessAllowed",
     "AccessEnded",
     "AccessRead",
@@ -24,6 +23,7 @@ __all__ = (
     "LogEvent",
     "LoopBegun",
     "LoopEnded",
+    "LoopResumed",
     "ModelFailed",
     "MonitorBegun",
     "ServerFound",
@@ -121,6 +121,18 @@ class LoopBegun(LogEvent):
 
     NAME = "loop.begun"
     loop: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopResumed(LogEvent):
+    """A worker continues an open loop that another worker began, or that it began itself before a restart.
+
+    A worker also logs it for a loop of its own if it lost the lease meanwhile, or no longer has the session in memory.
+    """
+
+    NAME = "loop.resumed"
+    loop: str
+    position: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +283,7 @@ EVENTS: tuple[type[LogEvent], ...] = (
     DrainBegun,
     DrainEnded,
     LoopBegun,
+    LoopResumed,
     LoopEnded,
     TurnDone,
     ModelFailed,
@@ -286,40 +299,6 @@ EVENTS: tuple[type[LogEvent], ...] = (
     AccessEnded,
 )
 """All events, in the order of the documentation."""
-
-FIELD_MEANINGS = {
-    "action": "what was asked for, such as `read.entries` or `command.abort`; empty if the principal is unknown",
-    "address": "its URL",
-    "agents": "agents that the worker serves",
-    "attempt": "number of the failed attempt, from 1",
-    "attempts": "failed attempts in all",
-    "client": "network address of the client",
-    "command": "the command that the server's user may not run; empty if it is unknown",
-    "concurrency": "most sessions at a time",
-    "error": "type of the error, or the server's code such as `NOPERM`",
-    "fault": "what may be lost, and what to do",
-    "group": "consumer group",
-    "handed_back": "sessions returned to the group unfinished",
-    "has_left": "false: its work has to be claimed by other workers",
-    "is_transient": "the same request may succeed later",
-    "lane": "the lane that is read or written; empty if neither is",
-    "letter": "id of the dead letter; empty if another worker has the work",
-    "loop": "id of the loop",
-    "model": "the model that answered",
-    "origin": "the origin that `origin_refused` refused, at most 255 characters; empty for other refusals",
-    "principal": "name of the person or program that asked; empty if unknown",
-    "provider": "the model's provider",
-    "reason": "stop reason, as in the log",
-    "refusal": "why: the name of an HTTP error, or the reason of the access rules",
-    "runs": "calls of an agent since the start",
-    "seconds": "pause until the next attempt, duration, or age of a heartbeat; null if unknown",
-    "sessions": "running sessions",
-    "status": "HTTP status; null if there is none",
-    "tokens": "all tokens",
-    "turns": "turns of the loop",
-    "what": "what was asked: `heartbeat`, `leases`, `fetch`, `ack`, `work` (what sessions do), `ping` or `read`",
-}
-"""What the fields of the events mean."""
 
 
 def write_event(logger: logging.Logger, event: LogEvent, context: LogContext | None = None) -> None:

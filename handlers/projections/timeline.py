@@ -180,8 +180,7 @@ def _in_turn(state: TimelineState, index: int, event: AgentEvent, envelope: Enve
         case ToolStarted(tool_call_id=call_id):
 
             def start(tool: ToolMark) -> ToolMark:
-                attempts = event.attempt or tool.attempts + 1
-                return changed(_over(tool, time), position=tool.position or position, attempts=attempts)
+                return changed(_over(tool, time), position=tool.position or position)
 
             return change_tool(state, index, call_id, start)
         case ToolEnded(tool_call_id=call_id):
@@ -249,5 +248,5 @@ def _event(message: ExtensionMessage) -> AgentEvent | None:
         return None
 
 
-TIMELINE = projection("timeline", version=1, forked=TimelineState())(_evolve)
+TIMELINE = projection("timeline", version=2, forked=TimelineState())(_evolve)
 """The timeline of a session. For a fork, the state contains only the fork's own turns and loops."""

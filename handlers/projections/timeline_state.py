@@ -53,14 +53,13 @@ class WaitMark(Frozen):
 
 
 class ToolMark(Frozen):
-    """Further facts of a tool call, beside its `ToolRun`: positions, attempts, waits, and a sub-agent's session."""
+    """Further facts of a tool call, beside its `ToolRun`: positions, waits, and a sub-agent's session."""
 
     id: str
     position: int | None = None
     """position of the first start; None if the call did not start"""
     ended_at: int | None = None
     """position of the end"""
-    attempts: int = 0
     waits: tuple[WaitMark, ...] = ()
     child: str | None = None
     """id of the session that the call created"""

@@ -90,8 +90,12 @@ def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
             return _start_turn(state, event, time)
         case TurnEnded():
             return _end_turn(state, event, time)
-        case ToolStarted():
-            return _on_tool(state, event, lambda run: run if run.started else changed(run, started=time), time)
+        case ToolStarted(attempt=attempt):
+
+            def start(run: ToolRun) -> ToolRun:
+                return changed(run, started=run.started or time, attempts=attempt or run.attempts + 1)
+
+            return _on_tool(state, event, start, time)
         case ToolEnded(is_error=is_error, outcome=outcome, position=position, child_loop_id=child):
 
             def end(run: ToolRun) -> ToolRun:
@@ -303,5 +307,5 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-TURNS = projection("turns", version=3, forked=TurnsState())(_evolve)
+TURNS = projection("turns", version=4, forked=TurnsState())(_evolve)
 """The turns and loops of a session. For a fork, the state contains only the fork's own turns and loops."""

@@ -38,6 +38,8 @@ class ToolRun(Frozen):
     name: str
     started: float | None = None
     ended: float | None = None
+    attempts: int = 0
+    """number of times the call was started. It is 2 or more if its outcome was unknown, such as after a crash"""
     is_error: bool | None = None
     """whether the call failed; None until the result is known"""
     outcome: ToolOutcome | None = None

@@ -167,7 +167,7 @@ def _tool(run: ToolRun, mark: ToolMark) -> Mapping[str, object]:
         "ended": run.ended,
         "startedPosition": mark.position,
         "endedPosition": mark.ended_at,
-        "attempts": mark.attempts,
+        "attempts": run.attempts,
         "waits": [_wait(wait) for wait in mark.waits],
         "childLoop": run.child_loop,
         "childSession": mark.child,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from lanebus.bus.errors import Unavailable
+from lanebus.bus.errors import Refused, Unavailable
 from lanebus.bus.groups.consumer import Consumer, Work
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
@@ -76,6 +76,20 @@ class Heartbeat:
         """Renew a lease no longer. Call this before the lease is released, or its end is reported as a loss."""
         if (held := self._held.get(lease.session)) is not None and held.lease == lease:
             del self._held[lease.session]
+
+    async def begin(self) -> None:
+        """Send the first heartbeat, which registers the worker. `run` reports and retries all errors but a missing
+        right.
+
+        Raises:
+            Refused: the server's user lacks a right (code NOPERM).
+        """
+        try:
+            with anyio.move_on_after(self._pause):
+                await self._consumer.heartbeat()
+        except Unavailable as error:
+            if isinstance(error, Refused) and error.code == "NOPERM":
+                raise
 
     async def run(self) -> None:
         """Renew until cancelled."""

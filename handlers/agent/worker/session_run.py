@@ -25,6 +25,7 @@ from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.run import Agent, Run, SnapshotAgent
+from lanebus.handlers.agent.run_observer import RunObserver
 from lanebus.handlers.agent.worker.assignment import Assignment, WorkOutcome
 from lanebus.handlers.agent.worker.failed_session import give_up, give_up_unreadable
 from lanebus.handlers.agent.worker.loop_messages import loop_messages
@@ -42,12 +43,21 @@ _log = logging.getLogger(__name__)
 class SessionRun:
     """Calls the agent until nothing is left to do. The agent also processes messages that arrive meanwhile."""
 
-    def __init__(self, services: WorkerServices, assignment: Assignment, run: Run, cache: CachedSession) -> None:
+    def __init__(
+        self,
+        services: WorkerServices,
+        assignment: Assignment,
+        run: Run,
+        cache: CachedSession,
+        observer: RunObserver,
+    ) -> None:
         """
         Args:
             cache: the session's folds; `run.refresh` updates these.
+            observer: the observer of `run`.
         """
         self._services, self._assignment, self._run, self._cache = services, assignment, run, cache
+        self._observer = observer
 
     async def work_off(self, *, is_read: bool) -> WorkOutcome:
         """Call the agent until the session has nothing left to do, or must be retried or returned.
@@ -114,6 +124,8 @@ class SessionRun:
         services, assignment, run = self._services, self._assignment, self._run
         services.counts.runs += 1
         log_context().agent = run.lease.agent
+        if (loop_id := snapshot.loop_state.loop_id) is not None:
+            self._observer.continues(loop_id, run.position)
         looked_at: int | None = None
         try:
             with self._recorded(snapshot) as assignment.trace:

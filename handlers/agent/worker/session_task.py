@@ -218,6 +218,7 @@ class SessionTask:
         services, assignment = self._services, self._assignment
         assignment.attempt = 1 if assignment.work is None else assignment.work.attempt
         outcome: WorkOutcome | None = None
+        observer = RunObserver(self._context, services.counts, self._note_work, loop_id=cache.loop_id)
         self._lease = lease
         try:
             # The scope is the inner block: a lost lease cancels the work in it, but not the code after it.
@@ -227,7 +228,6 @@ class SessionTask:
                     await cache.refresh(page)
                     is_read = True
                 waiting, bounds = self._slot.lent, services.bounds.run
-                observer = RunObserver(self._context, services.counts, self._note_work)
                 run = Run(
                     *(cache.session, lease, cache),
                     is_read=is_read,
@@ -235,13 +235,17 @@ class SessionTask:
                     bounds=bounds,
                     observer=observer,
                 )
-                outcome = await SessionRun(services, assignment, run, cache).work_off(is_read=is_read)
+                outcome = await SessionRun(services, assignment, run, cache, observer).work_off(is_read=is_read)
         except Fenced:
             self._lose_lease()
         except Exception:
             self._lease = None
             services.acks.release(lease)
             raise
+        finally:
+            cache.loop_id = observer.loop_id
+        if outcome is None:
+            cache.loop_id = ""  # another worker may continue the loop
         self._lease = None
         return outcome or assignment.later()  # another worker has the lease, or may have the lease
 

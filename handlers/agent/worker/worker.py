@@ -180,14 +180,19 @@ class Worker:
 
         Raises:
             SetupError: the worker runs already.
+            Refused: the server's user may not send the first heartbeat (code NOPERM). A right that is taken away later
+                ends nothing: the worker retries until the user has it again.
             Closed: the bus was closed.
         """
         if self._is_running:
             raise SetupError(f"worker {self.name!r} runs already", "make another Worker for a second run at a time")
-        self._is_running = True
-        begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
-        write_event(_log, begun, self._context)
+        self._is_running, has_begun = True, False
         try:
+            if not self._stopping.is_set():
+                await self._heartbeat.begin()
+            has_begun = True
+            begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
+            write_event(_log, begun, self._context)
             async with in_background(self._heartbeat.run, self._acks.run, self._keep_warm, self._drain, self._probe):
                 async with anyio.create_task_group() as group:
                     await self._fetch_forever(group)
@@ -198,7 +203,7 @@ class Worker:
         finally:
             self._is_running = False
             with anyio.move_on_after(self._bounds.nack_seconds, shield=True):
-                await self._leave()
+                await self._leave(has_begun=has_begun)
 
     def stop(self) -> None:
         """Fetch no more work, finish the running sessions, and end `run`. A second call returns the running sessions to
@@ -307,7 +312,7 @@ class Worker:
         for task in tuple(self._tasks.values()):
             task.nack()
 
-    async def _leave(self) -> None:
+    async def _leave(self, *, has_begun: bool) -> None:
         """Send the last acks and leave the group, so that other workers need not wait until this worker counts as
         dead."""
         has_left = False
@@ -318,8 +323,9 @@ class Worker:
         except BusError as error:
             _log.debug("the worker did not leave its group: %s", error)
         finally:
-            ended = WorkerEnded(group=self._group, runs=self.counts.runs, has_left=has_left)
-            write_event(_log, ended, self._context)
+            if has_begun:
+                ended = WorkerEnded(group=self._group, runs=self.counts.runs, has_left=has_left)
+                write_event(_log, ended, self._context)
 
 
 async def run_worker(

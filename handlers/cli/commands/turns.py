@@ -22,7 +22,7 @@ from lanebus.handlers.projections.loops import (
     usages,
 )
 from lanebus.handlers.projections.projection import look
-from lanebus.handlers.projections.turns import TURNS, Loop, Turn, TurnsState
+from lanebus.handlers.projections.turns import TURNS, Loop, ToolRun, Turn, TurnsState
 from lanebus.handlers.projections.usage import summary
 
 __all__ = ("TURN_COLUMNS", "command", "turn_rows")
@@ -140,7 +140,7 @@ def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
     usage = turn.usage
     tokens = (usage.input, usage.output, usage.cache_read) if usage else ()
     mark = about(usage is not None and usage.estimated)
-    runs = Counter(f"{run.name} {run.fault}".rstrip() for run in turn.tools)
+    runs = Counter(map(_run, turn.tools))
     tools = ", ".join(name if times == 1 else f"{name} ×{times}" for name, times in runs.items())
     return (
         f"#{number}" if turn.turn_id is None else str(turn.turn_id).removeprefix(prefix),
@@ -154,3 +154,8 @@ def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
         # Without events, the log has only the time of the import.
         duration(turn.ended - turn.started) if turn.has_events and turn.ended is not None else "",
     )
+
+
+def _run(run: ToolRun) -> str:
+    attempts = f" ({count(run.attempts)} attempts)" if run.attempts > 1 else ""
+    return f"{run.name} {run.fault}".rstrip() + attempts

@@ -1,5 +1,6 @@
 """Fold the events of an agent for a terminal: one row says how a turn went. Pure."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from lanebus.bus.errors import MessageError
@@ -46,7 +47,8 @@ _NORMAL = frozenset({"stop", "toolUse"})
 
 class _Open(NamedTuple):
     started: float
-    tools: int
+    tools: Mapping[str, int]
+    """tool call id → number of times the call was started"""
 
 
 class TurnFold:
@@ -68,10 +70,11 @@ class TurnFold:
             case None:
                 return None
             case TurnStarted(turn_id=turn):
-                self._open[turn] = _Open(envelope.time, 0)
-            case ToolStarted(turn_id=turn) if turn in self._open:
+                self._open[turn] = _Open(envelope.time, {})
+            case ToolStarted(turn_id=turn, tool_call_id=call, attempt=attempt) if turn in self._open:
                 was = self._open[turn]
-                self._open[turn] = was._replace(tools=was.tools + 1)
+                attempts = attempt or was.tools.get(call, 0) + 1
+                self._open[turn] = was._replace(tools={**was.tools, call: attempts})
             case TurnEnded():
                 return [("turn", self._ended(event, envelope.time))]
             case ToolWaiting():
@@ -89,10 +92,9 @@ class TurnFold:
 
     def _ended(self, event: TurnEnded, time: float) -> str:
         opened = self._open.pop(event.turn_id, None)
-        tools = opened.tools if opened else 0
         parts = [
             *([] if event.stop_reason in _NORMAL else [event.stop_reason]),
-            *([f"{tools} tool{'' if tools == 1 else 's'}"] if tools else []),
+            *([_calls(opened.tools)] if opened and opened.tools else []),
             *([duration(time - opened.started)] if opened else []),
             f"{about(event.usage.estimated)}{count(event.usage.total_tokens)} tokens",
             *([money(event.usage.cost.total)] if event.usage.cost else []),
@@ -105,6 +107,13 @@ class TurnFold:
 
     def _short(self, loop_id: str) -> str:
         return loop_id.removeprefix(f"{self._session}.")
+
+
+def _calls(tools: Mapping[str, int]) -> str:
+    """Return the number of tool calls, and the number of attempts if a call was started again."""
+    calls, attempts = len(tools), sum(tools.values())
+    text = f"{calls} tool{'' if calls == 1 else 's'}"
+    return text if attempts == calls else f"{text} in {attempts} attempts"
 
 
 def event_of(envelope: Envelope) -> AgentEvent | None:

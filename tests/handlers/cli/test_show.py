@@ -107,6 +107,24 @@ def test_a_table_has_one_row_for_the_events_of_a_turn(lanebus: CommandLine) -> N
     assert len(objects(lanebus("tail", "s").out)) == 9
 
 
+@pytest.mark.parametrize("attempt", [2, None], ids=["numbered", "of an earlier version"])
+def test_a_tool_call_that_was_started_again_counts_as_one_tool_in_several_attempts(
+    lanebus: CommandLine, attempt: int | None
+) -> None:
+    again = event("tool.started", turnId=TURN, toolCallId="c0", toolName="read", attempt=attempt)
+    other = event("tool.started", turnId=TURN, toolCallId="c1", toolName="write")
+    ended = event("turn.ended", turnId=TURN, stopReason="toolUse", usage={"total_tokens": 12}, message=4)
+    lanebus("publish", "one", "--json", stdin=talk("c1", again, ended))
+    lanebus("publish", "two", "--json", stdin=talk("c1", again, other, ended))
+    rows = [lanebus("tail", each, "--table").out.splitlines()[-1] for each in ("one", "two")]
+    assert ": 1 tool in 2 attempts, " in rows[0]
+    assert ": 2 tools in 3 attempts, " in rows[1]
+    assert "read failed (2 attempts), write" in lanebus("turns", "two", "--table", env={"COLUMNS": "200"}).out
+    turn, _ = objects(lanebus("turns", "two").out)  # the answer of `talk` names no turn, so it has its own
+    assert isinstance(tools := turn["tools"], list)
+    assert [each["attempts"] for each in tools if isinstance(each, dict)] == [2, 1]
+
+
 def test_what_a_framework_stores_is_in_neither_the_conversation_nor_the_folded_table(lanebus: CommandLine) -> None:
     kinds = ("store.langgraph.checkpoint", "store", "note")
     stored = "".join(f'{{"role":"extension","kind":"{kind}","data":"secret"}}\n' for kind in kinds)

@@ -16,12 +16,12 @@ from lanebus.handlers.cli.terminal.log_lines import JsonLines, TerminalLines
 from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, LogContext, within
 from lanebus.handlers.monitoring.log_events import (
     EVENTS,
-    FIELD_MEANINGS,
     LogEvent,
     ServerLost,
     WorkRetried,
     write_event,
 )
+from lanebus.handlers.monitoring.log_fields import FIELD_MEANINGS
 from lanebus.handlers.monitoring.server_health import ServerHealth
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT

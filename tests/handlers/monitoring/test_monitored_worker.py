@@ -3,6 +3,7 @@
 import signal
 from functools import partial
 
+import anyio
 import pytest
 
 from lanebus import Bus, UserMessage
@@ -162,7 +163,7 @@ async def test_a_user_without_rights_shows_in_the_log_in_readyz_and_in_the_metri
         await has_reason(process, None)
 
 
-async def test_a_worker_whose_user_may_only_read_names_the_command_it_lacks(
+async def test_a_worker_whose_user_may_only_read_ends_and_names_the_command_it_lacks(
     process: RealServer, lanebus: CommandLine
 ) -> None:
     for user in acl_users("lanebus"):
@@ -172,8 +173,13 @@ async def test_a_worker_whose_user_may_only_read_names_the_command_it_lacks(
     async with process.bus():  # makes the namespace
         pass
     url = f"unix://lanebus-reader:pass@{process.socket}"
-    async with monitored_command(lanebus, *worker(url)) as started:
-        await started.event("server.lost", what="heartbeat", error="NOPERM", command="hset")
+    answer = await anyio.to_thread.run_sync(lambda: lanebus(*worker(url), "--log-format", "json"))
+    assert (answer.code, answer.out) == (2, "")
+    assert "worker.begun" not in answer.err
+    assert answer.err.splitlines()[-2:] == [
+        "error: the server refused the command 'hset' with NOPERM",
+        "hint: log in as a user that may do this: run `lanebus acl` and apply what it prints",
+    ]
 
 
 @pytest.mark.parametrize("command", ["xrange", "xadd"])

@@ -66,7 +66,7 @@ def test_a_call_that_waited_for_a_person_has_the_times_and_positions_of_question
     (call,) = mark.calls
     assert (call.position, call.started, call.ended, call.answer, call.stop_reason) == (4, 4.0, 5.0, 5, "toolUse")
     (tool,) = mark.tools
-    assert (tool.position, tool.ended_at, tool.attempts) == (9, 11, 1)
+    assert (tool.position, tool.ended_at) == (9, 11)
     (wait,) = tool.waits
     assert (wait.position, wait.since, wait.until, wait.decision, wait.command, wait.by) == (
         *(6, 6.0, 8.0, "approve", 7, "ann"),
@@ -110,9 +110,7 @@ def test_a_tool_call_names_the_session_of_its_sub_agent_and_a_link_to_the_own_pa
         SessionLinked(parent="s0", child="s1", **link),  # type: ignore[arg-type]  # as their names say
         ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="rm", attempt=2),
     )
-    assert [mark.tools for mark in state.marks] == [
-        (ToolMark(id="c1", position=5, attempts=2, child="s2", child_agent="helper"),)
-    ]
+    assert [mark.tools for mark in state.marks] == [(ToolMark(id="c1", position=5, child="s2", child_agent="helper"),)]
 
 
 def test_imported_turns_have_the_times_of_their_authors() -> None:

@@ -68,13 +68,21 @@ def test_a_turn_with_a_tool_is_told_in_full() -> None:
     assert turn.turn_id == turn_id()
     assert (turn.loop_id, turn.trigger, turn.status, turn.stop_reason) == (LOOP, "user", "completed", "toolUse")
     assert (turn.prompts, turn.message, turn.provider, turn.model) == ((1,), 4, "acme", "m1")
-    assert turn.tools == (ToolRun(id="t1", name="add", started=5.0, ended=7.0, is_error=False, result=6),)
+    assert turn.tools == (ToolRun(id="t1", name="add", started=5.0, ended=7.0, attempts=1, is_error=False, result=6),)
     assert (turn.usage, turn.cost, turn.started, turn.ended) == (USAGE, USAGE.cost, 3.0, 8.0)
     (loop,) = state.loops
     assert (loop.loop_id, loop.agent, loop.status, loop.turns, loop.started, loop.ended) == (
         *(LOOP, "main", "completed", 1, 2.0, 9.0),
     )
     assert state.waiting == ()
+
+
+@pytest.mark.parametrize("attempt", [2, None], ids=["numbered", "of an earlier version"])
+def test_a_tool_call_that_is_started_again_has_two_attempts_and_its_first_start(attempt: int | None) -> None:
+    call = ToolStarted(turn_id=turn_id(), tool_call_id="t1", tool_name="add")
+    state = turns(started(), TurnStarted(turn_id=turn_id()), call, call.model_copy(update={"attempt": attempt}))
+    (turn,) = state.turns
+    assert turn.tools == (ToolRun(id="t1", name="add", started=3.0, attempts=2),)
 
 
 @pytest.mark.parametrize(

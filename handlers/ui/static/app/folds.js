@@ -23,7 +23,8 @@ class Fold {
     this.at = entry.position; // where its row is
     this.turn = null; // index of the turn; null before the turn started
     this.events = 0;
-    this.tools = []; // names, in the order of the calls
+    this.calls = new Set(); // ids of the calls that started
+    this.tools = []; // their names, in their order
     this.failed = 0; // tools that failed
     this.waiting = new Set(); // ids of calls that wait for a person
     this.started = null; // seconds
@@ -73,7 +74,9 @@ class Fold {
         if (Number.isInteger(data.position)) this.message ??= data.position;
         break;
       case "agent.tool.started":
-        if (this.tools.length < MOST_TOOLS) this.tools.push(String(data.toolName));
+        if (this.calls.has(data.toolCallId) || this.tools.length === MOST_TOOLS) break; // another attempt is no other call
+        this.calls.add(data.toolCallId);
+        this.tools.push(String(data.toolName));
         break;
       case "agent.tool.ended":
         if (data.isError === true) this.failed += 1;

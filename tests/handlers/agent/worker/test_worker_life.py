@@ -1,5 +1,6 @@
 """Workers in their own processes that are killed, paused or stopped: other workers continue their sessions."""
 
+import logging
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import AbstractContextManager, asynccontextmanager
@@ -71,8 +72,9 @@ async def ended_by(worker: Started) -> int:
 @pytest.mark.cluster("the heir claims in every bucket")
 @pytest.mark.sentinel("the lease is taken over by another process")
 async def test_a_killed_workers_sessions_continue_after_its_heartbeat_period(
-    server: AnyServer, starter: Starter
+    server: AnyServer, starter: Starter, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     async with server.bus() as bus:
         session = bus.session("s1")
         with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
@@ -82,6 +84,9 @@ async def test_a_killed_workers_sessions_continue_after_its_heartbeat_period(
                 victim.kill()
                 await wait_for(session, "agent.ended")
         await assert_one_loop(session)
+    lines = [vars(record) for record in caplog.records]
+    loops = [(line["event"], line["loop"], line["worker"]) for line in lines if "loop" in line]
+    assert loops == [("loop.resumed", "s1.main.1", "heir"), ("loop.ended", "s1.main.1", "heir")]
 
 
 @pytest.mark.slow
