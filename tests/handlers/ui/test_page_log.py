@@ -235,6 +235,19 @@ async def test_the_events_of_a_turn_are_one_row_that_unfolds(browser: SharedBrow
         assert seen.errors == []
 
 
+async def test_a_tool_call_that_was_started_again_counts_once(browser: SharedBrowser) -> None:
+    async with opened(browser) as (bus, page, _, address):
+        turn = TurnId(loop_id="s1.main.1", turn_index=0)
+        starts = [ToolStarted(turn_id=turn, tool_call_id="c1", tool_name="rm", attempt=each) for each in (1, 2)]
+        await bus.session("s1").publish(
+            AgentStarted(loop_id=turn.loop_id, agent="main").as_extension(),
+            Started(turn_id=turn).as_extension(),
+            *(start.as_extension() for start in starts),
+        )
+        await page.goto(address)
+        await expect(page.locator(".turnrow")).to_contain_text("turn 0 · 1 tool")
+
+
 async def test_what_a_framework_stores_is_left_out_until_a_link_or_all_events_show_it(browser: SharedBrowser) -> None:
     async with opened(browser) as (bus, page, seen, address):
         await bus.session("s1").publish(
