@@ -188,15 +188,16 @@ class LogRolledBack(StreamError):
     publish is accepted.
 
     Fields: `session`; `seen`, the position that was acknowledged or read; `found`, the position up to which the log
-    certainly is unchanged.
+    certainly is unchanged, 0 if no entry certainly is.
     """
 
     def __init__(self, session: str, seen: int, found: int) -> None:
+        kept = f"it is unchanged up to {found}" if found else "all may have changed"
         super().__init__(
-            f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}",
+            f"session {session!r} was at position {seen} and has lost entries: {kept}",
             (
-                "read again from there, or publish the lost messages again; a cursor past the end, or of another log, "
-                "looks the same"
+                f"read again after position {found}, or publish the lost messages again; a cursor past the end, or of "
+                "another log, looks the same"
             ),
         )
         self.session, self.seen, self.found = session, seen, found
