@@ -30,6 +30,8 @@ pytestmark = [
 
 
 _NOT_GIVEN = object()
+_SOURCE_ONLY = ("made from the code. `make docs`", "only in the source", "These are the sources of the site")
+"""texts that only a reader of the source pages sees"""
 SECONDS = 2.5
 
 
@@ -67,6 +69,7 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     full = (tmp_path / "site" / "llms-full.txt").read_text(encoding="utf-8")
     index = (tmp_path / "site" / "llms.txt").read_text(encoding="utf-8")
     assert "# Session and lanes" in full
+    assert [text for text in _SOURCE_ONLY if text in full] == []
     assert "    tool_call_id: str" in full
     assert _empty_sections(full) == []
     assert "Redact = Callable[[Redactable], Redactable]" in full
@@ -197,6 +200,25 @@ def test_page_that_names_an_unknown_part_of_the_code_is_an_error() -> None:
     assert "`control.abort`" in fill_in("<!-- made from code: control -->")
     with pytest.raises(KeyError, match="rutes"):
         fill_in("<!-- made from code: rutes -->")
+
+
+def test_each_part_that_is_made_from_code_tells_readers_of_the_source_where_to_find_it() -> None:
+    pages = {path: path.read_text(encoding="utf-8") for path in (ROOT / "docs").rglob("*.md")}
+    parts = [line for text in pages.values() for line in re.findall(r"<!-- made from code: [^\n]*\n[^\n]*", text)]
+    assert len(parts) >= 14
+    assert [part for part in parts if not re.search(r"\n\*.* made from the code\. `make docs` builds", part)] == []
+
+
+def test_site_has_no_paragraph_for_readers_of_the_source() -> None:
+    from docs.site.tables import fill_in
+
+    note = "*This table is made from the code. `lanebus control --help`\nlists the commands.*"
+    table = fill_in("<!-- made from code: control -->")
+    assert fill_in(f"Before\n\n<!-- made from code: control -->\n{note}\n\nAfter") == f"Before\n\n{table}\n\nAfter"
+    assert fill_in(f"Before\n\n<!-- only in the source -->\n{note}\n\nAfter") == "Before\n\nAfter"
+    for page in (ROOT / "docs").rglob("*.md"):
+        filled = fill_in(page.read_text(encoding="utf-8"))
+        assert [mark for mark in (*_SOURCE_ONLY, "<!-- made from code") if mark in filled] == [], page
 
 
 def test_table_of_commands_names_the_function_that_sends_each() -> None:

@@ -188,13 +188,16 @@ class LogRolledBack(StreamError):
     publish is accepted.
 
     Fields: `session`; `seen`, the position that was acknowledged or read; `found`, the position up to which the log
-    certainly is unchanged.
+    certainly is unchanged, 0 if no entry certainly is.
     """
 
     def __init__(self, session: str, seen: int, found: int) -> None:
         if found > 0:
-            fault = f"session {session!r} lost its end: it was seen at position {seen}, and is unchanged up to {found}"
-            remedy = "read again from there, or publish the lost messages again; a cursor past the end looks the same"
+            fault = f"session {session!r} was at position {seen} and has lost entries: it is unchanged up to {found}"
+            remedy = (
+                f"read again after position {found}, or publish the lost messages again; a cursor past the end looks the "
+                "same"
+            )
         else:
             fault = f"session {session!r} has nothing of what was seen up to position {seen}"
             remedy = (

@@ -1,6 +1,8 @@
 """Make parts of the reference from the code: the command line, routes, events, blocks, keys, logs and metrics.
 
-A page names the part that it needs on a separate line: `<!-- made from code: routes -->`.
+A page names the part that it needs on a separate line: `<!-- made from code: routes -->`. The paragraph in italics
+after it tells readers of the source where to find the part, and is replaced too. A paragraph in italics after
+`<!-- only in the source -->` is left out.
 """
 
 import inspect
@@ -29,12 +31,17 @@ from lanebus.handlers.ui.api.table import endpoints
 
 __all__ = ("fill_in",)
 
-_MARK = re.compile(r"^<!-- made from code: (?P<part>[a-z ]+) -->$", re.MULTILINE)
+_MARK = re.compile(r"^<!-- made from code: (?P<part>[a-z ]+) -->$(?:\n\*[^*]+\*$)?", re.MULTILINE)
+_SOURCE_ONLY = re.compile(r"^<!-- only in the source -->\n\*[^*]+\*\n\n?", re.MULTILINE)
 
 
 def fill_in(text: str) -> str:
-    """Return a page with each part that it names filled in. Raise KeyError for an unknown part."""
-    return _MARK.sub(lambda match: _PARTS[match["part"]](), text)
+    """Return a page with each part that it names filled in, without the paragraphs for readers of the source.
+
+    Raises:
+        KeyError: the page names an unknown part.
+    """
+    return _MARK.sub(lambda match: _PARTS[match["part"]](), _SOURCE_ONLY.sub("", text))
 
 
 def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:

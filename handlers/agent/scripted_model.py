@@ -23,7 +23,12 @@ class ScriptEnded(SetupError):
 
 
 class ScriptedModel:
-    """A model that returns prepared answers, one for each call, and keeps the requests that it received."""
+    """A model that returns prepared answers, one for each call, and keeps the requests that it received.
+
+    `requests` is the list of the requests so far, one `ModelRequest` for each call.
+
+    The script belongs to this object, so to one process: a worker in another process begins with the first answer.
+    """
 
     provider, name, context_window = "test", "script", None
 

@@ -70,7 +70,7 @@ class Turn(Frozen):
     status: Status = "running"
     stop_reason: StopReason | None = None
     prompts: Positions = ()
-    """positions of the messages that the turn answers"""
+    """positions of what the turn answers: new messages of users, or results of the previous turn's tools"""
     message: int | None = None
     """position of the assistant's message"""
     provider: str | None = None
@@ -83,7 +83,8 @@ class Turn(Frozen):
     started: float
     """start of the turn, in seconds UTC by the server's clock"""
     ended: float | None = None
-    """end of the turn, in seconds UTC by the server's clock; None while the turn runs"""
+    """end of the turn, in seconds UTC by the server's clock; None while the turn runs. A turn ends after its
+    last tool, so its duration includes waits for a person."""
 
     @property
     def loop_id(self) -> str | None:

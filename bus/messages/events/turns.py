@@ -29,7 +29,7 @@ class TurnStarted(AgentEvent):
     turn_id: TurnId
     trigger: Literal["user", "subAgent", "continuation", "branch"] = "user"
     prompts: Positions = ()
-    """positions of the entries that this turn answers"""
+    """positions of what this turn answers: new messages of users, or results of the previous turn's tools"""
     request: str | None = None
     """`hash` of the `RequestDefined` event that describes the turn's request; None if no such event is recorded"""
 
@@ -97,7 +97,8 @@ class MessageStarted(AgentEvent):
     turn_id: TurnId
     message_id: str
     shown: Position | None = None
-    """the last position that the request includes; None means that it includes all entries before this event"""
+    """the last position that the request includes; None means that it includes all entries before this event. A message
+    that arrives while the model answers is after `shown`, and before the answer in the log."""
     held: Annotated[tuple[Position, ...] | None, Field(strict=False)] = None
     """positions up to `shown` whose entries the request does not include yet"""
 

@@ -105,7 +105,7 @@ def command(
     page.
 
     With --waiting, a session is listed if it has a tool call to approve or deny, is paused, or was handed to a person.
-    Only the newest 1,000 sessions are searched.
+    Only the newest 1,000 sessions are searched. `lanebus show SESSION` ends with the calls that wait.
 
     \b
     Example: lanebus sessions --json | head -1

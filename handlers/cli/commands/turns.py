@@ -60,8 +60,10 @@ _LOOP_COLUMNS = (
 def command(ctx: click.Context, session: str, *, is_by_loop: bool) -> None:
     """Show each turn of a session: a model call with its tools, tokens and cost in US dollars.
 
-    As JSON, each line is a turn. prompts, message and the results of tools are positions of entries; times are seconds
-    UTC by the server's clock.
+    A turn ends after its last tool, so its duration includes waits for a person.
+
+    As JSON, each line is a turn. prompts (what the turn answers: messages of users or results of tools), message (its
+    answer) and the results of tools are positions of entries; times are seconds UTC by the server's clock.
 
     With --loops, each line is a loop with its parent, number of turns and usage. As JSON, it also has the chain of its
     ancestors, its children, its siblings (which ran in parallel), and the positions of its messages.

@@ -73,7 +73,7 @@ def test_a_cursor_of_another_session_is_refused_as_one(lanebus: CommandLine) -> 
     refused = lanebus("tail", "t", "--after", cursor)
     assert (refused.out, refused.code != 0) == ("", True)
     assert "check that the cursor is of this session" in refused.err
-    assert "lost its end" not in refused.err
+    assert "lost entries" not in refused.err
 
 
 def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
