@@ -35,6 +35,8 @@ from lanebus.handlers.agent.errors import (
     ParameterRefused,
     PersonNeeded,
     RecorderMisused,
+    RequestDamaged,
+    RequestUnknown,
     ToolRefused,
     TryAgain,
     Unanswered,
@@ -54,6 +56,7 @@ from lanebus.handlers.agent.tools.subagent import SubAgent
 from lanebus.handlers.agent.tools.tool import FunctionTool, Tool, ToolContext, tool
 from lanebus.handlers.agent.tools.tool_reply import ToolReply
 from lanebus.handlers.agent.turn.guards import Guard, Reject, Warn
+from lanebus.handlers.agent.turn.request_replay import AskedRequest, read_request
 from lanebus.handlers.agent.worker.worker import Worker, run_worker
 from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
 from lanebus.handlers.providers.common.tools import ToolSpec
@@ -64,6 +67,7 @@ __all__ = (
     "AgentNotFound",
     "AnswerTimeout",
     "ApprovalRefused",
+    "AskedRequest",
     "Begun",
     "ChildTaken",
     "CompactionPolicy",
@@ -96,6 +100,8 @@ __all__ = (
     "Recorder",
     "RecorderMisused",
     "Reject",
+    "RequestDamaged",
+    "RequestUnknown",
     "Run",
     "RunBounds",
     "SubAgent",
@@ -120,6 +126,7 @@ __all__ = (
     "load_agent",
     "load_model",
     "pause",
+    "read_request",
     "request_compaction",
     "resume",
     "run_worker",

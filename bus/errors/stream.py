@@ -195,8 +195,8 @@ class LogRolledBack(StreamError):
         if found > 0:
             fault = f"session {session!r} was at position {seen} and has lost entries: it is unchanged up to {found}"
             remedy = (
-                f"read again after position {found}, or publish the lost messages again; a cursor past the end looks the "
-                "same"
+                f"read again after position {found}, or publish the lost messages again; a cursor past the end looks "
+                "the same"
             )
         else:
             fault = f"session {session!r} has nothing of what was seen up to position {seen}"
