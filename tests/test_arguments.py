@@ -47,6 +47,7 @@ from lanebus.agent import (
     load_agent,
     load_model,
     pause,
+    read_request,
     request_compaction,
     resume,
     steer,
@@ -227,6 +228,8 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "approve tool_call_id": ((*TEXTS, None), lambda bad: approve(one, TURN, bad)),
         "deny turn_id": ((*TEXTS, None, "x"), lambda bad: deny(one, bad, "c")),
         "deny session": (OBJECTS, lambda bad: deny(bad, "main.1#0", "c")),
+        "read_request": (OBJECTS, lambda bad: read_request(bad, TURN)),
+        "read_request turn_id": ((*TEXTS, None, "x"), lambda bad: read_request(one, bad)),
         "answered": (OBJECTS, lambda bad: answered(one, bad)),
         "answered seconds": (SECONDS, lambda bad: answered(one, Receipt((1,), False), seconds=bad)),
         "ask": (

@@ -17,6 +17,7 @@ from lanebus.bus.messages.message import AssistantMessage, LlmMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.handlers.agent.command_arguments import read_turn_id
 from lanebus.handlers.agent.errors import RequestDamaged, RequestUnknown
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, ModelRequest
 from lanebus.handlers.agent.models.request_form import form_request, read_options
@@ -77,21 +78,27 @@ async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
     return asked.request
 
 
-async def read_request(session: Session, turn_id: TurnId, *, resolve: ResolveMedia = resolve_media) -> AskedRequest:
-    """Return the request like `rebuild_request`, with its definition. Without a definition, the request has no tools.
+async def read_request(
+    session: Session, turn_id: TurnId | str, *, resolve: ResolveMedia = resolve_media
+) -> AskedRequest:
+    """Return exactly the request that led to a turn's answer, with its definition; without an answer, the turn's last
+    request. Without a definition, the request has no tools.
 
     Args:
         session: the session, or a fork of it.
-        turn_id: the turn; in a fork, it may be a turn of the parent.
+        turn_id: the turn, or its text such as "main.3#0"; in a fork, it may be a turn of the parent.
         resolve: loads the stored media of the request. The default puts their bytes into the request.
 
     Raises:
+        InvalidArgument: `session` is no Session, or `turn_id` no turn id.
+        DecodeError: the text is no turn id.
         RequestUnknown: no model was called in the turn.
         RequestDamaged: the content of the recorded tools and options does not match their hash.
         StreamError: as for `Session.read`.
         Unavailable: as for `Session.read` and `resolve_media`.
         SetupError: as for `resolve_media`.
     """
+    turn_id = read_turn_id(session, turn_id)
     head = await session.head()
     answer = await _answer_of(session, turn_id, head.position)
     events = await _events(session, turn_id, head)
