@@ -2,6 +2,7 @@
 # ruff: noqa: ASYNC240, ASYNC221  a test may look at a file without a thread: nobody else waits for its loop
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -23,7 +24,14 @@ from lanebus.bus.embedded import keeper
 from lanebus.bus.embedded.data_dir import SOCKET_PATH_BYTES
 from lanebus.bus.embedded.launcher import find_binary
 from lanebus.bus.embedded.server import default_data_dir, open_server, server_status, stop_server
-from lanebus.bus.errors import DirectoryNotOwned, NoEmbeddedServer, ServerFailed, ServerInUse, SocketPathTooLong
+from lanebus.bus.errors import (
+    DirectoryNotCreated,
+    DirectoryNotOwned,
+    NoEmbeddedServer,
+    ServerFailed,
+    ServerInUse,
+    SocketPathTooLong,
+)
 from tests.support.paths import ROOT
 from tests.support.servers.real import DEADLINE, eventually, shortly
 from tests.support.servers.resp import Resp, ResponseError, encode
@@ -657,3 +665,31 @@ def test_the_default_directory_is_the_configured_one_or_the_users_data_folder(mo
     assert default_data_dir() == Path("/home/u/.local/share/lanebus")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert default_data_dir() == Path("/home/u/Library/Application Support/lanebus")
+
+
+def no_entry(uid: int) -> None:
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+
+@pytest.mark.parametrize("home", [None, "", "relative"])
+async def test_without_a_home_directory_the_error_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, home: str | None
+) -> None:
+    for name in ("HOME", "LANEBUS_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    for call in (open_server().__aenter__, server_status, stop_server):
+        with pytest.raises(DirectoryNotCreated, match="LANEBUS_DATA_DIR"):
+            await call()
+    monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
+    assert default_data_dir() == Path("/xdg/lanebus")
+
+
+@pytest.mark.parametrize("path", ["~no-such-user/d", "a\0b", "{parent}/loop", "{parent}/file/d"])
+async def test_a_path_that_names_no_directory_is_refused(data_dir: Path, path: str) -> None:
+    (data_dir.parent / "loop").symlink_to("loop")
+    (data_dir.parent / "file").touch()
+    with pytest.raises(DirectoryNotCreated, match="LANEBUS_DATA_DIR"):
+        await open_server(Path(path.format(parent=data_dir.parent))).__aenter__()
