@@ -158,7 +158,8 @@ def _reason(error: Exception) -> str:
 _NO_SPACE = "free space on the disk of the data directory"
 _REMEDIES = {
     "No space left on device": _NO_SPACE,
-    "Short write": _NO_SPACE,
+    # The server does not say which of the three it met.
+    "Short write": f"{_NO_SPACE}, or raise its quota or the limit on the size of files (`ulimit -f`)",
     "Disk quota exceeded": f"{_NO_SPACE}, or raise the quota",
     "File too large": "raise the limit on the size of files (`ulimit -f`)",
     "Read-only file system": "mount the file system of the data directory writable",

@@ -17,7 +17,17 @@ from lanebus.bus.servers.backoff import Backoff
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     from lanebus.bus.embedded import keeper, log_files
 
-__all__ = ("OPENER_NAME", "Launch", "ask", "find_binary", "open_lock", "reach", "refuse_windows")
+__all__ = (
+    "OPENER_NAME",
+    "Launch",
+    "ask",
+    "fault_of",
+    "find_binary",
+    "next_ending",
+    "open_lock",
+    "reach",
+    "refuse_windows",
+)
 
 ATTEMPTS = 5  # most starts that a signal may end before giving up
 OPENER_NAME = "lanebus-opener-"  # prefix of the names of openers' connections, before the process id
@@ -162,19 +172,42 @@ def _judge(directory: DataDir, ending: str) -> bool:
     Raises:
         ServerFailed: the server exited with an error, and would do so again.
     """
-    how, _, tail = ending.partition("\n")
-    if how == "adopted":
+    if ending.startswith("adopted\n"):
         return False
-    if how.startswith("exit ") and how != "exit 0":  # 0 means that the server was shut down by a command
-        raise _failed(directory, _last_words(tail) or how)
+    if ending.startswith("exit ") and (fault := fault_of(directory, ending)) is not None:
+        raise fault
     return True
 
 
-def _failed(directory: DataDir, words: str) -> ServerFailed:
+def fault_of(directory: DataDir, ending: str) -> ServerFailed | None:
+    """Return what ended a server, from its keeper's report. None if it was shut down by a command, or not reported."""
+    how, _, tail = ending.partition("\n")
+    if how in {"", "adopted", "exit 0"}:
+        return None
+    words = f"it was killed by {how}" if how.startswith("signal ") else _last_words(tail) or how
     see = f"see the log {directory.log}"
-    return ServerFailed(
-        f"{words} (data directory {directory.path})", f"{found}; {see}" if (found := remedy_of(words)) else see
-    )
+    remedy = f"{found}; {see}" if (found := remedy_of(words)) else see
+    return ServerFailed(f"{words} (data directory {directory.path})", remedy)
+
+
+async def next_ending(directory: DataDir, before: str, *, seconds: float) -> str:
+    """Wait until the keeper has written how its server ended, and return it, as `fault_of` takes it.
+
+    Args:
+        directory: the directory of a server that has ended.
+        before: what `keeper.last_ending` returned while the server ran.
+        seconds: longest time to wait. A keeper that was killed writes nothing.
+    """
+    path, backoff = str(directory.path), Backoff(0.002, 0.05, factor=1.3)
+    with anyio.move_on_after(seconds):
+        while True:
+            is_kept = keeper.is_held(path, keeper.KEEPER_LOCK)
+            if (ending := keeper.last_ending(path)) != before:
+                return ending.partition(" ")[2]
+            if not is_kept:
+                break
+            await backoff.wait()
+    return ""
 
 
 def _last_words(tail: str) -> str:
