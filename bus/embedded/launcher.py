@@ -4,7 +4,9 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import anyio
 from anyio.abc import SocketStream
@@ -118,9 +120,8 @@ def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
         name: value for name, value in os.environ.items() if name in {"PATH", "TZ"} or "LIBRARY_PATH" in name
     }
     try:
-        subprocess.run(
+        with subprocess.Popen(
             [*program, str(directory.path), str(binary), str(lock), str(report)],
-            check=True,
             stdin=subprocess.DEVNULL,  # no terminal, so that Ctrl-C does not reach the keeper
             stdout=subprocess.DEVNULL,  # no inherited pipe, whose reader would wait for the keeper's end
             stderr=subprocess.DEVNULL,
@@ -128,13 +129,39 @@ def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
             env=environment,
             pass_fds=(lock, report),
             start_new_session=True,
-        )
-    except subprocess.CalledProcessError as error:
-        if error.returncode < 0:  # killed: the report pipe is empty
-            return
-        raise ServerFailed(f"its keeper did not start (exit code {error.returncode})") from error
+        ) as starter:
+            code = starter.wait()
     except OSError as error:
         raise ServerFailed(f"its keeper did not start: {error.strerror}") from error
+    _reap(starter.pid)
+    if code > 0:  # if it was killed, the report pipe is empty
+        raise ServerFailed(f"its keeper did not start (exit code {code})")
+
+
+_reaped: set[int] = set()
+
+
+def _reap(group: int) -> None:
+    """Wait in a thread for the processes of a keeper's process group, if they are children of this process.
+
+    They are children of process 1, whose task this is. In a container without an init, process 1 is an opener, and an
+    ended keeper would stay as a zombie.
+    """
+    if group in _reaped:
+        return
+    _reaped.add(group)
+    with suppress(ChildProcessError):
+        os.waitpid(-group, os.WNOHANG)
+        Thread(target=_wait_for, args=(group,), name="lanebus reaper", daemon=True).start()
+        return
+    _reaped.discard(group)
+
+
+def _wait_for(group: int) -> None:
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-group, 0)  # the keeper, and then its server if the keeper was killed
+    _reaped.discard(group)
 
 
 async def reach(directory: DataDir, binary: Path) -> SocketStream:
@@ -159,11 +186,20 @@ async def reach(directory: DataDir, binary: Path) -> SocketStream:
                 launch = await Launch.attempt(directory, binary)
             if (connection := await _greet(directory)) is not None:
                 log_files.mark(directory.path)
+                _reap_of(directory)
                 return connection
             await backoff.wait()
     finally:
         if launch is not None:
             launch.close()
+
+
+def _reap_of(directory: DataDir) -> None:
+    """Reap the keeper that another process has started, as a command in the container of this process."""
+    pid = keeper.lock_owner(str(directory.path), keeper.KEEPER_LOCK)
+    with suppress(ProcessLookupError):
+        if pid is not None:
+            _reap(os.getpgid(pid))
 
 
 def _judge(directory: DataDir, ending: str) -> bool:

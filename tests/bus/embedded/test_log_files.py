@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from lanebus.bus.embedded import keeper
@@ -224,7 +226,25 @@ async def test_a_log_that_the_server_reads_is_started(data_dir: Path, state: str
 
 
 @pytest.mark.costly
-async def test_a_kill_in_the_middle_of_a_rewrite_or_of_a_first_start_leaves_a_log_that_starts(data_dir: Path) -> None:
+@pytest.mark.parametrize("made", ["temp-rewriteaof*", "appendonlydir", "*dir/*.base.rdb", "*dir/*.incr.aof", "*dir/*"])
+async def test_a_first_start_that_is_killed_when_a_file_appears_is_repeated(data_dir: Path, made: str) -> None:
+    async def kill_once() -> None:
+        while not [*data_dir.glob(made)]:  # noqa: ASYNC110  another process makes it
+            await anyio.lowlevel.checkpoint()
+        victim = keeper.lock_owner(str(data_dir), keeper.SERVER_LOCK)
+        assert victim
+        os.kill(victim, signal.SIGKILL)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(kill_once)
+        async with open_server(data_dir):
+            group.cancel_scope.cancel()  # on a busy machine, a temporary file may go unseen
+    await ended(data_dir)
+    assert await append(data_dir, "1") == 1
+
+
+@pytest.mark.costly
+async def test_a_kill_in_the_middle_of_a_rewrite_leaves_a_log_that_starts(data_dir: Path) -> None:
     written = 0
     for _ in range(count(12, least=4)):
         async with open_server(data_dir) as server:

@@ -317,6 +317,36 @@ async def test_sigkill_loses_and_doubles_nothing_and_leaves_no_process_running(d
         assert counted(data_dir) == (101 if "opener" not in victims else 100)
 
 
+FIRST = """
+import asyncio, os, signal, subprocess, sys, time
+from pathlib import Path
+from lanebus.bus.embedded.server import open_server, server_status
+
+async def main(data_dir, *other):
+    for victim in (None, "pid", "keeper_pid"):
+        async with open_server(data_dir):
+            if victim is not None:
+                os.kill(getattr(await server_status(data_dir), victim), signal.SIGKILL)
+    process = subprocess.Popen(other, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    async with open_server(data_dir):
+        process.communicate(b"")
+    while [path.name for path in Path("/proc").glob("[0-9]*")] != [str(os.getpid())]:
+        time.sleep(0.01)
+
+asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
+"""
+
+
+async def test_no_zombie_is_left_where_an_opener_is_process_1(data_dir: Path) -> None:
+    alone = ["unshare", "-r", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("an opener becomes process 1 by unshare -r --pid, which this machine does not allow")
+    async with shortly():
+        command = [*alone, sys.executable, "-c", FIRST, str(data_dir), *opener_command("hold", data_dir)]
+        await anyio.run_process(command, cwd=ROOT)
+
+
 async def test_a_server_killed_repeatedly_restarts_with_every_acknowledged_write(data_dir: Path) -> None:
     acknowledged = 0
     async with open_server(data_dir) as server:
