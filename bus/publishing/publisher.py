@@ -69,16 +69,7 @@ class Publisher:
     ) -> None:
         """
         Args:
-            route: route to the server.
-            keys: the keys of the namespace.
-            log: reads and quarantines entries.
-            offload: stores large media.
-            outboxes: the outboxes of the producer.
-            limits: limits of messages, sessions and the namespace.
-            quota: what the namespace has used of its limit.
-            bounds: bounds of the queue and of batches; None means the defaults.
-            counts: counts the publishes.
-            cause: returns why the server ended, if it is known. A publish that it did not answer raises this.
+            cause: returns why the server ended, if it is known. A publish that is not answered in time names it.
         """
         self._cause = cause
         self._outboxes, self._counts = outboxes, counts or PublishCounts()

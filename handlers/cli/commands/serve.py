@@ -110,8 +110,8 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     "--uploads",
     type=click.Path(file_okay=False),
     metavar="DIRECTORY",
-    help="Where uploaded files wait for their message; default: in the data directory, apart for each bus. Several"
-    " servers of one bus on one machine share it.",
+    help="Where uploaded files wait for their message; default: in the data directory, apart for each bus, or a"
+    " temporary one for a user without a home directory. Several servers of one bus on one machine share it.",
 )
 @click.option(
     "--mcp",

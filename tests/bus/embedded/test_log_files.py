@@ -229,7 +229,7 @@ async def test_a_log_that_the_server_reads_is_started(data_dir: Path, state: str
 @pytest.mark.parametrize("made", ["temp-rewriteaof*", "appendonlydir", "*dir/*.base.rdb", "*dir/*.incr.aof", "*dir/*"])
 async def test_a_first_start_that_is_killed_when_a_file_appears_is_repeated(data_dir: Path, made: str) -> None:
     async def kill_once() -> None:
-        while not [*data_dir.glob(made)]:  # noqa: ASYNC110  another process makes it
+        while not [*data_dir.glob(made)]:
             await anyio.lowlevel.checkpoint()
         victim = keeper.lock_owner(str(data_dir), keeper.SERVER_LOCK)
         assert victim
