@@ -112,13 +112,23 @@ def put_dump(data_dir: Path) -> None:
     (data_dir / "dump.rdb").write_bytes(one(data_dir, "*.base.rdb").read_bytes()[:-1] + b"x")
 
 
+def without_mark_and_manifest(data_dir: Path) -> None:
+    manifest(data_dir).unlink()
+    (data_dir / keeper.LOG_MARK).unlink()
+
+
+def emptied(data_dir: Path) -> None:
+    for path in data_dir.glob("appendonlydir/*"):
+        path.unlink()
+
+
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda at: manifest(at).unlink(), "manifest"),
-    "no manifest and no mark": (lambda at: (manifest(at).unlink(), (at / keeper.LOG_MARK).unlink()), "incr.aof"),
+    "no manifest and no mark": (without_mark_and_manifest, "incr.aof"),
     "a manifest of another name": (lambda at: manifest(at).rename(at / "appendonlydir" / "x.manifest"), "manifest"),
     "files of another name": (renamed_files, "other.aof"),
     "no directory of the log": (lambda at: shutil.rmtree(at / "appendonlydir"), "there was a log"),
-    "an empty directory of the log": (lambda at: [path.unlink() for path in at.glob("*dir/*")], "there was a log"),
+    "an empty directory of the log": (emptied, "there was a log"),
     "a lone snapshot": (all_but_dump, "dump.rdb"),
     "a snapshot put beside the log": (put_dump, "dump.rdb"),
     "files in the wrong place": (flat, "base.rdb"),
