@@ -69,7 +69,7 @@ class Bus:
         tracing: Tracing,
         redaction: Redaction = NO_REDACTION,
     ) -> None:
-        topology, pool, keys, media, agent = resources
+        topology, pool, keys, media, agent, fault = resources
         self.default_agent = agent
         """the agent of sessions that are begun without one"""
         self.tracing = tracing
@@ -102,6 +102,7 @@ class Bus:
                 quota=quota,
                 bounds=bounds.publish,
                 counts=counts,
+                cause=fault,
             )
 
         self._shards = Shards(

@@ -33,7 +33,7 @@ from lanebus.bus.servers.transport import warn_of_transport
 from lanebus.bus.wire.keys import BUCKETS, DEFAULT_AGENT, Keys, check_namespace
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from lanebus.bus.media.store import MediaStore
     from lanebus.bus.servers.bounds import ConnectionBounds
@@ -60,6 +60,8 @@ class BusResources(NamedTuple):
     media: MediaStore
     agent: str
     """the namespace's default agent"""
+    fault: Callable[[], Unavailable | None] | None
+    """returns why the embedded server ended, if it is known; None for another server"""
 
 
 def check_options(
@@ -97,9 +99,11 @@ async def open_resources(
     if url is None and data_dir is None:
         url = os.environ.get("LANEBUS_URL") or None
     async with AsyncExitStack() as stack:
+        fault = None
         if url is None:
             embedded = await stack.enter_async_context(open_server(None if data_dir is None else Path(data_dir)))
-            topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket), connection), connection)
+            fault = embedded.fault
+            topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket), connection, fault), connection)
         else:
             topology = topology_at(url, connection)
             warn_of_transport(url)
@@ -113,7 +117,7 @@ async def open_resources(
             media = RedisMedia(media_pool, keys, bounds=bounds.media)
         elif isinstance(media, SharedStore):
             media = media.in_namespace(namespace)
-        yield BusResources(topology, pool, keys, media, agent)
+        yield BusResources(topology, pool, keys, media, agent, fault)
 
 
 _LOGIN = "correct both in the URL: redis://user:password@host:port"

@@ -162,6 +162,8 @@ NUMBERS: dict[str, frozenset[str]] = {
     ),
     "of the embedded server's keeper, a program of its own that takes no arguments for it": frozenset(
         {
+            "bus/embedded/keeper.py:ENDING_BYTES",
+            "bus/embedded/keeper.py:ID_BYTES",
             "bus/embedded/keeper.py:LOG_BYTES",
             "bus/embedded/keeper.py:TAIL_BYTES",
             "bus/embedded/launcher.py:ATTEMPTS",

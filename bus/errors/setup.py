@@ -136,7 +136,10 @@ class SocketPathTooLong(SetupError):
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         size = len(str(path).encode())
-        super().__init__(f"socket path {path} has {size} bytes, the limit is {limit_bytes}", "use a shorter directory")
+        super().__init__(
+            f"socket path {path} has {size} bytes, the limit is {limit_bytes}",
+            "use a shorter directory: choose one with LANEBUS_DATA_DIR or data_dir",
+        )
         self.path, self.limit_bytes = path, limit_bytes
 
 
@@ -148,8 +151,8 @@ class DirectoryNotCreated(SetupError):
     Fields: `path`; `reason`.
     """
 
-    def __init__(self, what: str, path: Path, reason: str) -> None:
-        super().__init__(f"{what} {path} cannot be created: {reason}", "choose another directory")
+    def __init__(self, what: str, path: Path, reason: str, remedy: str = "choose another directory") -> None:
+        super().__init__(f"{what} {path} cannot be created: {reason}", remedy)
         self.path, self.reason = path, reason
 
 

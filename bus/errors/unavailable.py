@@ -41,16 +41,21 @@ class OutcomeUnknown(Unavailable):
     Fields: `session`; `seconds`, the time limit of the publish; `is_forgotten`. If `is_forgotten` is True, the server
     no longer knows this producer's last publish, because many other producers have published since. The error is then
     raised before the time limit.
+
+    `cause` says why the embedded server ended, such as a full disk; None if it did not end, or it is not known.
     """
 
-    def __init__(self, session: str, seconds: float, *, is_forgotten: bool = False) -> None:
-        cause = f"no answer came within {seconds:g} s"
+    def __init__(
+        self, session: str, seconds: float, *, is_forgotten: bool = False, cause: BusError | None = None
+    ) -> None:
+        why = f"no answer came within {seconds:g} s"
         if is_forgotten:
-            cause = "the answer was lost, and the server no longer knows the last publish of this producer"
-        super().__init__(
-            f"the outcome of a publish to session {session!r} is unknown, {cause}", "publish again with the same key"
-        )
-        self.session, self.seconds, self.is_forgotten = session, seconds, is_forgotten
+            why = "the answer was lost, and the server no longer knows the last publish of this producer"
+        remedy = "publish again with the same key"
+        if cause is not None:
+            why, remedy = f"{why}: {cause.fault}", f"{cause.remedy}; then {remedy}" if cause.remedy else remedy
+        super().__init__(f"the outcome of a publish to session {session!r} is unknown, {why}", remedy)
+        self.session, self.seconds, self.is_forgotten, self.cause = session, seconds, is_forgotten, cause
 
 
 class Refused(Unavailable):
@@ -92,7 +97,7 @@ class Refused(Unavailable):
 
 _MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
 _REMEDIES = {
-    "MISCONF": "it cannot write to its disk: see its log",
+    "MISCONF": "it cannot write to its disk: free space there, and see its log",
     "NOPERM": "log in as a user that may do this: run `lanebus acl` and apply what it prints",
     "NOREPLICAS": "it has too few replicas: see min-replicas-to-write",
     "OOM": "its memory is full: raise maxmemory, or trim sessions",

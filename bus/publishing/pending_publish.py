@@ -19,6 +19,7 @@ from lanebus.bus.wire.receipt import Receipt
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from lanebus.bus.errors import BusError
     from lanebus.bus.publishing.encoded_publish import EncodedPublish
@@ -45,6 +46,8 @@ class PendingPublish:
     """the last error that prevented the append; None if there was no error"""
     agent: str = ""
     """the agent that the session gets if this is its first publish"""
+    cause: Callable[[], Unavailable | None] | None = None
+    """returns why the server ended, if it is known"""
 
     @property
     def is_over(self) -> bool:
@@ -53,12 +56,13 @@ class PendingPublish:
 
     def expire(self) -> None:
         """Fail the publish because its deadline has passed."""
+        cause = self.cause() if self.cause is not None else None
         if self.is_sent:
-            self.fail(OutcomeUnknown(self.session, self.seconds))
+            self.fail(OutcomeUnknown(self.session, self.seconds, cause=cause))
         else:
             what = f"publish to session {self.session!r}: not sent within {self.seconds:g} s"
             unsent = Unavailable(f"{what}; nothing was appended", "publish again, or allow more `seconds`")
-            self.fail(self.reason or unsent)
+            self.fail(cause or self.reason or unsent)
 
     @property
     def size_bytes(self) -> int:

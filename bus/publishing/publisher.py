@@ -30,7 +30,7 @@ from lanebus.bus.publishing.recovery import Recovery
 from lanebus.bus.servers.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.media.offload import Offload
@@ -65,7 +65,13 @@ class Publisher:
         quota: Quota,
         bounds: PublishBounds | None = None,
         counts: PublishCounts | None = None,
+        cause: Callable[[], Unavailable | None] | None = None,
     ) -> None:
+        """
+        Args:
+            cause: returns why the server ended, if it is known. A publish that is not answered in time names it.
+        """
+        self._cause = cause
         self._outboxes, self._counts = outboxes, counts or PublishCounts()
         self._seeds = seeds_of(outboxes.producer)
         self._limits, self._quota, self._bounds = limits, quota, bounds or PublishBounds()
@@ -132,7 +138,8 @@ class Publisher:
                     raise Closed("bus")
                 if queue.is_full:
                     await queue.wait_room(session, plan.size_bytes, seconds, deadline)
-                publish = PendingPublish(session, plan, loop.create_future(), seconds, deadline, agent=agent)
+                future = loop.create_future()
+                publish = PendingPublish(session, plan, future, seconds, deadline, agent=agent, cause=self._cause)
                 self._put(publish)
             future = publish.future
             receipt = await future
@@ -166,7 +173,9 @@ class Publisher:
                 plan = cast("EncodedPublish", encoded)  # never None, because no `heavy_bytes` was given
                 if self._queue.is_full or self._queue.is_closed:
                     await self._queue.wait_room(session, plan.size_bytes, seconds, deadline)
-                publish = PendingPublish(session, plan, self._loop.create_future(), seconds, deadline, agent=agent)
+                publish = PendingPublish(
+                    session, plan, self._loop.create_future(), seconds, deadline, agent=agent, cause=self._cause
+                )
                 self._put(publish)
                 return publish
         what = f"publish to session {session!r}: its media were not stored within {seconds:g} s"
@@ -343,7 +352,7 @@ class Publisher:
         self._is_ended = True
         sent = [publish for batch in self._in_flight for _, append in batch.appends for publish in append.publishes]
         for publish in (*sent, *self._recovery.publishes(), *self._queue):
-            unknown = OutcomeUnknown(publish.session, publish.seconds)
+            unknown = OutcomeUnknown(publish.session, publish.seconds, cause=self._cause() if self._cause else None)
             publish.fail(unknown if publish.is_sent else Closed("bus"))
         self._queue.close()
         self._queue.clear()

@@ -4,7 +4,7 @@ Retries, timeouts and other automatic behaviour of the client library are switch
 """
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self, cast
 from urllib.parse import urlsplit
 
@@ -62,6 +62,7 @@ class Endpoint:
             )  # the library would use 0
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""
+        self._fault: Callable[[], Unavailable | None] | None = None
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))
         self._options: dict[str, object] = {
             **options,
@@ -82,9 +83,21 @@ class Endpoint:
             raise SetupError(f"server URL: there is no option {name}", "remove it, or correct its name") from None
 
     @classmethod
-    def at_socket(cls, path: str, bounds: ConnectionBounds | None = None) -> Self:
-        """Return the endpoint of a unix socket."""
+    def at_socket(
+        cls,
+        path: str,
+        bounds: ConnectionBounds | None = None,
+        fault: Callable[[], Unavailable | None] | None = None,
+    ) -> Self:
+        """Return the endpoint of a unix socket.
+
+        Args:
+            path: the socket.
+            bounds: timeouts; None means the defaults.
+            fault: returns why the server ended, if it is known. `connect` raises this if the server does not answer.
+        """
         server = cls("unix://", bounds)
+        server._fault = fault
         server._class = UnixDomainSocketConnection
         server._options["path"] = path
         return server
@@ -92,7 +105,7 @@ class Endpoint:
     def at(self, host: str, port: int) -> Self:
         """Return an endpoint at another address, with the same user, password and settings."""
         server = type(self).__new__(type(self))
-        server.bounds = self.bounds
+        server.bounds, server._fault = self.bounds, self._fault
         server._class, server._options = self._class, {**self._options, "host": host, "port": port}
         return server
 
@@ -142,7 +155,8 @@ class Endpoint:
                 if "DB index" in reason:
                     remedy = "use one from 0 up to the server's setting `databases`, 16 by default"
                     raise SetupError(f"the server has no database {self.database}", remedy) from None
-                raise Unavailable(f"server at {_address(self._options)}: {reason}", remedy) from None
+                why = self._fault() if self._fault is not None else None
+                raise why or Unavailable(f"server at {_address(self._options)}: {reason}", remedy) from None
             raise
         return Connection(connection, state or FixedRouteState(), self.bounds)
 

@@ -38,8 +38,9 @@ def _own_words(error: BusError) -> str:
             return "give one with --archive or LANEBUS_ARCHIVE"
         case errors.GroupInUse(group=group):
             return f"stop them, or repeat `lanebus groups remove {group}` with --force"
-        case errors.OutcomeUnknown():
-            return "repeat it with the same --key, which adds nothing if it was appended"
+        case errors.OutcomeUnknown(cause=cause):
+            first = f"{cause.remedy}; then " if cause is not None and cause.remedy else ""
+            return f"{first}repeat it with the same --key, which adds nothing if it was appended"
         case errors.OldNamespace(namespace=name):
             return (
                 f"export the sessions of {name!r} with the version that wrote it (lanebus export), then import them "

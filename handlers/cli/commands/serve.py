@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import click
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.embedded.data_dir import default_data_dir
+from lanebus.bus.embedded.data_dir import DataDir, default_data_dir
+from lanebus.bus.errors import DirectoryNotCreated
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.hooks import load_authorize, load_identify
@@ -109,8 +110,8 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     "--uploads",
     type=click.Path(file_okay=False),
     metavar="DIRECTORY",
-    help="Where uploaded files wait for their message; default: in the data directory, apart for each bus. Several"
-    " servers of one bus on one machine share it.",
+    help="Where uploaded files wait for their message; default: in the data directory, apart for each bus, or a"
+    " temporary one for a user without a home directory. Several servers of one bus on one machine share it.",
 )
 @click.option(
     "--mcp",
@@ -193,13 +194,19 @@ def _path(name: str | None) -> Path | None:
     return Path(name) if name else None
 
 
-def _uploads_of(settings: Settings) -> Path:
-    """Return the directory of a bus's uploads. Of two buses, neither may offer the uploads of the other."""
+def _uploads_of(settings: Settings) -> Path | None:
+    """Return the directory of a bus's uploads. Of two buses, neither may offer the uploads of the other.
+
+    None stands for a temporary directory: a user of a server's URL needs no home directory.
+    """
     if settings.url is None:
-        return (settings.data_dir or default_data_dir()).expanduser().absolute() / "uploads"
+        return DataDir.at(settings.data_dir).path / "uploads"
     bus = urlsplit(settings.url)
     place = f"{bus.scheme}://{bus.netloc.rpartition('@')[2]}{bus.path}?{bus.query}"
-    home = default_data_dir()
+    try:
+        home = default_data_dir()
+    except DirectoryNotCreated:
+        return None
     return home.with_name(f"{home.name}-uploads") / sha256(place.encode()).hexdigest()[:16]
 
 
@@ -229,7 +236,7 @@ async def _serve(
     tokens: _Tokens,
     edge: Edge,
     projections: tuple[Projection[object], ...],
-    uploads: Path,
+    uploads: Path | None,
     hosted: tuple["HostedApp", ...],
     address: MonitorAddress | None,
     is_quiet: bool,

@@ -2,6 +2,7 @@
 # ruff: noqa: ASYNC240, ASYNC221  a test may look at a file without a thread: nobody else waits for its loop
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -23,7 +24,14 @@ from lanebus.bus.embedded import keeper
 from lanebus.bus.embedded.data_dir import SOCKET_PATH_BYTES
 from lanebus.bus.embedded.launcher import find_binary
 from lanebus.bus.embedded.server import default_data_dir, open_server, server_status, stop_server
-from lanebus.bus.errors import DirectoryNotOwned, NoEmbeddedServer, ServerFailed, ServerInUse, SocketPathTooLong
+from lanebus.bus.errors import (
+    DirectoryNotCreated,
+    DirectoryNotOwned,
+    NoEmbeddedServer,
+    ServerFailed,
+    ServerInUse,
+    SocketPathTooLong,
+)
 from tests.support.paths import ROOT
 from tests.support.servers.real import DEADLINE, eventually, shortly
 from tests.support.servers.resp import Resp, ResponseError, encode
@@ -309,6 +317,36 @@ async def test_sigkill_loses_and_doubles_nothing_and_leaves_no_process_running(d
         assert counted(data_dir) == (101 if "opener" not in victims else 100)
 
 
+FIRST = """
+import asyncio, os, signal, subprocess, sys, time
+from pathlib import Path
+from lanebus.bus.embedded.server import open_server, server_status
+
+async def main(data_dir, *other):
+    for victim in (None, "pid", "keeper_pid"):
+        async with open_server(data_dir):
+            if victim is not None:
+                os.kill(getattr(await server_status(data_dir), victim), signal.SIGKILL)
+    process = subprocess.Popen(other, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    async with open_server(data_dir):
+        process.communicate(b"")
+    while [path.name for path in Path("/proc").glob("[0-9]*")] != [str(os.getpid())]:
+        time.sleep(0.01)
+
+asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
+"""
+
+
+async def test_no_zombie_is_left_where_an_opener_is_process_1(data_dir: Path) -> None:
+    alone = ["unshare", "-r", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("an opener becomes process 1 by unshare -r --pid, which this machine does not allow")
+    async with shortly():
+        command = [*alone, sys.executable, "-c", FIRST, str(data_dir), *opener_command("hold", data_dir)]
+        await anyio.run_process(command, cwd=ROOT)
+
+
 async def test_a_server_killed_repeatedly_restarts_with_every_acknowledged_write(data_dir: Path) -> None:
     acknowledged = 0
     async with open_server(data_dir) as server:
@@ -492,6 +530,23 @@ async def test_a_second_user_is_refused(data_dir: Path) -> None:
         assert "belongs to user 0, this is user 65534" in run.stdout.decode()
 
 
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user, and root reads every file")
+@pytest.mark.parametrize("locked", ["appendonlydir", "appendonlydir/appendonly.aof.manifest", "keeper.lock"])
+async def test_a_file_that_the_user_may_not_read_is_named_with_the_remedy(data_dir: Path, locked: str) -> None:
+    async with open_server(data_dir):
+        pass
+    await wait_ended(data_dir)
+    data_dir.parent.chmod(0o755)
+    for path in (data_dir, *data_dir.rglob("*")):
+        os.chown(path, 65534, 65534)
+    (data_dir / locked).chmod(0)
+    run = await anyio.run_process(opener_command("hold", data_dir, "65534"), cwd=ROOT, check=False)
+    told = run.stdout.decode()
+    assert told.startswith("ServerFailed")
+    assert Path(locked).name in told
+    assert "Permission denied: give all files in the data directory to the user" in told
+
+
 async def test_without_the_package_the_error_says_to_give_a_url(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -657,3 +712,31 @@ def test_the_default_directory_is_the_configured_one_or_the_users_data_folder(mo
     assert default_data_dir() == Path("/home/u/.local/share/lanebus")
     monkeypatch.setattr(sys, "platform", "darwin")
     assert default_data_dir() == Path("/home/u/Library/Application Support/lanebus")
+
+
+def no_entry(uid: int) -> None:
+    raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+
+@pytest.mark.parametrize("home", [None, "", "relative"])
+async def test_without_a_home_directory_the_error_names_the_variable(
+    monkeypatch: pytest.MonkeyPatch, home: str | None
+) -> None:
+    for name in ("HOME", "LANEBUS_DATA_DIR", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", no_entry)
+    if home is not None:
+        monkeypatch.setenv("HOME", home)
+    for call in (open_server().__aenter__, server_status, stop_server):
+        with pytest.raises(DirectoryNotCreated, match="LANEBUS_DATA_DIR"):
+            await call()
+    monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
+    assert default_data_dir() == Path("/xdg/lanebus")
+
+
+@pytest.mark.parametrize("path", ["~no-such-user/d", "a\0b", "{parent}/loop", "{parent}/file/d"])
+async def test_a_path_that_names_no_directory_is_refused(data_dir: Path, path: str) -> None:
+    (data_dir.parent / "loop").symlink_to("loop")
+    (data_dir.parent / "file").touch()
+    with pytest.raises(DirectoryNotCreated, match="LANEBUS_DATA_DIR"):
+        await open_server(Path(path.format(parent=data_dir.parent))).__aenter__()

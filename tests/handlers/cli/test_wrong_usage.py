@@ -160,6 +160,26 @@ def test_a_wrong_usage_has_its_exit_code_its_reason_and_a_next_step(wrong: Comma
     assert hint.removeprefix("hint: ").startswith(next_step) or next_step in hint
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "reason"),
+    [
+        (f"serve --port 0 --url {NOWHERE}", UNAVAILABLE, "127.0.0.1:1: Connection refused"),
+        (f"sessions --url {NOWHERE}", UNAVAILABLE, "127.0.0.1:1: Connection refused"),
+        ("serve --port 0", USAGE, "data directory ~"),
+        ("sessions", USAGE, "data directory ~"),
+        ("server status", USAGE, "data directory ~"),
+    ],
+)
+def test_only_a_command_that_needs_a_home_directory_is_refused_without_one(
+    wrong: CommandLine, words: str, code: ExitCode, reason: str
+) -> None:
+    answer = wrong(*words.split(), env={"HOME": "", "XDG_DATA_HOME": "", "LANEBUS_DATA_DIR": ""})
+    assert answer.code == code, answer.err
+    assert reason in answer.err
+    if code == USAGE:
+        assert "LANEBUS_DATA_DIR" in answer.err
+
+
 def test_lanebus_alone_prints_its_help(wrong: CommandLine) -> None:
     answer = wrong()
     assert (answer.code, answer.err) == (0, "")
