@@ -206,6 +206,7 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "hand_over": (NAMES, one.hand_over),
         "hand_over by": (TEXTS, lambda bad: one.hand_over("b", by=bad)),
         "hand_over reason": (TEXTS, lambda bad: one.hand_over("b", reason=bad)),
+        "hand_over key": (TEXTS, lambda bad: one.hand_over("b", key=bad)),
         "hand_over expected": (POSITIONS, lambda bad: one.hand_over("b", expected=bad)),
     }
 

@@ -114,8 +114,8 @@ class DeadLetters:
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
         """Remove letters, and deliver their work items again with no attempt counted.
 
-        Letters of one session become one work item. Nothing is added to a log, and no cursor moves. Repeating the call
-        is harmless.
+        Letters of one session become one work item. Nothing is added to a log, and no cursor moves. A letter is
+        redriven once: a repeat with the same letters changes nothing.
 
         Args:
             letters: letters read from this group.

@@ -7,13 +7,17 @@ sessions. Else the server selects the newest of each bucket, so that a page of 1
 
 from __future__ import annotations
 
+import base64
+import json
+import math
 from heapq import nsmallest
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, cast
 
+from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script, run_scripts
 from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import check_agent
+from lanebus.bus.wire.keys import check_agent, check_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
     from lanebus.bus.servers.topology import Argument
 
-__all__ = ("CatalogPage", "SessionCatalog", "SessionState")
+__all__ = ("CatalogCursor", "CatalogPage", "SessionCatalog", "SessionState")
 
 SessionState = Literal["any", "open", "closed", "forked", "trimmed", "archived"]
 """Which sessions to list. A closed session may be forked, trimmed or archived too; "open" means not closed."""
@@ -30,11 +34,40 @@ SessionState = Literal["any", "open", "closed", "forked", "trimmed", "archived"]
 _NEWEST = Script("newest")
 
 
+class CatalogCursor(NamedTuple):
+    """A session's place in the list: what follows it, whatever becomes of the session. Its text is opaque, and has the
+    form of the cursors of `GET /api/sessions`."""
+
+    time: int
+    """time of the session's last append when it was listed, ms"""
+    session: str
+
+    def __str__(self) -> str:
+        data = json.dumps(["activity", False, -self.time / 1000, self.session], separators=(",", ":"))
+        return base64.urlsafe_b64encode(data.encode()).decode("ascii").rstrip("=")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the text of a cursor. Raises InvalidCursor if it is none."""
+        try:
+            found: object = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
+            match found:
+                case ["activity", False, (int() | float()) as age, str(session)] if math.isfinite(age):
+                    return cls(round(-age * 1000), check_session_id(session))
+                case _:
+                    pass
+        except (ValueError, OverflowError, RecursionError, InvalidSessionId):
+            pass
+        raise InvalidCursor(text, "use the cursor of the previous page, as it was returned")
+
+
 class CatalogPage(NamedTuple):
     """A part of the list of sessions."""
 
     heads: tuple[SessionHead, ...]
     """heads of the page's sessions, the most recently changed first"""
+    cursors: tuple[CatalogCursor, ...]
+    """the place of each session in the list. A head may be newer: it is read after the place was found"""
     matching: int | None
     """number of all sessions of the agent in the wanted state; None if they were not counted"""
     has_more: bool
@@ -82,17 +115,18 @@ class SessionCatalog:
         return nsmallest(limit, (name for name in await self._log.sessions() if name.startswith(prefix)))
 
     async def newest(
-        self, limit: int, *, state: SessionState = "any", agent: str | None = None, after: str | None = None
+        self, limit: int, *, state: SessionState = "any", agent: str | None = None, after: CatalogCursor | None = None
     ) -> CatalogPage:
         """Return the most recently changed sessions, without erased sessions.
 
-        A session that changes between two pages moves to the beginning: the next page may lack it.
+        A session that changes between two pages moves to the beginning: the next page lacks it. No other session is
+        left out or repeated, whatever became of the last one of the page before.
 
         Args:
             limit: most sessions to return, 1 or more.
             state: only sessions in this state.
             agent: only sessions of this agent; the heads of others are not read. None means all agents.
-            after: the last session of the previous page; None begins with the newest.
+            after: cursor of the last session of the previous page; None begins with the newest.
 
         Raises:
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
@@ -105,7 +139,7 @@ class SessionCatalog:
             if page is not None:
                 return page
         else:
-            place = (str(round((await log.head(after)).updated * 1000)), log.keys.head(after))
+            place = (str(after.time), log.keys.head(after.session))
         matching, found = 0, list[_Found]()
         for buckets in batched(range(log.keys.buckets), log.bounds.buckets):
             names = [await log.sessions(bucket, named) for bucket in buckets]
@@ -119,8 +153,9 @@ class SessionCatalog:
                     for index, time in zip(answer[1::2], answer[2::2], strict=True)
                 )
         newest = nsmallest(limit + 1, found)
-        heads = await log.heads([each.session for each in newest[:limit]])
-        return CatalogPage(tuple(heads), matching, len(newest) > limit)
+        cursors = tuple(CatalogCursor(-each.age, each.session) for each in newest[:limit])
+        heads = await log.heads([each.session for each in cursors])
+        return CatalogPage(tuple(heads), cursors, matching, len(newest) > limit)
 
     async def _first_page(self, limit: int, state: SessionState, agent: str | None) -> CatalogPage | None:
         """Return the newest sessions that the change notices name; None if these are too few for a page.
@@ -144,7 +179,8 @@ class SessionCatalog:
             return None
         counts = await self._log.agents() if state == "any" else None
         matching = None if counts is None else sum(counts.values()) if agent is None else counts.get(agent, 0)
-        return CatalogPage(tuple(found[:limit]), matching, has_more=True)
+        cursors = tuple(CatalogCursor(round(head.updated * 1000), head.session) for head in found[:limit])
+        return CatalogPage(tuple(found[:limit]), cursors, matching, has_more=True)
 
     async def _notices(self) -> tuple[list[_Changed], int] | None:
         """Return the sessions of the newest change notices, the newest first, and the time before which some may lack.

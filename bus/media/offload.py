@@ -64,8 +64,10 @@ class Offload:
         except OverLimit as full:  # the store does not know for which session it stores
             raise OverLimit(session, full.scope, full.size_bytes, full.limit_bytes) from None
         finally:
-            if not lock.locked():  # a locked lock is held by another caller, and more callers may wait for it
-                self.turns.pop(session, None)
+            # A locked lock is held by another caller, and more callers may wait for it. A caller that was cancelled in
+            # its wait may get here after a later caller has added a new lock, which must stay.
+            if not lock.locked() and self.turns.get(session) is lock:
+                del self.turns[session]
 
     async def lightened(self, messages: Sequence[T]) -> list[T]:
         """Return the messages with references in place of their large media.

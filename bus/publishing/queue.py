@@ -109,7 +109,8 @@ class _Entrant:
 
 
 class PublishQueue:
-    """A queue with a bound in bytes. If the queue is full, callers wait for room and are admitted in order."""
+    """A queue with a bound in bytes. If the queue is full, callers wait for room. Publishes are queued in the order of
+    the calls, whichever task runs next."""
 
     def __init__(self, limit_bytes: int, at_once: int, deadlines: Deadlines) -> None:
         """
@@ -146,8 +147,11 @@ class PublishQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether a caller has to wait for room: the bound is reached, or other callers already wait."""
-        return bool(self._outside) or self._has_no_room
+        """Whether a caller has to wait: the bound is reached, or an earlier caller has not called `put` yet.
+
+        An admitted caller calls `put` only when its task runs again. Until then a later caller must not pass it.
+        """
+        return bool(self._outside or self._admitted) or self._has_no_room
 
     @property
     def _has_no_room(self) -> bool:

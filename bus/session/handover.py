@@ -1,11 +1,11 @@
 """Method of `Session` that hands it over to another agent."""
 
-from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent, require_count, require_text
+from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent, require_text
 from lanebus.bus.groups.names import parts_of
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.events import SessionAssigned
 from lanebus.bus.publishing.encoded_publish import AppendConditions
-from lanebus.bus.session.publishing import append
+from lanebus.bus.session.publishing import append, checked
 from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.keys import check_agent
 from lanebus.bus.wire.receipt import Receipt
@@ -16,27 +16,39 @@ _WITHDRAW = Script("withdraw")
 
 
 async def hand_over(
-    self: HasResources, agent: str, *, by: str | None = None, reason: str | None = None, expected: int | None = None
+    self: HasResources,
+    agent: str,
+    *,
+    by: str | None = None,
+    reason: str | None = None,
+    key: str | None = None,
+    expected: int | None = None,
 ) -> Receipt:
     """Hand the session over to another agent. The new agent continues the session's loop from the log.
 
     One step appends a `SessionAssigned` event, changes the session's agent, wakes the new agent's workers, and ends the
     old worker's lease. Later appends of the old worker raise `Fenced`; the old worker's loop ends without an error.
 
-    A cancelled call may have handed the session over. A repeat is safe: it changes nothing if the first call succeeded.
+    A cancelled call may have handed the session over. A repeat with the same `key` is safe: if the first call
+    succeeded, it changes nothing, even if the session was handed on to another agent since. Without a key, a repeat
+    changes nothing while the session still belongs to `agent`; after another handover, it takes the session back.
 
     Args:
         agent: name of the new agent.
         by: the person or program that hands the session over; recorded in the log.
         reason: why the session is handed over, in words for people; recorded in the log.
+        key: your own name for this handover, as for `publish`. Give each handover another key. None means that the call
+            is a repeat only if the session belongs to `agent`.
         expected: hand over only if the session's last position is `expected`. None means any position.
 
     Returns:
-        The position of the event. If the session belonged to the agent before the call, `is_duplicate` is True. The
-        position is then that of the session's last handover, or 0 if there was none.
+        The position of the event. For a repeated `key`, the position of the first call, and `is_duplicate` is True. If
+        the session belonged to the agent before the call, `is_duplicate` is True too. The position is then that of the
+        session's last handover, or 0 if there was none.
 
     Raises:
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+        KeyReserved: `key` begins with `lanebus:`.
         NoSuchPosition: the session has no entries, so it has no agent. The first publish sets the agent.
         Conflict: `expected` is not the last position.
         SessionClosed: the session is closed.
@@ -46,7 +58,7 @@ async def hand_over(
     check_agent(agent)
     require_text("by", by, is_optional=True)
     require_text("reason", reason, is_optional=True)
-    require_count("expected", expected, is_optional=True)
+    conditions = checked(AppendConditions(key, expected, wake=True, assign=agent))
     log, session = self.resources.log, self.resources.id
     while True:
         head = await log.head(session)
@@ -56,9 +68,8 @@ async def hand_over(
             raise NoSuchPosition(session, 1, 0)
         event = SessionAssigned(agent=agent, previous=head.agent or None, by=by, reason=reason)
         # `agent=` keeps `previous` true: another handover in between is refused, and read again.
-        conditions = AppendConditions(expected=expected, wake=True, agent=head.agent or None, assign=agent)
         try:
-            receipt = await append(self, (event.as_extension(),), conditions)
+            receipt = await append(self, (event.as_extension(),), conditions._replace(agent=head.agent or None))
         except WrongAgent:
             continue
         if not receipt.is_duplicate:

@@ -104,7 +104,7 @@ async def publish(
         wake = False if wake is None else wake
     if key is not None or expected is not None or epoch is not None or wake is not None or agent is not None:
         named = None if agent is None else check_agent(agent)
-        conditions = _checked(AppendConditions(key, expected, epoch, wake, agent=named, is_imported=imported))
+        conditions = checked(AppendConditions(key, expected, epoch, wake, agent=named, is_imported=imported))
     if seconds is not PUBLISH_SECONDS:  # hot path: the default needs no check
         require_seconds("seconds", seconds)
     return await append(self, messages, conditions, seconds)
@@ -184,7 +184,7 @@ async def close(
     """
     require_text("reason", reason)
     note = ExtensionMessage.of(CLOSED, {"reason": reason})
-    conditions = _checked(AppendConditions(key, expected, epoch, state="closed"))
+    conditions = checked(AppendConditions(key, expected, epoch, state="closed"))
     return await append(self, (*messages, note), conditions)
 
 
@@ -208,7 +208,7 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
     require_text("reason", reason)
     note = ExtensionMessage.of(REOPENED, {"reason": reason})
     # Wake the workers: the close may have interrupted an answer, and no worker has continued it since.
-    conditions = _checked(AppendConditions(key, wake=True, state="open"))
+    conditions = checked(AppendConditions(key, wake=True, state="open"))
     return await append(self, (note, *messages), conditions)
 
 
@@ -247,7 +247,7 @@ async def preview(
     await self.resources.preview_writer.preview(self.resources.id, redacted, epoch=epoch, seconds=seconds)
 
 
-def _checked(conditions: AppendConditions) -> AppendConditions:
+def checked(conditions: AppendConditions) -> AppendConditions:
     """Return the conditions after checking their types. Raise InvalidArgument if a type is wrong."""
     require_text("key", conditions.key, is_optional=True, is_filled=True)
     check_key(conditions.key)

@@ -31,7 +31,8 @@ def json_text(value: JsonValue) -> str:
 def fitted(value: JsonValue, *, most_bytes: int, shortest: int, is_request: bool = False) -> Fitted | None:
     """Return an answer of at most `most_bytes`: whole, with long texts cut, or without the oldest messages.
 
-    Texts are cut to a length that halves until the answer fits.
+    Texts are cut to a length that halves until the answer fits. The `cursor` of an answer stays whole, as the client
+    sends it back.
 
     Args:
         value: the answer.
@@ -48,10 +49,17 @@ def fitted(value: JsonValue, *, most_bytes: int, shortest: int, is_request: bool
     length = most_bytes
     while length > shortest:
         length = max(length // 2, shortest)
-        short = _cut(value, length)
+        short = _shortened(value, length)
         if len((text := json_text(short)).encode()) <= most_bytes:
             return Fitted(short, text, f"Texts of more than {length} characters are cut, to fit in {most_bytes} bytes.")
-    return _newest(_cut(value, shortest), most_bytes, shortest) if is_request else None
+    return _newest(_shortened(value, shortest), most_bytes, shortest) if is_request else None
+
+
+def _shortened(value: JsonValue, length: int) -> JsonValue:
+    short = _cut(value, length)
+    if isinstance(value, dict) and isinstance(short, dict) and "cursor" in value:
+        short["cursor"] = value["cursor"]
+    return short
 
 
 def _cut(value: JsonValue, length: int) -> JsonValue:

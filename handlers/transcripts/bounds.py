@@ -22,9 +22,10 @@ class TranscriptBounds:
     bytes_in_flight: int = 16 * 1_048_576
     """maximum number of bytes of lines in flight"""
     waiting_lines: int = 256
-    """Claude Code: maximum number of lines held back until an answer is complete. No known answer needs this many"""
+    """maximum number of lines held back until the parent of the first of them is read. Claude Code: as many until an
+    answer is complete. No known answer needs this many"""
     waiting_bytes: int = 8 * 1_048_576
-    """Claude Code: maximum number of bytes of the lines held back"""
+    """maximum number of bytes of the lines held back, for a parent and for an answer"""
     recent_answers: int = 64
     """Claude Code: number of recent answers that are remembered, so that tool results further down can be moved to
     them"""

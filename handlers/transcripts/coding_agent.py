@@ -204,4 +204,5 @@ CODING_AGENT_FORMAT = Format(
     sign='first a JSON object with "type":"session", "id" and a "timestamp" in seconds',
     recognizes=_recognizes,
     read=_read,
+    tree=("id", "parent_id"),
 )

@@ -87,6 +87,8 @@ class TranscriptLine(NamedTuple):
     value: JsonValue
     content: bytes
     """identifies the line: the same line in another file or at another place has the same content"""
+    others: tuple[int, ...] = ()
+    """numbers of the other lines of the message"""
 
 
 class Gatherer(Protocol):
@@ -115,6 +117,12 @@ class Format:
     identity: Callable[[JsonValue], bytes] | None = None
     """returns bytes that identify the transcript, given the first recognised line. If None, the bytes of that line
     identify the transcript"""
+    tree: tuple[str, str] | None = None
+    """for a format with a tree: the fields of a line that hold its id and the id of its parent. A line that stands
+    before its parent is then read after it"""
+    follows_previous: bool = False
+    """whether an entry follows the previous line if its parent is missing. If False, it is a first entry, as for the
+    programs that write the format"""
     gather: Callable[[TranscriptBounds], Gatherer] | None = None
     """creates a gatherer for one transcript. None means that each line is a whole message"""
     split: Callable[[Sequence[JsonValue]], Sequence[JsonValue]] | None = None

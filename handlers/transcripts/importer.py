@@ -1,4 +1,5 @@
-"""Import a transcript into a session: every line once, in the file's order, even if the import is repeated.
+"""Import a transcript into a session: every line once, in the file's order, even if the import is repeated. A line
+that stands before its parent comes after it.
 
 Each entry is published under a key made from the content of its line. So a repeated import, for example after a crash,
 adds only the missing entries. The import receives the positions of all entries, also of those that the log already has.
@@ -30,11 +31,11 @@ from lanebus.handlers.transcripts.lanebus_export import OWN
 from lanebus.handlers.transcripts.lines import stream_lines
 from lanebus.handlers.transcripts.openai_chat import OPENAI_CHAT
 from lanebus.handlers.transcripts.pi import PI
-from lanebus.handlers.transcripts.report import BadLine, ImportProgress, ImportReport
+from lanebus.handlers.transcripts.report import BadLine, ImportProgress, ImportReport, MissingParent
 from lanebus.handlers.transcripts.source import Source, SourcePiece
 from lanebus.handlers.transcripts.tree_placement import Put, TreePlacement
 
-__all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
+__all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "MissingParent", "OwnLog", "import_transcript")
 
 FORMATS: tuple[Format, ...] = (OWN, CODING_AGENT_FORMAT, PI, CLAUDE_CODE, OPENAI_CHAT)
 """The known formats. Each of the first lines is compared with the formats in this order. The `coding-agent` format
@@ -54,6 +55,8 @@ class _Publish:
     """One publish in flight. Each publish has its own task. The results are processed in the file's order."""
 
     number: int
+    others: tuple[int, ...]
+    """numbers of the other lines of the message"""
     size_bytes: int
     ordinal: int
     put: Put
@@ -79,8 +82,10 @@ async def import_transcript(
     obeys an imported command or runs an imported tool call. Before a worker answers a new message, it appends a result
     for each imported call without one, which says that the call was not run.
 
-    Lines that are invalid or over a limit are listed in the report's `bad` and skipped. If the import is cancelled, the
-    log has the first part of the transcript. A repeated import adds the rest.
+    Lines that are invalid or over a limit are listed in the report's `bad` and skipped. A line that stands before its
+    parent is imported after it, if the parent is among the next `TranscriptBounds.waiting_lines`. A line whose parent
+    is missing is listed in `missing_parents`. If the import is cancelled, the log has the first part of the transcript.
+    A repeated import adds the rest.
 
     Args:
         session: the session to publish to.
@@ -116,7 +121,7 @@ class _Import:
         self._session, self._formats, self._on_progress = session, formats, on_progress
         self._total_bytes, self._bounds = total_bytes, bounds
         self._identity = b""
-        self._placement = TreePlacement()
+        self._placement: TreePlacement
         self._repeats: Counter[bytes] = Counter()
         self._under_way: deque[_Publish] = deque()
         self._under_way_bytes = 0
@@ -124,12 +129,14 @@ class _Import:
         self._first: int | None = None
         self._last: int | None = None
         self._bad: list[BadLine] = []
+        self._missing_parents: list[MissingParent] = []
         self._source: Source
 
     async def run(self, file: BinaryIO) -> ImportReport:
         async with aclosing(stream_lines(file, bounds=self._bounds)) as lines:
             source = self._source = Source(lines, self._formats, self._bounds)
             form, self._identity, origin = await source.open()
+            self._placement = TreePlacement(follows_previous=form.follows_previous)
             await self._require_another(origin)
             failure: BusError | OSError | None = None
             async with create_task_group() as tasks, aclosing(source.pieces(form)) as pieces:
@@ -150,6 +157,7 @@ class _Import:
             added=self._added,
             already_there=self._already_there,
             bad=tuple(sorted(self._bad)),
+            missing_parents=tuple(sorted(self._missing_parents)),
             first=self._first,
             last=self._last,
             unit="message" if form.split else "line",
@@ -163,15 +171,21 @@ class _Import:
     async def _piece(self, tasks: TaskGroup, piece: SourcePiece) -> None:
         if isinstance(piece.entry, str):
             self._placement.add(None)
-            self._bad.append(BadLine(piece.number, piece.entry))
+            self._note_bad(piece.number, piece.others, piece.entry)
             return
         try:
             ordinal = self._placement.add(piece.entry)
         except MessageError as error:
             self._placement.add(None)
-            self._bad.append(BadLine(piece.number, str(error)))
+            self._note_bad(piece.number, piece.others, str(error))
         else:
+            if self._placement.is_orphan(ordinal):
+                self._missing_parents.append(MissingParent(piece.number, str(piece.entry.parent)))
             await self._submit(tasks, piece, ordinal, piece.entry, self._key(piece.content))
+
+    def _note_bad(self, number: int, others: tuple[int, ...], reason: str) -> None:
+        self._bad.append(BadLine(number, reason))
+        self._bad += (BadLine(each, f"part of the message of line {number}, which was not imported") for each in others)
 
     async def _submit(
         self, tasks: TaskGroup, piece: SourcePiece, ordinal: int, entry: TranscriptEntry, key: ReservedKey
@@ -179,7 +193,7 @@ class _Import:
         if self._placement.needs_positions(ordinal, entry):
             await self._settle(0)
         put = self._placement.put(ordinal, entry)
-        publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position, entry.is_lost)
+        publish = _Publish(piece.number, piece.others, piece.size_bytes, ordinal, put, entry.position, entry.is_lost)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
         # Tasks start in the order of `start_soon`, and publishes to a session are appended in the order of the calls.
@@ -212,7 +226,7 @@ class _Import:
     def _take(self, publish: _Publish) -> None:
         outcome = publish.outcome
         if isinstance(outcome, MessageError):
-            self._bad.append(BadLine(publish.number, str(outcome)))
+            self._note_bad(publish.number, publish.others, str(outcome))
             if publish.put.own:
                 self._placement.failed(publish.ordinal, publish.put.before)
                 if publish.old_position is not None:

@@ -20,8 +20,9 @@ class ListedTranscript:
     """The entries of a transcript, at the positions that an import into an empty session gives them.
 
     A listed transcript can be read like a session, so `build_context` and `read_tree` accept it. Lines may be in any
-    order: each entry is put after its parent. An entry whose parent is missing is treated as a first entry. But if an
-    earlier line was invalid, that line may have been the parent. In this case, the entry follows the previous line.
+    order: each entry is put after its parent. An entry whose parent is missing is treated as a first entry. But in a
+    format with `Format.follows_previous`, and after an invalid line, which may have been the parent, the entry follows
+    the previous line.
     """
 
     def __init__(self, lines: Iterable[JsonValue], form: Format, *, session: str = "transcript") -> None:
@@ -37,7 +38,7 @@ class ListedTranscript:
         """
         self.id = session
         self.bad: tuple[BadLine, ...] = ()
-        self._placement = TreePlacement()
+        self._placement = TreePlacement(follows_previous=form.follows_previous)
         self._entries: list[Envelope] = []
         for entry in _parents_first(self._read(lines, form)):
             self._append(entry)

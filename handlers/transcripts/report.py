@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ("BadLine", "ImportProgress", "ImportReport")
+__all__ = ("BadLine", "ImportProgress", "ImportReport", "MissingParent")
 
 
 class BadLine(NamedTuple):
@@ -13,6 +13,18 @@ class BadLine(NamedTuple):
     """number of the line, or of the message in a JSON document, from 1"""
     reason: str
     """text for people that says why the line was not imported"""
+
+
+class MissingParent(NamedTuple):
+    """A line that was imported without its parent: the file has none, or it was not imported before the line.
+
+    In a file of Claude Code, or after a bad line, such a line follows the previous line. Else it begins a branch.
+    """
+
+    number: int
+    """number of the line, from 1"""
+    parent: str
+    """id of the parent"""
 
 
 class ImportProgress(NamedTuple):
@@ -42,6 +54,8 @@ class ImportReport:
     """entries that an earlier import had added"""
     bad: tuple[BadLine, ...]
     """lines that were not imported"""
+    missing_parents: tuple[MissingParent, ...] = ()
+    """lines that were imported without their parent: what the model saw there is a guess"""
     first: int | None
     """lowest position of the transcript's entries; None if there are no entries"""
     last: int | None

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.messages.json_reader import parse_json
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
-from lanebus.handlers.transcripts.format import Format, TranscriptEntry, TranscriptLine, UnknownFormat
+from lanebus.handlers.transcripts.format import Format, Gatherer, TranscriptEntry, TranscriptLine, UnknownFormat
 from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
 
 __all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Source", "SourcePiece", "canonical_json", "gathered")
@@ -35,6 +35,8 @@ class SourcePiece(NamedTuple):
     size_bytes: int
     entry: TranscriptEntry | str
     """the entry, or a text that says why it cannot be imported"""
+    others: tuple[int, ...] = ()
+    """numbers of the other joined lines"""
     content: bytes = b""
     """bytes that identify the piece: they are equal for the same piece in another file or at another place"""
 
@@ -88,14 +90,19 @@ class Source:
                 content = canonical_json(value)
                 yield _read(form, TranscriptLine(number, len(content), value, content))
             return
+        ordered: Gatherer = _ParentsFirst(form.tree, self._bounds) if form.tree else _NoGatherer()
         gatherer = form.gather(self._bounds) if form.gather else _NoGatherer()
         async for raw in self._lines():
             line = _parsed(raw)
             if isinstance(line, SourcePiece):
                 yield line
             elif line is not None:
-                for complete in gatherer.take(line):
-                    yield _read(form, complete)
+                for next_line in ordered.take(line):
+                    for complete in gatherer.take(next_line):
+                        yield _read(form, complete)
+        for next_line in ordered.end():
+            for complete in gatherer.take(next_line):
+                yield _read(form, complete)
         for complete in gatherer.end():
             yield _read(form, complete)
 
@@ -161,6 +168,89 @@ class Source:
         return b"\n".join(parts)
 
 
+class _Held(NamedTuple):
+    """A line that is held back, and its place in the tree."""
+
+    line: TranscriptLine
+    id: str | None
+    parent: str | None
+
+
+class _ParentsFirst:
+    """Moves a line that stands before its parent behind the parent; a `Gatherer`.
+
+    Such a line is held back with all that follow it, until its parent is read. At the bounds, it counts as a line
+    whose parent is missing.
+    """
+
+    def __init__(self, tree: tuple[str, str], bounds: TranscriptBounds) -> None:
+        """
+        Args:
+            tree: see `Format.tree`.
+            bounds: bounds on the lines held back.
+        """
+        (self._id, self._parent), self._bounds = tree, bounds
+        self._seen: set[str] = set()
+        self._held: dict[int, _Held] = {}
+        """the lines held back, by number and in their order"""
+        self._numbers: dict[str, int] = {}
+        """id → number of the held line"""
+        self._size_bytes = 0
+
+    def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
+        fields = line.value if isinstance(line.value, dict) else {}
+        name, parent = fields.get(self._id), fields.get(self._parent)
+        held = _Held(line, name if isinstance(name, str) else None, parent if isinstance(parent, str) else None)
+        if not self._held and (held.id is None or held.parent is None or held.parent in self._seen):  # hot path
+            return (self._passed(held),)
+        self._held[line.number] = held
+        self._size_bytes += line.size_bytes
+        if held.id is not None:
+            self._numbers.setdefault(held.id, line.number)
+        return self._ready(is_end=False)
+
+    def end(self) -> Iterable[TranscriptLine]:
+        return self._ready(is_end=True)
+
+    def _ready(self, *, is_end: bool) -> list[TranscriptLine]:
+        """Return the lines that need not wait: the first line, after its parents, as long as these were read."""
+        ready: list[TranscriptLine] = []
+        while self._held:
+            bounds = self._bounds
+            is_full = len(self._held) > bounds.waiting_lines or self._size_bytes > bounds.waiting_bytes
+            family, is_known = self._family()
+            if not is_known and not is_full and not is_end:
+                break
+            for number in family:
+                held = self._held.pop(number)
+                self._size_bytes -= held.line.size_bytes
+                if held.id is not None and self._numbers.get(held.id) == number:
+                    del self._numbers[held.id]
+                ready.append(self._passed(held))
+        return ready
+
+    def _family(self) -> tuple[list[int], bool]:
+        """Return the first line and those of its ancestors that are held back, ancestors first; and whether the parent
+        of the first ancestor was read."""
+        first = next(iter(self._held))
+        family = {first: None}
+        at = self._held[first]
+        while at.id is not None and at.parent is not None and at.parent not in self._seen:
+            number = self._numbers.get(at.parent)
+            if number is None:
+                return [*reversed(family)], False
+            if number in family:  # the parents lead back to a line of theirs: keep the order of the file
+                return [first], True
+            family[number] = None
+            at = self._held[number]
+        return [*reversed(family)], True
+
+    def _passed(self, held: _Held) -> TranscriptLine:
+        if held.id is not None:
+            self._seen.add(held.id)
+        return held.line
+
+
 class _NoGatherer:
     """The gatherer of a format in which each line is a whole message."""
 
@@ -211,7 +301,7 @@ def _read(form: Format, line: TranscriptLine) -> SourcePiece:
         entry: TranscriptEntry | str = form.read(line.value)
     except (MessageError, ValueError) as error:
         entry = str(error)
-    return SourcePiece(line.number, line.size_bytes, entry, line.content)
+    return SourcePiece(line.number, line.size_bytes, entry, line.others, line.content)
 
 
 def _value(data: bytes) -> JsonValue:

@@ -49,15 +49,21 @@ class TreePlacement:
     `needs_positions` is true for an entry, the import waits for all publishes in flight before it calls `put`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, follows_previous: bool = False) -> None:
+        """
+        Args:
+            follows_previous: see `Format.follows_previous`.
+        """
+        self._follows_previous = follows_previous
+        """whether the previous line is the best guess for a parent that is missing"""
         self._firsts = array("q")
         self._lasts = array("q")
         self._parents = array("q")
         self._in_llm_lane = bytearray()
         self._ordinals: dict[str, int] = {}
         self._orphans: dict[str, list[int]] = {}
+        self._orphaned: set[int] = set()
         self._leaf = ROOT
-        self._has_bad = False
         self.position_map = PositionMap()
         """for an export: maps old positions to new positions"""
 
@@ -70,7 +76,7 @@ class TreePlacement:
         ordinal = len(self._lasts)
         parent = ordinal - 1
         if entry is None:
-            self._has_bad = True
+            self._follows_previous = True  # the bad line may have been the parent of those that have none
         else:
             if entry.is_in_tree:
                 parent = self._parent_of(entry, ordinal)
@@ -81,6 +87,10 @@ class TreePlacement:
         self._parents.append(parent)
         self._in_llm_lane.append(False)
         return ordinal
+
+    def is_orphan(self, ordinal: int) -> bool:
+        """Whether the parent of an entry is missing."""
+        return ordinal in self._orphaned
 
     def needs_positions(self, ordinal: int, entry: TranscriptEntry) -> bool:
         """Whether the messages of the entry depend on the positions of other entries."""
@@ -167,23 +177,20 @@ class TreePlacement:
         if entry.id is not None:
             # Only an entry that an earlier entry names as its parent can close a cycle.
             waiting = {*self._orphans.get(entry.id, ())}
-            at = parent if waiting else ROOT
+            at = parent if waiting and entry.parent in self._ordinals else ROOT
             while at != ROOT and at not in waiting:
-                at = self._parents[at]
+                at = ROOT if at in self._orphaned else self._parents[at]
             if at != ROOT or entry.id == entry.parent:
                 raise CyclicTree(entry.id)
         if entry.parent is not None and entry.parent not in self._ordinals:
             self._orphans.setdefault(entry.parent, []).append(ordinal)
+            self._orphaned.add(ordinal)
         return parent
 
     def _parent(self, entry: TranscriptEntry, ordinal: int) -> int:
         if entry.parent is None:
             return ROOT
-        if entry.parent in self._ordinals:
-            return self._ordinals[entry.parent]
-        # The parent is missing. If a line was bad, that line may have been the parent; the previous line is the best
-        # guess. Otherwise nothing is known of the parent.
-        return ordinal - 1 if self._has_bad else ROOT
+        return self._ordinals.get(entry.parent, ordinal - 1 if self._follows_previous else ROOT)
 
     def _find(self, name: str | int | None) -> int | None:
         if isinstance(name, str):

@@ -53,6 +53,7 @@ class PostedHandover(NamedTuple):
 
     agent: str
     reason: str | None
+    key: str | None
 
 
 def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> PostedMessage:
@@ -86,19 +87,19 @@ def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -
 
 
 def read_handover(body: JsonValue) -> PostedHandover:
-    """Decode a handover `{"agent": …, "reason"?: …}`.
+    """Decode a handover `{"agent": …, "reason"?: …, "key"?: …}`.
 
     Raises:
         DecodeError: the body is not a handover, has other fields, or a field's value is not allowed.
     """
     _refuse_sender(body)
     if not isinstance(body, dict) or "agent" not in body:
-        raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "reason"')
-    check_fields(body, ("agent", "reason"))
-    agent, reason = (check_key(body.get(field), field) for field in ("agent", "reason"))
+        raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "reason" and "key"')
+    check_fields(body, ("agent", "reason", "key"))
+    agent, reason, key = (check_key(body.get(field), field) for field in ("agent", "reason", "key"))
     if agent is None:
         raise DecodeError("agent", "must be the name of an agent")
-    return PostedHandover(agent, reason)
+    return PostedHandover(agent, reason, key)
 
 
 def read_command(body: JsonValue, session: str, by: str) -> PostedCommand:

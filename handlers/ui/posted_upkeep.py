@@ -49,7 +49,7 @@ def read_fork(body: JsonValue) -> PostedFork:
     position = None if fields.get("position") is None else _position(fields, "position")
     name, agent, key = (check_key(fields.get(field), field) for field in ("id", "agent", "key"))
     if name is not None and key is not None:
-        raise DecodeError("key", "leave it out: an id makes a repeat safe too")
+        raise DecodeError("key", "leave it out: an id with a position makes a repeat safe too")
     if key is not None and position is None:
         raise DecodeError("position", "name it, so that a repeat with the same key is of the same fork")
     return PostedFork(position, name, agent, key)

@@ -10,6 +10,7 @@ from hashlib import sha256
 
 from lanebus.bus.errors import CursorTrimmed
 from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, VideoBlock
+from lanebus.bus.messages.events import SessionAssigned
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import UserMessage
@@ -47,7 +48,7 @@ async def check_repeat(
         KeyReused: the messages that the first publish with this key has stored are others.
         BusError: the log could not be read.
     """
-    if not receipt.is_duplicate or key is None:
+    if not receipt.is_duplicate or key is None or not receipt.position:  # 0: the handover was not needed
         return
     stored = dict[int, object]()
     try:
@@ -79,6 +80,9 @@ def _content_of(message: object) -> object:
     match message:
         case UserMessage(content=content):
             return [_without_place(block) for block in content]
+        case ExtensionMessage(kind=SessionAssigned.KIND as kind, data=Mapping() as data):
+            # A handover that was not needed is answered with an earlier one, which may have another reason.
+            return kind, data.get("agent")
         case ExtensionMessage(kind=kind, data=Mapping() as data):
             return kind, {name: value for name, value in data.items() if name not in _BY_SERVER}
         case _:

@@ -6,8 +6,9 @@ import pytest
 
 from lanebus import Bus
 from lanebus.bus.bounds import Bounds
+from lanebus.bus.errors import InvalidCursor
 from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.log.catalog import SessionState
+from lanebus.bus.log.catalog import CatalogCursor, SessionState
 from lanebus.bus.wire.keys import Keys
 from tests.support.log.said import said
 from tests.support.servers.bounded import TINY
@@ -43,14 +44,14 @@ async def fill(bus: Bus, seed: str, steps: int = 60) -> None:
 async def listed(bus: Bus, limit: int, state: SessionState, agent: str | None) -> list[str]:
     """The ids of all pages."""
     found: list[str] = []
-    after: str | None = None
+    after: CatalogCursor | None = None
     while True:
         page = await bus.catalog.newest(limit, state=state, agent=agent, after=after)
         found += [head.session for head in page.heads]
         if not page.has_more:
             return found
         assert len(page.heads) == limit
-        after = page.heads[-1].session
+        after = CatalogCursor.parse(str(page.cursors[-1]))
 
 
 @pytest.mark.parametrize("bounds", [None, FEW, TINY], ids=["default", "few notices", "tiny"])
@@ -70,6 +71,36 @@ async def test_pages_name_every_session_once_and_in_the_order_of_their_changes(
                 assert found == [head.session for head in whole]
                 assert all(times[one] >= times[other] for one, other in pairwise(found))
         assert await listed(bus, 4, "any", None) == sorted(times, key=lambda name: (-times[name], Keys().head(name)))
+
+
+@pytest.mark.parametrize("bounds", [None, FEW, TINY], ids=["default", "few notices", "tiny"])
+@pytest.mark.parametrize("change", ["publish", "erase"])
+async def test_a_change_of_the_last_session_of_a_page_moves_no_other_session(
+    server: AnyServer, bounds: Bounds | None, change: str
+) -> None:
+    async with server.bus(bounds=bounds) as bus:
+        for number in range(9):
+            await bus.session(f"s{number}").publish(said("x"))
+        before = [head.session for head in (await bus.catalog.newest(9)).heads]
+        first = await bus.catalog.newest(3)
+        last = bus.session(first.heads[-1].session)
+        await (last.erase() if change == "erase" else last.publish(said("y")))
+        found, after = [head.session for head in first.heads], first.cursors[-1]
+        while True:
+            page = await bus.catalog.newest(2, after=after)
+            found += [head.session for head in page.heads]
+            if not page.has_more:
+                break
+            after = page.cursors[-1]
+        assert found == before
+
+
+@pytest.mark.parametrize(
+    "text", ["s1", "", "é", "12-0", "W10", "WyJhY3Rpdml0eSIsZmFsc2UsTmFOLCJzMSJd", "WyJhY3Rpdml0eSIsZmFsc2UsLTEsIi4iXQ"]
+)
+def test_a_text_that_is_no_cursor_of_the_list_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCursor):
+        CatalogCursor.parse(text)
 
 
 async def test_the_first_page_is_read_from_the_change_notices_alone(valkey: RealServer) -> None:

@@ -4,7 +4,8 @@ import pytest
 
 from lanebus import Conflict, Fenced, SessionClosed
 from lanebus.bus.wire.keys import Keys
-from lanebus.errors import NoSuchPosition, WrongAgent
+from lanebus.errors import KeyReserved, NoSuchPosition, WrongAgent
+from lanebus.handlers.verify.session import verify_session
 from lanebus.messages import SessionAssigned, parse_event
 from tests.support.log.groups import pending, take_all
 from tests.support.log.said import read, said
@@ -27,6 +28,38 @@ async def test_a_handover_is_recorded_and_a_repeat_changes_nothing(server: AnySe
         event = parse_event(message)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # checked by the next line
         assert event == SessionAssigned(agent="billing", previous="support", by="anna", reason="an invoice")
         assert (await session.head()).position == 2
+
+
+async def test_a_repeat_with_the_same_key_changes_nothing_after_another_handover(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s", agent="support")
+        await session.publish(said("x"))
+        unneeded = await session.hand_over("support", key="k0")
+        first = await session.hand_over("billing", by="A", key="k1")
+        same = await session.hand_over("billing", key="k2")  # the session belongs to it already
+        await session.hand_over("legal", by="B", key="k3")
+        for key, agent, known in (("k0", "support", unneeded), ("k1", "billing", first), ("k2", "billing", same)):
+            again = await session.hand_over(agent, key=key)
+            assert (again.position, again.is_duplicate) == (known.position, True)
+        assert [each.position for each in (unneeded, first, same)] == [0, 2, 2]
+        await session.close()
+        assert (await session.hand_over("legal", by="B", key="k3")).position == 3
+        head = await session.head()
+        assert (head.agent, head.position) == ("legal", 4)
+        with pytest.raises(KeyReserved):
+            await session.hand_over("billing", key="lanebus:k")
+        report = await verify_session(bus, "s")
+    assert report is not None
+    assert report.problems == ()
+
+
+async def test_a_repeat_without_a_key_after_another_handover_is_a_handover(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s", agent="support")
+        await session.publish(said("x"))
+        for agent in ("billing", "legal", "billing"):
+            assert not (await session.hand_over(agent)).is_duplicate
+        assert (await session.head()).agent == "billing"
 
 
 async def test_a_handover_back_and_forth_is_recorded_each_time(server: AnyServer) -> None:

@@ -54,6 +54,7 @@ local field = 'p:' .. producer
 local replies, arg, key = {}, 12, 1
 
 -- The key is checked first, because a repeat of an earlier publish is a duplicate whatever the session's present state.
+-- The third value is true if a key was stored for a publish that appends nothing.
 local function judge(plan, state, epoch, position, caller_keys, agent, head)
   if plan and plan.key then
     local seen = pcall_('HGET', caller_keys, plan.key)
@@ -61,7 +62,13 @@ local function judge(plan, state, epoch, position, caller_keys, agent, head)
     if seen then return 'd' .. seen end
   end
   -- A repeat of the last handover; position 0 if the session belonged to the agent from its first message on.
-  if plan and plan.assign == agent then return 'd' .. (call('HGET', head, 'assigned') or '0+1+') end
+  -- Its key is kept too, or the same request would take the session back after another handover.
+  if plan and plan.assign == agent then
+    local seen = call('HGET', head, 'assigned') or '0+1+'
+    local kept = plan.key and pcall_('HSET', caller_keys, plan.key, seen)
+    if type(kept) == 'table' then return nil, kept.err end
+    return 'd' .. seen, nil, kept
+  end
   if state == 'closed' and not (plan and plan.state == 'open') then return 'x' end
   if not plan then return nil end
   if plan.agent and plan.agent ~= agent then return 'g' .. agent end
@@ -168,8 +175,14 @@ while arg <= words do
     if wakes then lanes = sub(lanes, 2) end
     local length = #lanes
     if not reply then
-      local verdict
-      if plan or state then verdict, fault = judge(plan, state, epoch, position, KEYS[key + 3], agent, KEYS[key + 2]) end
+      local verdict, kept
+      if plan or state then
+        verdict, fault, kept = judge(plan, state, epoch, position, KEYS[key + 3], agent, KEYS[key + 2])
+        if kept then
+          new_keys = new_keys or {}
+          new_keys[#new_keys + 1] = plan.key
+        end
+      end
       if limit and not verdict and not fault then verdict = over_limit(bytes, arg, length, is_control) end
       if fault then
         reply = 'refused ' .. fault

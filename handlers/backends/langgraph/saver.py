@@ -219,7 +219,7 @@ class LanebusSaver(BaseCheckpointSaver[str]):
 
         Raises:
             SessionExists: the target's id was used before. Copy to a new one.
-            BusError: the errors of `aput`. A repeat is safe.
+            BusError: the errors of `aput`. A repeat is safe. If the source has grown since, it raises SessionExists.
         """
         await self._loop.run(removal.copy_thread(self._threads, source_thread_id, target_thread_id))
 

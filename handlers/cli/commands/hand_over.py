@@ -21,31 +21,51 @@ __all__ = ("command",)
 @click.argument("agent", shell_complete=complete_agent)
 @click.option("--by", metavar="NAME", help="Name of the person or program; recorded in the log.")
 @click.option("--reason", metavar="TEXT", help="Reason; recorded in the log.")
+@click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key changes nothing.")
 @click.option(
     "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the last entry has another position."
 )
 @click.pass_context
 def command(
-    ctx: click.Context, session: str, agent: str, *, by: str | None, reason: str | None, expected: int | None
+    ctx: click.Context,
+    session: str,
+    agent: str,
+    *,
+    by: str | None,
+    reason: str | None,
+    key: str | None,
+    expected: int | None,
 ) -> None:
     """Hand SESSION over to the agent named AGENT. A worker that serves AGENT continues its loop from the log. The
-    worker that runs the session now stops, and can append nothing more to it. Repeating the command changes nothing.
+    worker that runs the session now stops, and can append nothing more to it.
+
+    If the session belongs to AGENT already, nothing changes. A repeat after another handover takes the session back,
+    unless it has the same --key.
 
     \b
     Example: lanebus hand-over support-42 billing --by anna
     """
-    receipt, is_served = on_bus(ctx, partial(_hand_over, session, agent, by=by, reason=reason, expected=expected))
-    what = "belongs to" if receipt.is_duplicate else "handed over to"
-    again = ", nothing changed" if receipt.is_duplicate else f" at position {receipt.position}"
+    handing = partial(_hand_over, session, agent, by=by, reason=reason, key=key, expected=expected)
+    receipt, is_served = on_bus(ctx, handing)
+    what, again = "handed over to", f" at position {receipt.position}"
+    if receipt.is_duplicate:
+        what, again = ("was handed over to" if key else "belongs to"), ", nothing changed"
     Output.of(ctx).answer({**receipt_json(session, receipt), "agent": agent}, f"{session}: {what} {agent}{again}")
     if not is_served:
         tell_unserved(agent)
 
 
 async def _hand_over(
-    name: str, agent: str, bus: Bus, *, by: str | None, reason: str | None, expected: int | None
+    name: str,
+    agent: str,
+    bus: Bus,
+    *,
+    by: str | None,
+    reason: str | None,
+    key: str | None,
+    expected: int | None,
 ) -> tuple[Receipt, bool]:
     """Hand a session over. Return the receipt, and whether a live worker serves the agent."""
     session = await existing(bus, name)
-    receipt = await session.hand_over(agent, by=by, reason=reason, expected=expected)
+    receipt = await session.hand_over(agent, by=by, reason=reason, key=key, expected=expected)
     return receipt, await is_served(bus, agent)

@@ -50,7 +50,9 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
     conversation for OpenAI's Chat Completions.
 
     A repeated or interrupted import adds only what is missing. Unreadable lines are listed on stderr with number and
-    reason; the other lines are imported, and the exit code is 7.
+    reason; the other lines are imported, and the exit code is 7. A line whose parent is not in the file is imported and
+    listed too, because its context is a guess: after a bad line, and in a file of Claude Code, it follows the previous
+    line; otherwise it begins a branch.
 
     \b
     Example: lanebus import session.jsonl --session pi
@@ -59,6 +61,8 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
     report = run(partial(_import, Settings.of(ctx), file, name, agent))
     for bad in report.bad:
         tell(f"{report.unit} {bad.number}: {bad.reason}")
+    for line in report.missing_parents:
+        tell(f"line {line.number}: its parent {line.parent!r} is missing, so its context is a guess")
     _show(Output.of(ctx), name, report)
     return ExitCode.FAULTS if report.bad else ExitCode.DONE
 
@@ -77,6 +81,7 @@ async def _import(settings: Settings, file: Path, session_id: str, agent: str | 
 
 def _show(output: Output, session: str, report: ImportReport) -> None:
     bad = f", {count(len(report.bad))} bad {report.unit}s" if report.bad else ""
+    guessed = f", {count(len(report.missing_parents))} without their parent" if report.missing_parents else ""
     output.answer(
         {
             "session": session,
@@ -85,10 +90,11 @@ def _show(output: Output, session: str, report: ImportReport) -> None:
             "added": report.added,
             "already_there": report.already_there,
             "bad": [{report.unit: each.number, "reason": each.reason} for each in report.bad],
+            "missing_parents": [{"line": each.number, "parent": each.parent} for each in report.missing_parents],
             "first": report.first,
             "last": report.last,
         },
-        f"{session}: {count(report.added)} entries added, {count(report.already_there)} already there{bad}"
+        f"{session}: {count(report.added)} entries added, {count(report.already_there)} already there{bad}{guessed}"
         f" ({report.format} transcript of {count(report.lines)} lines)",
     )
 

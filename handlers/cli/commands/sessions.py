@@ -9,17 +9,17 @@ from typing import NamedTuple, get_args
 import click
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import SessionErased
-from lanebus.bus.log.catalog import SessionState
+from lanebus.bus.errors import InvalidCursor, SessionErased
+from lanebus.bus.log.catalog import CatalogCursor, CatalogPage, SessionState
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_bus
-from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import ViewCommand
-from lanebus.handlers.cli.session_id import SessionId, complete_agent
+from lanebus.handlers.cli.session_id import complete_agent
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count, moment, money, size
+from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.projections.agent_activity import doing
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import look
@@ -58,7 +58,7 @@ class _Query(NamedTuple):
     state: SessionState
     is_waiting: bool
     limit: int
-    after: str | None
+    after: CatalogCursor | None
 
     @property
     def is_narrowed(self) -> bool:
@@ -66,10 +66,18 @@ class _Query(NamedTuple):
         return (self.agent, self.state, self.is_waiting, self.after) != (None, "any", False, None)
 
 
+class _Listed(NamedTuple):
+    """A session of the list."""
+
+    head: SessionHead
+    line: SessionLine
+    cursor: CatalogCursor
+
+
 class _Found(NamedTuple):
     """The sessions of one page."""
 
-    lines: list[tuple[SessionHead, SessionLine]]
+    lines: list[_Listed]
     served: Collection[str]
     """the agents that have a live worker"""
     more: str
@@ -94,7 +102,9 @@ class _Found(NamedTuple):
     show_default=True,
 )
 @click.option(
-    "--after", type=SessionId(), metavar="SESSION", help="Continue after the last session of the previous page."
+    "--after",
+    metavar="CURSOR",
+    help="Continue after this cursor: that of the notice of the previous page, or of its last JSON line.",
 )
 @click.pass_context
 def command(
@@ -102,7 +112,8 @@ def command(
 ) -> None:
     """List sessions, most recently active first. The table has a column "state" if a session is closed, forked, trimmed
     or archived. An agent without a live worker is marked "no worker". A notice on stderr names the option for the next
-    page.
+    page. Each line of --json has the `cursor` after which the list continues. A session that changes between two pages
+    moves to the beginning of the list.
 
     With --waiting, a session is listed if it has a tool call to approve or deny, is paused, or was handed to a person.
     Only the newest 1,000 sessions are searched. `lanebus show SESSION` ends with the calls that wait.
@@ -111,9 +122,9 @@ def command(
     Example: lanebus sessions --json | head -1
     Example: lanebus sessions --agent support --state closed --limit 20
     """
-    query = _Query(agent, state, is_waiting, limit, after)
+    query = _Query(agent, state, is_waiting, limit, None if after is None else _cursor(after))
     found = on_bus(ctx, partial(_sessions, query=query))
-    has_states = any(_state(head) for head, _ in found.lines)
+    has_states = any(_state(each.head) for each in found.lines)
     Output.of(ctx).items(
         found.lines,
         partial(_json, served=found.served),
@@ -125,28 +136,39 @@ def command(
         tell(found.more)
 
 
+def _cursor(text: str) -> CatalogCursor:
+    try:
+        return CatalogCursor.parse(text)
+    except InvalidCursor:
+        remedy = 'copy it from the notice of the previous page, or "cursor" from its last line with --json'
+        raise WrongUsage(f"{text[:80]!r} is not a cursor of the list of sessions", remedy) from None
+
+
 async def _sessions(bus: Bus, *, query: _Query) -> _Found:
-    if query.after is not None and not (await bus.session(query.after).head()).position:
-        raise SessionEmpty(query.after)
     newest = partial(bus.catalog.newest, agent=query.agent, state=query.state, after=query.after)
     if query.is_waiting:
         page = await newest(_LOOKED_INTO)
-        waiting = [head for head in page.heads if await _is_waiting(bus.session(head.session))]
-        heads = waiting[: query.limit or len(waiting)]
-        has_more = len(waiting) > len(heads)
+        waiting = [each for each in _places(page) if await _is_waiting(bus.session(each[0].session))]
+        places = waiting[: query.limit or len(waiting)]
+        has_more = len(waiting) > len(places)
         left_out = f"only the newest {count(_LOOKED_INTO)} sessions were looked at" if page.has_more else ""
         if has_more:
-            left_out = f"{count(len(heads))} of {count(len(waiting))} waiting sessions"
-        last = heads[-1].session if has_more else page.heads[-1].session if page.has_more else ""
+            left_out = f"{count(len(places))} of {count(len(waiting))} waiting sessions"
+        last = places[-1][1] if has_more else page.cursors[-1] if page.has_more else None
     else:
         page = await newest(query.limit or sys.maxsize - 1)
-        heads, last = list(page.heads), page.heads[-1].session if page.has_more else ""
+        places, last = _places(page), page.cursors[-1] if page.has_more else None
         of_all = "" if page.matching is None else f" of {count(page.matching)}"
-        left_out = f"{count(len(heads))}{of_all} sessions"
-    lines = await session_lines(bus, heads=heads)
+        left_out = f"{count(len(places))}{of_all} sessions"
+    lines = await session_lines(bus, heads=[head for head, _ in places])
     served = await bus.live_workers()
-    more = f"{left_out}; the next page: --after {last}, all: --limit 0" if last else ""
-    return _Found([(head, lines[head.session].state) for head in heads if head.session in lines], served.keys(), more)
+    more = f"{left_out}; all: --limit 0, next page: --after {last}" if last else ""
+    listed = [_Listed(head, lines[head.session].state, at) for head, at in places if head.session in lines]
+    return _Found(listed, served.keys(), more)
+
+
+def _places(page: CatalogPage) -> list[tuple[SessionHead, CatalogCursor]]:
+    return list(zip(page.heads, page.cursors, strict=True))
 
 
 async def _is_waiting(session: Session) -> bool:
@@ -155,8 +177,8 @@ async def _is_waiting(session: Session) -> bool:
     return False
 
 
-def _json(found: tuple[SessionHead, SessionLine], *, served: Collection[str]) -> dict[str, object]:
-    head, line = found
+def _json(found: _Listed, *, served: Collection[str]) -> dict[str, object]:
+    head, line, cursor = found
     origin = head.origin
     return {
         "session": head.session,
@@ -175,11 +197,12 @@ def _json(found: tuple[SessionHead, SessionLine], *, served: Collection[str]) ->
         "extension": line.extension,
         "turns": line.turns,
         "usage": summary(line.usage),
+        "cursor": str(cursor),
     }
 
 
-def _row(found: tuple[SessionHead, SessionLine], *, has_state: bool, served: Collection[str]) -> tuple[str, ...]:
-    head, line = found
+def _row(found: _Listed, *, has_state: bool, served: Collection[str]) -> tuple[str, ...]:
+    head, line, _ = found
     cost = line.usage.cost.total if line.usage.cost else None
     return (
         head.session,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from acp.schema import ListSessionsResponse, SessionInfo
 
 from lanebus.bus.errors import StreamError
-from lanebus.bus.wire.keys import check_session_id
+from lanebus.bus.log.catalog import CatalogCursor
 from lanebus.handlers.projections.sessions import SESSIONS, session_lines
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.protocols.acp.folder import folder_of
@@ -45,10 +45,10 @@ class SessionPages:
             cursor: the cursor of the page before; None begins.
 
         Raises:
-            InvalidSessionId: the cursor is not one of this list.
+            InvalidCursor: the cursor is not one of this list.
             Unavailable: the server cannot be reached.
         """
-        after = None if cursor is None else check_session_id(cursor, "cursor")
+        after = None if cursor is None else CatalogCursor.parse(cursor)
         page = await self._bus.catalog.newest(self._limit, agent=self._agent, after=after)
         lines = await session_lines(self._bus, self._views, heads=page.heads)
         here, found = str(Path.cwd()), list[SessionInfo]()
@@ -63,8 +63,8 @@ class SessionPages:
                         updated_at=datetime.fromtimestamp(head.updated, UTC).isoformat(timespec="seconds"),
                     )
                 )
-        has_more = page.has_more and page.heads
-        return ListSessionsResponse(sessions=found, next_cursor=page.heads[-1].session if has_more else None)
+        has_more = page.has_more and page.cursors
+        return ListSessionsResponse(sessions=found, next_cursor=str(page.cursors[-1]) if has_more else None)
 
     async def _title_of_parent(self, head: SessionHead) -> str | None:
         """Return the title that a fork has from its parent: the summary of a fork covers its own entries only."""

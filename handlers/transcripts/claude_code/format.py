@@ -115,5 +115,7 @@ CLAUDE_CODE = Format(
     "Claude Code's session files",
     recognizes=_recognizes,
     read=_read,
+    tree=("uuid", "parentUuid"),
+    follows_previous=True,
     gather=Gathering,
 )

@@ -78,44 +78,47 @@ class Gathering:
 
     def end(self) -> list[TranscriptLine]:
         """Return the joined answer, followed by the lines that were held back."""
-        complete = [self._joined(self._answer)] if self._answer else []
+        complete = self._joined(self._answer)
         complete += [self._placed(line) for line in self._held]
         self._answer, self._held = [], []
         return complete
 
-    def _joined(self, lines: list[TranscriptLine]) -> TranscriptLine:
-        """Join the lines of an answer into one."""
+    def _joined(self, answer_lines: list[TranscriptLine]) -> list[TranscriptLine]:
+        """Join the lines of an answer into one. A damaged line is passed on alone: the reader reports its error."""
+        lines = [line for line in answer_lines if _has_blocks(line)]
+        damaged = [self._placed(line) for line in answer_lines if not _has_blocks(line)]
+        if not lines:
+            return damaged
         values = [cast("Object", line.value) for line in lines]
         first, messages = values[0], [cast("Object", value["message"]) for value in values]
         parent = self._parent(first)
         message: Object = {**messages[0], **{k: v for each in messages for k, v in each.items() if v is not None}}
         blocks: list[JsonValue] = []
         for each in messages:
-            try:
-                # An answer that was written twice repeats its blocks.
-                blocks += [block for block in blocks_of(each.get("content")) if block not in blocks]
-            except DecodeError:
-                # Pass the line on: the reader reports the error, and the import continues.
-                return lines[0]._replace(value={"line": {**first, "message": each}, "parent": parent, "lines": []})
+            # An answer that was written twice repeats its blocks.
+            blocks += [block for block in blocks_of(each.get("content")) if block not in blocks]
         if (answer := str(message["id"])) in self._seen:
             # The answer's lines are not adjacent, or a branch repeats the answer. Its usage was already counted.
             message["repeatedUsage"] = message.pop("usage", None)
         self._seen.add(answer)
-        self._join(first, values, blocks)
+        self._join(first, [cast("Object", line.value) for line in answer_lines], blocks)
         value: Object = {
             "line": {**first, "message": {**message, "content": blocks}},
             "parent": parent,
             "lines": [*values[1:]],
         }
         content = b"\n".join(line.content for line in lines)
-        return TranscriptLine(lines[0].number, sum(line.size_bytes for line in lines), value, content)
+        numbers = tuple(line.number for line in lines[1:])
+        size_bytes = sum(line.size_bytes for line in lines)
+        return [TranscriptLine(lines[0].number, size_bytes, value, content, numbers), *damaged]
 
     def _join(self, first: Object, values: list[Object], blocks: list[JsonValue]) -> None:
-        """Record that the lines `values` are one entry, and that the calls in `blocks` have no result yet."""
+        """Record that the lines `values` are the entry of the line `first`, and that the calls in `blocks` have no
+        result yet."""
         head = first.get("uuid")
         if not isinstance(head, str):
             return
-        self._stands |= {uuid: head for value in values[1:] if isinstance(uuid := value.get("uuid"), str)}
+        self._stands |= {uuid: head for value in values if isinstance(uuid := value.get("uuid"), str) and uuid != head}
         cluster = self._clusters[head] = _Cluster(head)
         if len(self._clusters) > self._bounds.recent_answers:
             del self._clusters[next(iter(self._clusters))]
@@ -135,6 +138,9 @@ class Gathering:
         parent = self._parent(value)
         uuid = value.get("uuid")
         match line.value:
+            case {"type": "user", "isVisibleInTranscriptOnly": True} if not value.get("isCompactSummary"):
+                if isinstance(uuid, str):  # its children follow what it follows
+                    self._stands[uuid] = parent
             case {"type": "user", "message": dict(message)}:
                 results = _results(message)
                 if isinstance(uuid, str) and results:
@@ -223,6 +229,15 @@ def _answer_id(line: JsonValue) -> str | None:
             return answer
         case _:
             return None
+
+
+def _has_blocks(line: TranscriptLine) -> bool:
+    """Whether the content of an answer's line is text or a list of blocks."""
+    try:
+        blocks_of(cast("dict[str, Object]", line.value)["message"].get("content"))
+    except DecodeError:
+        return False
+    return True
 
 
 def _is_prompt(line: JsonValue) -> bool:

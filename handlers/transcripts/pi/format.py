@@ -160,6 +160,7 @@ def pi(*, custom_to_llm: bool = False) -> Format:
         sign='a JSON object with "type":"session", "id" and "timestamp", or another entry of pi\'s session files',
         recognizes=_recognizes,
         read=partial(_read, custom_to_llm=custom_to_llm),
+        tree=("id", "parentId"),
     )
 
 

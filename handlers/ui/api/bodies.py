@@ -113,6 +113,7 @@ class HandoverBody(TypedDict):
     __pydantic_config__ = {"extra": "forbid"}  # type: ignore[misc]  # noqa: RUF012  # pydantic reads it from the class
     agent: Name
     reason: NotRequired[Name | None]
+    key: NotRequired[Name | None]
 
 
 def _command(name: str, control: type[Control]) -> Mapping[str, JsonValue]:

@@ -6,6 +6,7 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lanebus.bus.messages.events import SessionAssigned
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.receipt import Receipt
@@ -71,10 +72,12 @@ async def post_command(api: ApiContext, request: Request) -> Response:
 
 
 async def post_agent(api: ApiContext, request: Request) -> Response:
-    """Hand the session over with `{"agent": …, "reason"?: …}`. 201 with the position of the event.
+    """Hand the session over with `{"agent": …, "reason"?: …, "key"?: …}`. 201 with the position of the event.
 
-    A repeated request changes nothing, and its status is 200. 404 if the session has no entries. Any agent's name is
-    accepted: if `hasWorker` of the answer is false, the session waits until a worker serves this agent.
+    If the session belongs to the agent already, nothing changes, and the status is 200. If a request is repeated with
+    the same key, nothing changes either, even after another handover. 404 if the session has no entries, 409 if the key
+    belongs to other content. Any agent's name is accepted: if `hasWorker` of the answer is false, the session waits
+    until a worker serves this agent.
     """
     session = api.session(request)
     posted = read_handover(await api.body(request))
@@ -82,7 +85,8 @@ async def post_agent(api: ApiContext, request: Request) -> Response:
         request, "hand_over", session=session.id, agent=posted.agent, lanes=(Lane.EXTENSION,)
     )
     await api.require_entries(session)
-    receipt = await session.hand_over(posted.agent, by=principal.name, reason=posted.reason)
+    receipt = await session.hand_over(posted.agent, by=principal.name, reason=posted.reason, key=posted.key)
+    await check_repeat(session, receipt, posted.key, SessionAssigned(agent=posted.agent).as_extension())
     return _published(receipt, **await _service_of(api, posted.agent))
 
 

@@ -12,7 +12,7 @@ from lanebus.bus.errors import SessionClosed, SessionErased
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.notice import CLOSED, REOPENED
-from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.receipt import Outcome, Receipt
 from lanebus.handlers.projections.retention import trim_session
 from lanebus.handlers.ui.api.answers import Published
 from lanebus.handlers.ui.api.context import ApiContext
@@ -74,7 +74,8 @@ async def post_fork(api: ApiContext, request: Request) -> Response:
     """Fork a session with `{"position"?: …, "id"?: …, "agent"?: …, "key"?: …}`. 201 with the fork's `session`.
 
     The fork shares the entries up to `position`; without it, all. The token must also allow the session that is made.
-    Without `id`, its id begins with that of the session. A repeat with the same `id` or `key` is answered with 200.
+    Without `id`, its id begins with that of the session. A repeat with the same `position`, and the same `id` or `key`,
+    is answered with 200.
     """
     session, posted = api.session(request), read_fork(await api.body(request))
     await api.gate.require(request, "fork", session=session.id, lanes=Lane)
@@ -122,7 +123,7 @@ async def dead_letters(api: ApiContext, request: Request) -> Response:
 async def post_redrive(api: ApiContext, request: Request) -> Response:
     """Give the dead letters of a session back to the workers, with `{}`. The answer is `{"letters": <number>}`.
 
-    Nothing is appended to the session, and a repeat is harmless.
+    Nothing is appended to the session. A repeat gives back only letters that were added since.
     """
     session = api.session(request)
     read_empty(await api.body(request))
@@ -154,8 +155,9 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
 async def post_close(api: ApiContext, request: Request) -> Response:
     """Close a session with `{"reason"?: …, "key"?: …}`: it takes no more messages. 201 with the event's position.
 
-    If the session is closed already, nothing is published, and the status is 200. 404 if it has no entries, 409 if the
-    key belongs to other content.
+    A repeat with the same key adds nothing, also after the session was reopened, and its status is 200. If the session
+    is closed already, nothing is published, the key is not kept, and the status is 200. 404 if it has no entries, 409
+    if the key belongs to other content.
     """
     session, posted = api.session(request), read_reason(await api.body(request))
     await api.gate.require(request, "close", session=session.id, lanes=(Lane.EXTENSION,))
@@ -171,17 +173,23 @@ async def post_close(api: ApiContext, request: Request) -> Response:
 async def post_reopen(api: ApiContext, request: Request) -> Response:
     """Reopen a closed session with `{"reason"?: …, "key"?: …}`. 201 with the event's position.
 
-    If the session is open, nothing is published, and the status is 200. 409 if the key belongs to other content.
+    A repeat with the same key adds nothing, also after the session was closed again, and its status is 200. If the
+    session is open, nothing is published, the key is not kept, and the status is 200. 409 if the key belongs to other
+    content.
     """
     session, posted = api.session(request), read_reason(await api.body(request))
     await api.gate.require(request, "reopen", session=session.id, lanes=(Lane.EXTENSION,))
-    head = await session.head()
+    head, note = await session.head(), ExtensionMessage.of(REOPENED, {"reason": posted.reason})
     if head.is_erased:
         raise SessionErased(session.id)
-    if not head.is_closed:
+    receipt: Outcome | None = None
+    if head.is_closed:
+        receipt = await session.reopen(reason=posted.reason, key=posted.key)
+    elif posted.key is not None and head.position:  # only a repeat is answered: the session has entries
+        receipt = await session.try_publish(note, key=posted.key, expected=0)
+    if not isinstance(receipt, Receipt):
         return _published(None)
-    receipt = await session.reopen(reason=posted.reason, key=posted.key)
-    await check_repeat(session, receipt, posted.key, ExtensionMessage.of(REOPENED, {"reason": posted.reason}))
+    await check_repeat(session, receipt, posted.key, note)
     return _published(receipt)
 
 

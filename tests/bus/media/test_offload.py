@@ -276,6 +276,26 @@ async def test_a_publish_cancelled_while_it_waits_does_not_change_the_order(shar
         await session.publish(said("e"))
 
 
+async def test_a_wait_that_is_cancelled_as_the_turn_before_it_ends_leaves_a_later_turn_alone() -> None:
+    offload, scope = Offload(Kept(), 1), anyio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            async with offload.turn("s"):
+                raise AssertionError
+
+    async with shortly(), anyio.create_task_group() as tasks:
+        async with offload.turn("s"):
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            scope.cancel()
+        async with offload.turn("s"):  # begins before the cancelled task runs again
+            await anyio.wait_all_tasks_blocked()
+            assert scope.cancelled_caught
+            assert "s" in offload.turns
+    assert not offload.turns
+
+
 async def test_a_repeat_adds_nothing_and_a_refusal_leaves_only_media(shared_valkey: RealServer) -> None:
     store = Kept()
     async with Bus.open(shared_valkey.url, media=store) as bus:

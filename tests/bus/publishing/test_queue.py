@@ -105,6 +105,29 @@ async def test_callers_that_wait_for_room_enter_in_order_and_a_few_at_a_time() -
     deadlines.cancel()
 
 
+async def test_a_caller_does_not_pass_one_that_was_admitted_and_has_not_put_its_publish() -> None:
+    far = asyncio.get_running_loop().time() + 3_600
+    deadlines = Deadlines(2)
+    queue = PublishQueue(100, 2, deadlines)
+    queue.put(publish(101))
+    came: list[str] = []
+
+    async def come(name: str) -> None:
+        if queue.is_full:
+            await queue.wait_room("s", 1, 3_600, far)
+        came.append(name)
+        queue.put(publish(1))
+
+    early = [asyncio.create_task(come(name)) for name in "ab"]
+    await turns(2)
+    assert len([*queue.take(1, 1)]) == 1  # admits both, whose tasks have not run yet
+    await come("c")
+    await asyncio.gather(*early)
+    assert came == ["a", "b", "c"]
+    assert not queue.is_full
+    deadlines.cancel()
+
+
 async def test_room_given_to_a_cancelled_caller_goes_to_the_next() -> None:
     far = asyncio.get_running_loop().time() + 3_600
     deadlines = Deadlines(1)

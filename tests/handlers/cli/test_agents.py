@@ -54,3 +54,12 @@ def test_a_session_is_handed_over_once(lanebus: CommandLine) -> None:
     assert (line["agent"], line["has_worker"]) == ("billing", False)
     assert "billing (no worker)" in lanebus("sessions", "--table").out
     assert lanebus("hand-over", "nothing", "billing").code == 3
+
+
+def test_a_handover_with_a_key_is_not_repeated_after_another_one(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "hello", "--agent", "support")
+    for agent, key in (("billing", "k1"), ("legal", "k2")):
+        assert lanebus("hand-over", "s", agent, "--key", key).object["is_duplicate"] is False
+    again = lanebus("hand-over", "s", "billing", "--key", "k1")
+    assert (again.code, again.object["positions"], again.object["is_duplicate"]) == (0, [2], True)
+    assert objects(lanebus("sessions").out)[0]["agent"] == "legal"

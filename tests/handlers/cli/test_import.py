@@ -56,6 +56,7 @@ def test_a_sample_is_imported_completely_and_only_once(lanebus: CommandLine, sam
         "added": 1003,
         "already_there": 0,
         "bad": [],
+        "missing_parents": [],
         "first": 1,
         "last": 1003,
     }
@@ -109,6 +110,16 @@ def test_bad_lines_are_reported_and_the_others_are_imported(lanebus: CommandLine
     assert isinstance(bad, list)
     assert bad[0] == {"line": 3, "reason": answer.err.splitlines()[0].removeprefix("line 3: ")}
     assert lanebus("import", file).object["already_there"] == 3
+
+
+def test_a_line_whose_parent_is_missing_is_named(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    said = '{"type":"user","sessionId":"s","uuid":"%s","parentUuid":%s,"message":{"role":"user","content":"%s"}}\n'
+    file.write_text(said % ("u1", "null", "one") + said % ("u2", '"gone"', "two"))
+    answer = lanebus("import", file)
+    assert (answer.code, answer.err) == (0, "line 2: its parent 'gone' is missing, so its context is a guess\n")
+    assert answer.object["missing_parents"] == [{"line": 2, "parent": "gone"}]
+    assert all(word in lanebus("context", "s", "--model", "m").out for word in ("one", "two"))
 
 
 def test_the_session_id_comes_from_the_transcript_else_from_the_file_name(lanebus: CommandLine, tmp_path: Path) -> None:

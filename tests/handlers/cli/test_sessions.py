@@ -42,18 +42,36 @@ def names(answer: Answer) -> list[str]:
     return [str(line["session"]) for line in objects(answer.out)]
 
 
+def cursor_of(answer: Answer) -> str:
+    """The place after the last session of a page."""
+    return str(objects(answer.out)[-1]["cursor"])
+
+
 def test_pages_follow_each_other_without_gap_or_repeat(lanebus: CommandLine) -> None:
     for name in "abcde":
         lanebus("publish", name, "hi")
     first = lanebus("sessions", "--limit", "2")
     assert names(first) == ["e", "d"]
-    assert first.err == "2 of 5 sessions; the next page: --after d, all: --limit 0\n"
-    assert names(lanebus("sessions", "--limit", "2", "--after", "d")) == ["c", "b"]
-    last = lanebus("sessions", "--limit", "2", "--after", "b")
+    assert first.err == f"2 of 5 sessions; all: --limit 0, next page: --after {cursor_of(first)}\n"
+    second = lanebus("sessions", "--limit", "2", "--after", cursor_of(first))
+    assert names(second) == ["c", "b"]
+    last = lanebus("sessions", "--limit", "2", "--after", cursor_of(second))
     assert (names(last), last.err) == (["a"], "")
     assert names(lanebus("sessions", "--limit", "0")) == ["e", "d", "c", "b", "a"]
-    beyond = lanebus("sessions", "--after", "nosuch")
-    assert (beyond.code, beyond.out) == (3, "")
+    for wrong in ("d", "nosuch", "12-0"):
+        refused = lanebus("sessions", "--after", wrong)
+        assert (refused.code, refused.out) == (2, "")
+        assert "cursor" in refused.err
+
+
+def test_the_next_page_has_what_follows_though_the_last_session_changed_or_was_erased(lanebus: CommandLine) -> None:
+    for name in "abcdef":
+        lanebus("publish", name, "hi")
+    cursor = cursor_of(lanebus("sessions", "--limit", "2"))
+    lanebus("publish", "e", "more")
+    assert names(lanebus("sessions", "--limit", "2", "--after", cursor)) == ["d", "c"]
+    lanebus("erase", "e", "--yes")
+    assert names(lanebus("sessions", "--limit", "2", "--after", cursor)) == ["d", "c"]
 
 
 def test_sessions_of_a_state_are_listed_alone(lanebus: CommandLine, tmp_path: Path) -> None:
@@ -73,7 +91,8 @@ def test_sessions_of_a_state_are_listed_alone(lanebus: CommandLine, tmp_path: Pa
         "archived": {"cut"},
     }.items():
         assert set(names(lanebus("sessions", "--state", state))) == expected, state
-    shown = lanebus("sessions", "--state", "closed", "--after", "shut", "--table")
+    cursor = cursor_of(lanebus("sessions", "--state", "closed"))
+    shown = lanebus("sessions", "--state", "closed", "--after", cursor, "--table")
     assert (shown.out, shown.err) == ("", "no session matches\n")
 
 

@@ -23,7 +23,7 @@ from lanebus.handlers.projections.usage import USAGE, summary
 from lanebus.handlers.providers.anthropic import to_anthropic
 from lanebus.handlers.transcripts.bounds import TranscriptBounds
 from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
-from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.transcripts.importer import MissingParent, import_transcript
 from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
 
 __all__ = ()
@@ -218,6 +218,61 @@ async def test_a_user_who_went_back_begins_a_branch(tmp_path: Path) -> None:
     assert [message.text_content() for message in context.messages] == ["a", "b", "instead"]
 
 
+def without_parents(count: int) -> list[Object]:
+    """A conversation whose every fifth line names a parent that the file does not have."""
+    lines: list[Object] = []
+    for number in range(count):
+        parent = None if number == 0 else f"gone{number}" if number % 5 == 0 else f"u{number - 1}"
+        made = user(f"u{number}", parent, f"say {number}")
+        lines.append(made if number % 2 == 0 else answer(f"u{number}", parent, f"m{number}", text(f"say {number}")))
+    return lines
+
+
+@pytest.mark.parametrize("waiting", [0, 2, 256])
+async def test_a_line_whose_parent_is_missing_follows_the_previous_line_and_is_reported(
+    tmp_path: Path, waiting: int
+) -> None:
+    bounds = TranscriptBounds(waiting_lines=waiting)
+    async with imported(tmp_path, *without_parents(20), bounds=bounds) as made:
+        context = await build_context(made.session)
+    assert [message.text_content() for message in context.messages] == [f"say {number}" for number in range(20)]
+    assert made.report.missing_parents == tuple(MissingParent(at + 1, f"gone{at}") for at in (5, 10, 15))
+    assert made.report.bad == ()
+
+
+async def test_a_line_before_its_parent_keeps_its_context(tmp_path: Path) -> None:
+    lines = [
+        user("u1", None, "one"),
+        user("u3", "a2", "three"),  # the second line of the answer is its parent
+        line("progress", "p1", "u3"),
+        answer("a1", "u2", "m1", text("first")),
+        answer("a2", "a1", "m1", text("second")),
+        user("u2", "u1", "two"),
+        user("u4", "p1", "four"),
+    ]
+    async with imported(tmp_path, *lines) as made:
+        context = await build_context(made.session)
+    assert [message.text_content() for message in context.messages] == ["one", "two", "firstsecond", "three", "four"]
+    assert (made.report.missing_parents, made.report.bad) == ((), ())
+    assert not [message for message in made.log if isinstance(message, LeafMove)]
+
+
+async def test_a_line_far_before_its_parent_is_reported(tmp_path: Path) -> None:
+    lines = [user("u1", None, "one"), user("u3", "u2", "three"), user("u2", "u1", "two")]
+    async with imported(tmp_path, *lines, bounds=TranscriptBounds(waiting_lines=0)) as made:
+        context = await build_context(made.session, leaf=2)
+    assert [message.text_content() for message in context.messages] == ["one", "three"]
+    assert made.report.missing_parents == (MissingParent(2, "u2"),)
+
+
+async def test_what_follows_a_line_that_no_model_saw_keeps_its_context(tmp_path: Path) -> None:
+    hidden = user("h1", "u1", "not shown", isVisibleInTranscriptOnly=True)
+    async with imported(tmp_path, user("u1", None, "one"), hidden, user("u2", "h1", "two")) as made:
+        context = await build_context(made.session)
+    assert [message.text_content() for message in context.messages] == ["one", "two"]
+    assert made.report.missing_parents == ()
+
+
 async def test_a_side_chain_is_a_branch_of_its_own_and_its_calls_count(tmp_path: Path) -> None:
     async with imported(
         tmp_path,
@@ -366,6 +421,27 @@ async def test_bad_lines_are_reported_and_the_others_are_imported(tmp_path: Path
         "message.content.0.media.url",
     ]
     assert [message.text_content() for message in made.log if isinstance(message, UserMessage)] == ["a", "c"]
+
+
+async def test_a_damaged_line_of_an_answer_costs_only_itself_and_a_refused_answer_names_all_its_lines(
+    tmp_path: Path,
+) -> None:
+    async with imported(
+        tmp_path,
+        user("u1", None, "a"),
+        answer("a1", "u1", "m1", text("one")),
+        line("assistant", "a2", "a1", message={"id": "m1", "content": 7}),
+        answer("a3", "a2", "m1", text("two")),
+        user("u2", "a3", "b"),
+        answer("a4", "u2", "m2", text("three")),
+        answer("a5", "a4", "m2", {"no": "type"}),
+        user("u3", "u2", "c"),
+    ) as made:
+        context = await build_context(made.session)
+    assert [each.number for each in made.report.bad] == [3, 6, 7]
+    assert "line 6" in made.report.bad[2].reason
+    assert [message.text_content() for message in context.messages] == ["a", "onetwo", "b", "c"]
+    assert made.report.missing_parents == ()
 
 
 @pytest.mark.parametrize(

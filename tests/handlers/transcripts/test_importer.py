@@ -28,7 +28,7 @@ from lanebus.handlers.projections.projection import project
 from lanebus.handlers.projections.usage import USAGE, summary
 from lanebus.handlers.transcripts.bounds import TranscriptBounds
 from lanebus.handlers.transcripts.format import UnknownFormat
-from lanebus.handlers.transcripts.importer import FORMATS, BadLine, ImportProgress, import_transcript
+from lanebus.handlers.transcripts.importer import FORMATS, BadLine, ImportProgress, MissingParent, import_transcript
 from lanebus.handlers.transcripts.lines import read_lines
 from tests.support.log.groups import works
 from tests.support.paths import ROOT
@@ -305,6 +305,22 @@ async def test_an_entry_whose_parent_was_a_bad_line_stays_where_it_stands(tmp_pa
     assert texts(log) == ["import.header", "a", "c", "d", "compaction"]
     (made,) = (message for message in log if isinstance(message, Compaction))
     assert made.first_kept == 3
+
+
+async def test_an_entry_before_its_parent_comes_after_it_and_one_whose_parent_is_missing_is_reported(
+    tmp_path: Path,
+) -> None:
+    lines = (
+        HEADER,
+        node(user("c"), "c", "b"),
+        node(user("b"), "b", "a"),
+        node(user("a"), "a", None),
+        node(user("e"), "e", "nobody"),  # a first entry, as for pi
+    )
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        report = await import_transcript(bus.session("s"), file_of(*lines))
+        assert texts(await entries(bus.session("s"))) == ["import.header", "a", "b", "c", "leafMove", "e"]
+    assert (report.missing_parents, report.bad) == ((MissingParent(5, "nobody"),), ())
 
 
 async def test_an_entry_over_the_limit_is_no_parent_of_what_follows(tmp_path: Path) -> None:

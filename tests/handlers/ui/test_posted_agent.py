@@ -37,6 +37,22 @@ async def test_a_handover_is_answered_with_its_position_and_a_repeat_with_the_sa
             assert (await client.post(f"{PATH}/agent", json=body)).status_code == 400
 
 
+async def test_a_handover_with_a_key_is_not_repeated_after_another_one_and_its_key_names_one_content() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await client.post(f"{PATH}/messages", json={"text": "hi", "agent": "support"})
+        unneeded = {"agent": "support", "key": "k0"}
+        bodies = [unneeded, {"agent": "billing", "reason": "pay", "key": "k1"}, {"agent": "legal", "key": "k2"}]
+        for body, position in zip((*bodies, *bodies), (0, 2, 3) * 2, strict=True):
+            reply = await client.post(f"{PATH}/agent", json=body)
+            assert (reply.status_code in {200, 201}, reply.json()["positions"]) == (True, [position])
+        assert (await bus.session("s1").head()).agent == "legal"
+        await client.post(f"{PATH}/messages", json={"text": "and", "key": "k3"})
+        for body in ({"agent": "legal", "key": "k1"}, {"agent": "billing", "key": "k3"}):
+            refused = await client.post(f"{PATH}/agent", json=body)
+            assert (refused.status_code, refused.json()["error"]) == (409, "key_reused")
+        assert (await bus.session("s1").head()).position == 4
+
+
 async def test_a_request_that_names_an_agent_is_answered_with_whether_a_worker_serves_it() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         async with bus.consumer("blue", "w1", agents=("support",)) as consumer:

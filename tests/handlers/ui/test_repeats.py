@@ -78,6 +78,17 @@ async def test_a_key_of_other_content_does_not_reopen_a_session_and_is_refused()
             assert (await bus.session("s1").head()).is_closed == (status != 201)
 
 
+async def test_a_repeat_of_a_reopening_is_answered_with_its_position_while_the_session_is_open() -> None:
+    async with begun() as (bus, client):
+        await client.post(f"{PATH}/close", json={})
+        for reason, status in (("again", 201), ("again", 200), ("other", 409)):
+            reply = await client.post(f"{PATH}/reopen", json={"reason": reason, "key": "k"})
+            assert (reply.status_code, reply.json().get("positions", [3])) == (status, [3])
+        unknown = await client.post(f"{PATH}/reopen", json={"reason": "again", "key": "new"})
+        assert (unknown.status_code, unknown.json()) == (200, {"positions": [], "duplicate": True})
+        assert (await bus.session("s1").head()).position == 3
+
+
 async def test_a_repeat_of_a_message_that_was_trimmed_is_answered_as_a_repeat() -> None:
     async with begun() as (bus, client):
         assert (await client.post(f"{PATH}/messages", json={"text": "one", "key": "k"})).status_code == 201

@@ -179,8 +179,8 @@ export const trim = (session, before, { force = false, dryRun = false } = {}) =>
 export const closeSession = (session, reason, key) => post(session, "/close", reason ? { reason, key } : { key });
 export const reopenSession = (session, reason, key) => post(session, "/reopen", reason ? { reason, key } : { key });
 
-/** Hand a session over to another agent. A repeat changes nothing. */
-export const handOver = (session, agent, reason) => post(session, "/agent", reason ? { agent, reason } : { agent });
+/** Hand a session over to another agent. A repeat with the same key changes nothing. */
+export const handOver = (session, agent, reason, key) => post(session, "/agent", reason ? { agent, reason, key } : { agent, key });
 
 export function newKey() {
   // Not randomUUID: browsers offer it only on localhost and over HTTPS.

@@ -22,8 +22,8 @@ export const OPERATIONS = [
       { name: "agent", label: "Agent" },
       { name: "reason", label: "Reason", isOptional: true },
     ],
-    run: async ({ session }, { agent, reason }) => {
-      await handOver(session, agent.trim(), reason.trim());
+    run: async ({ session, key }, { agent, reason }) => {
+      await handOver(session, agent.trim(), reason.trim(), key);
       return { text: `Handed over to ${agent.trim()}` };
     },
   },

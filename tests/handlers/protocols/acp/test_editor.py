@@ -328,6 +328,7 @@ async def test_sessions_are_listed_a_page_at_a_time_with_their_folders_and_title
         fork = (await editor.client.fork_session(session_id=first, cwd="/two")).session_id
         await bus.session("plain", agent="mine").publish(ExtensionMessage.of("note", None))
         page = await editor.client.list_sessions()
+        await bus.session(fork).publish(ExtensionMessage.of("note", None), wake=False)  # moves to the front
         rest = await editor.client.list_sessions(cursor=page.next_cursor)
         of_two = await editor.client.list_sessions(cwd="/two")
     assert [(each.session_id, each.title) for each in page.sessions] == [("plain", None), (fork, "What is this?")]
