@@ -35,6 +35,7 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
         InvalidArgument: the receipt is of a message and not of a command. No worker answers it as a command.
         AnswerTimeout: no worker answered within `seconds`. The command stays in the log.
         SessionClosed: the session was closed before a worker answered.
+        LogRolledBack: the log lost its newest entries, and the command with them.
         StreamError: as for `Session.follow`.
         Unavailable: as for `Session.follow`.
         Closed: as for `Session.follow`.
@@ -42,11 +43,10 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
     require_session(session)
     require_instance("command", command, Receipt, "pass the receipt that sending the command returned")
     require_seconds("seconds", seconds, is_optional=True)
-    kinds = {ControlAnswered.KIND}
-    after = Cursor(command.position)
+    lanes, kinds = {Lane.EXTENSION}, {ControlAnswered.KIND}
     with anyio.move_on_after(seconds):
         await _require_command(session, command)
-        async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
+        async for envelope in session.follow(lanes=lanes, kinds=kinds, after=command.cursor, until_closed=True):
             message = envelope.message
             if envelope.is_imported or not isinstance(message, ExtensionMessage):
                 continue
@@ -60,10 +60,9 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
 
 async def _require_command(session: Session, receipt: Receipt) -> None:
     """Raise InvalidArgument unless the receipt's last entry is a command. An entry that was trimmed is not checked."""
+    before = Cursor(receipt.position - 1, 0, receipt.incarnation)
     with suppress(CursorTrimmed):
-        async for envelope in session.read(
-            lanes={Lane.EXTENSION}, after=Cursor(receipt.position - 1), until=receipt.position
-        ):
+        async for envelope in session.read(lanes={Lane.EXTENSION}, after=before, until=receipt.position):
             if isinstance(envelope.message, ExtensionMessage) and envelope.message.is_control:
                 return
         advice = "pass the receipt of a command, such as abort(…); to wait for the answer to a message, call ask(…)"
