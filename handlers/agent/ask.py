@@ -11,6 +11,7 @@ from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.delay import find_delay
 from lanebus.handlers.agent.errors import AnswerTimeout, LoopAborted, LoopFailed, PersonNeeded
 from lanebus.handlers.agent.last_answer import ENDING_KINDS, LastAnswer
 from lanebus.handlers.agent.user_message import as_user_message
@@ -48,7 +49,7 @@ async def ask(
         LoopFailed: the model or the agent failed, a limit was reached, or a guard rejected the message.
         LoopAborted: a command aborted the loop, so the message is not answered.
         PersonNeeded: a tool call waits for approval, or the session is paused or handed off.
-        AnswerTimeout: no answer within `seconds`.
+        AnswerTimeout: no answer within `seconds`. The error says why, such as that no worker serves the agent.
         SessionClosed: the session is closed, or was closed before an answer.
         SessionErased: the session was erased.
         LogRolledBack: the log lost its newest entries, which may include the message.
@@ -59,7 +60,7 @@ async def ask(
     asked = await session.publish(as_user_message(said), key=key)
     with anyio.move_on_after(seconds):
         return await _answer(session, asked)
-    raise AnswerTimeout(session.id, asked.position, seconds or 0.0)
+    raise AnswerTimeout(session.id, asked.position, seconds or 0.0, await find_delay(session))
 
 
 async def _answer(session: Session, asked: Receipt) -> AssistantMessage:

@@ -18,6 +18,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.delay import find_delay
 from lanebus.handlers.agent.errors import AnswerTimeout
 
 __all__ = ("answered",)
@@ -33,7 +34,8 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
 
     Raises:
         InvalidArgument: the receipt is of a message and not of a command. No worker answers it as a command.
-        AnswerTimeout: no worker answered within `seconds`. The command stays in the log.
+        AnswerTimeout: no worker answered within `seconds`. The command stays in the log. The error says why, such as
+            that the command waits for a running turn.
         SessionClosed: the session was closed before a worker answered.
         LogRolledBack: the log lost its newest entries, and the command with them.
         StreamError: as for `Session.follow`.
@@ -55,7 +57,8 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
                 if isinstance(event, ControlAnswered) and event.control == command.position:
                     return event
         raise SessionClosed(session.id)
-    raise AnswerTimeout(session.id, command.position, seconds or 0.0)
+    delay = await find_delay(session)
+    raise AnswerTimeout(session.id, command.position, seconds or 0.0, delay, what="command")
 
 
 async def _require_command(session: Session, receipt: Receipt) -> None:

@@ -39,7 +39,7 @@ def command(
     again = ", nothing changed" if receipt.is_duplicate else f" at position {receipt.position}"
     Output.of(ctx).answer({**receipt_json(session, receipt), "agent": agent}, f"{session}: {what} {agent}{again}")
     if not is_served:
-        tell_unserved(agent)
+        tell_unserved(agent, can_hand_over=False)
 
 
 async def _hand_over(
