@@ -29,8 +29,9 @@ help:  ## what can be asked for
 	@echo
 	@echo 'Python: $(or $(PYTHON),none found that is 3.11 or newer and has venv); another one: make PYTHON=python3.12 …'
 
+# Ctrl-C is how the demo ends, so its exit code 130 is no error. The trap keeps the shell until the demo has ended.
 demo: $(VENV)/.run
-	$(BIN)/lanebus demo
+	@trap : INT; $(BIN)/lanebus demo || test $$? -eq 130
 
 # Tests wait on servers, so there are more processes than cores. A process that is done takes tests from the others.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal

@@ -1,20 +1,19 @@
 """Ask an agent a question, and wait for its answer."""
 
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 import anyio
 
-from lanebus.bus.errors import MessageError, SessionClosed, require_seconds
-from lanebus.bus.messages.events import AgentEnded, ToolWaiting
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.errors import SessionClosed, require_seconds
+from lanebus.bus.messages.events import ToolWaiting
+from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.decide.open_answer import is_cut, wanted_calls
+from lanebus.handlers.agent.delay import find_delay
 from lanebus.handlers.agent.errors import AnswerTimeout, LoopAborted, LoopFailed, PersonNeeded
-from lanebus.handlers.agent.last_answer import CONTINUED, LastAnswer
+from lanebus.handlers.agent.last_answer import ENDING_KINDS, LastAnswer
 from lanebus.handlers.agent.user_message import as_user_message
 from lanebus.handlers.context.read_marks import deferred_positions, read_position
 from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, LoopStatus, Status
@@ -22,7 +21,7 @@ from lanebus.handlers.projections.projection import Projected, look
 
 __all__ = ("ask",)
 
-_KINDS = STATUS_KINDS | {"assistant", "user"}
+_KINDS = STATUS_KINDS | ENDING_KINDS
 
 
 async def ask(
@@ -50,7 +49,7 @@ async def ask(
         LoopFailed: the model or the agent failed, a limit was reached, or a guard rejected the message.
         LoopAborted: a command aborted the loop, so the message is not answered.
         PersonNeeded: a tool call waits for approval, or the session is paused or handed off.
-        AnswerTimeout: no answer within `seconds`.
+        AnswerTimeout: no answer within `seconds`. The error says why, such as that no worker serves the agent.
         SessionClosed: the session is closed, or was closed before an answer.
         SessionErased: the session was erased.
         LogRolledBack: the log lost its newest entries, which may include the message.
@@ -61,7 +60,7 @@ async def ask(
     asked = await session.publish(as_user_message(said), key=key)
     with anyio.move_on_after(seconds):
         return await _answer(session, asked)
-    raise AnswerTimeout(session.id, asked.position, seconds or 0.0)
+    raise AnswerTimeout(session.id, asked.position, seconds or 0.0, await find_delay(session))
 
 
 async def _answer(session: Session, asked: Receipt) -> AssistantMessage:
@@ -107,19 +106,14 @@ class _Question:
             self._status = STATUS.evolve(self._status, envelope)
         if envelope.is_imported:
             return None
-        match envelope.message:
-            case AssistantMessage() as message:
-                self._calls |= {call.id for call in message.tool_calls()}
-                return self._follow_answer(message) if self._is_read(envelope) else None
-            case UserMessage() as message:
-                if self._is_read(envelope):  # the note that ends a loop
-                    self._last.add(message)
-            case ExtensionMessage(kind=AgentEnded.KIND, data=data):
-                with suppress(MessageError):
-                    return self._follow_end(AgentEnded.read(data))
-            case _:
-                pass
-        return None
+        message = envelope.message
+        if isinstance(message, AssistantMessage):
+            self._calls |= {call.id for call in message.tool_calls()}
+        # A user message that counts is the note that ends a loop.
+        if isinstance(message, AssistantMessage | UserMessage) and not self._is_read(envelope):
+            return None
+        ended = self._last.follow(envelope)
+        return None if ended is None else self._follow_end(ended.stop_reason)
 
     def check_person(self) -> None:
         """Raise if the answer waits for a person, unless a command is unanswered: the command may end the wait.
@@ -148,22 +142,14 @@ class _Question:
             and (self._position not in deferred_positions(envelope))
         )
 
-    def _follow_answer(self, message: AssistantMessage) -> AssistantMessage | None:
-        if is_cut(message):  # the next turn answers the message
+    def _follow_end(self, stop_reason: StopReason) -> AssistantMessage | None:
+        last = self._last
+        if last.message is None and last.note is None:
             return None
-        self._last.add(message)
-        if message.stop_reason == "aborted":
+        if stop_reason == "aborted":
             raise LoopAborted(self._session, self._position)
-        if message.is_failed:
-            raise LoopFailed(self._session, self._position, "error", message.error_message or "the agent failed")
-        # An agent that is a function answers outside of a turn.
-        return message if message.turn_id is None and not wanted_calls(message) else None
-
-    def _follow_end(self, ended: AgentEnded) -> AssistantMessage | None:
-        last, stop_reason = self._last, ended.stop_reason
-        if (last.message is None and last.note is None) or stop_reason in CONTINUED:
-            return None
         fault = last.fault(stop_reason)
-        if fault is None and last.message is not None:
+        if fault is None and last.message is not None and not last.message.is_failed:
             return last.message
-        raise LoopFailed(self._session, self._position, stop_reason, fault or f"the loop ended with {stop_reason}")
+        text = "the agent failed" if stop_reason == "error" else f"the loop ended with {stop_reason}"
+        raise LoopFailed(self._session, self._position, stop_reason, fault or text)

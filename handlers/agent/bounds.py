@@ -74,6 +74,8 @@ class RunBounds:
     """longest wait that a provider may ask for before the model is called again, such as with `retry-after`"""
     child_pause_seconds: float = 1.0
     """pause between two attempts to reach a sub-agent's session"""
+    delay_seconds: float = 5.0
+    """longest time that `ask` and `answered` take after their time is over, to find out why there is no answer"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)
 
     def __post_init__(self) -> None:
@@ -86,6 +88,7 @@ class RunBounds:
                 "drain_tokens",
                 "usage_seconds",
                 "usage_attempts",
+                "delay_seconds",
             ),
         )
 

@@ -18,6 +18,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.delay import find_delay
 from lanebus.handlers.agent.errors import AnswerTimeout
 
 __all__ = ("answered",)
@@ -33,8 +34,10 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
 
     Raises:
         InvalidArgument: the receipt is of a message and not of a command. No worker answers it as a command.
-        AnswerTimeout: no worker answered within `seconds`. The command stays in the log.
+        AnswerTimeout: no worker answered within `seconds`. The command stays in the log. The error says why, such as
+            that the command waits for a running turn.
         SessionClosed: the session was closed before a worker answered.
+        LogRolledBack: the log lost its newest entries, and the command with them.
         StreamError: as for `Session.follow`.
         Unavailable: as for `Session.follow`.
         Closed: as for `Session.follow`.
@@ -42,11 +45,10 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
     require_session(session)
     require_instance("command", command, Receipt, "pass the receipt that sending the command returned")
     require_seconds("seconds", seconds, is_optional=True)
-    kinds = {ControlAnswered.KIND}
-    after = Cursor(command.position)
+    lanes, kinds = {Lane.EXTENSION}, {ControlAnswered.KIND}
     with anyio.move_on_after(seconds):
         await _require_command(session, command)
-        async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
+        async for envelope in session.follow(lanes=lanes, kinds=kinds, after=command.cursor, until_closed=True):
             message = envelope.message
             if envelope.is_imported or not isinstance(message, ExtensionMessage):
                 continue
@@ -55,15 +57,15 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
                 if isinstance(event, ControlAnswered) and event.control == command.position:
                     return event
         raise SessionClosed(session.id)
-    raise AnswerTimeout(session.id, command.position, seconds or 0.0)
+    delay = await find_delay(session)
+    raise AnswerTimeout(session.id, command.position, seconds or 0.0, delay, what="command")
 
 
 async def _require_command(session: Session, receipt: Receipt) -> None:
     """Raise InvalidArgument unless the receipt's last entry is a command. An entry that was trimmed is not checked."""
+    before = Cursor(receipt.position - 1, 0, receipt.incarnation)
     with suppress(CursorTrimmed):
-        async for envelope in session.read(
-            lanes={Lane.EXTENSION}, after=Cursor(receipt.position - 1), until=receipt.position
-        ):
+        async for envelope in session.read(lanes={Lane.EXTENSION}, after=before, until=receipt.position):
             if isinstance(envelope.message, ExtensionMessage) and envelope.message.is_control:
                 return
         advice = "pass the receipt of a command, such as abort(…); to wait for the answer to a message, call ask(…)"

@@ -1,6 +1,7 @@
 """Errors of an agent's set-up, errors that an agent raises to its worker, and errors of `ask`."""
 
 from difflib import get_close_matches
+from typing import Literal, NamedTuple
 
 from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError, StreamError
 from lanebus.bus.messages.events import ToolWaiting
@@ -8,11 +9,13 @@ from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 
 __all__ = (
+    "UNKNOWN_DELAY",
     "AgentNotFound",
     "AnswerTimeout",
     "ApprovalRefused",
     "ChildTaken",
     "CostUnknown",
+    "Delay",
     "DuplicateAgent",
     "DuplicateTool",
     "LoopAborted",
@@ -253,14 +256,27 @@ class ChildTaken(StreamError):
         self.session = session
 
 
+class Delay(NamedTuple):
+    """Why an answer has not come yet, as far as the server told."""
+
+    cause: Literal["unserved", "running", "waiting", "unknown"]
+    """"unserved": no live worker serves the session's agent. "running": a turn of the session runs. "waiting": a live
+    worker serves the agent, and no turn runs. "unknown": the server did not answer"""
+    text: str = ""
+    """the cause in words; empty if it is unknown"""
+
+
+UNKNOWN_DELAY = Delay("unknown")
+
+
 class Unanswered(BusError):
     """`ask` returned no answer. The user message stays in the log. Each subclass stands for one reason.
 
     Fields: `session`; `position`, the position of the user message.
     """
 
-    def __init__(self, session: str, position: int, text: str, remedy: str) -> None:
-        super().__init__(f"session {session!r}: the message at position {position} {text}", remedy)
+    def __init__(self, session: str, position: int, text: str, remedy: str, *, what: str = "message") -> None:
+        super().__init__(f"session {session!r}: the {what} at position {position} {text}", remedy)
         self.session, self.position = session, position
 
 
@@ -298,9 +314,28 @@ class PersonNeeded(Unanswered):
 
 
 class AnswerTimeout(Unanswered):
-    """The answer did not come in time. The loop continues. Fields: the fields of `Unanswered`; `seconds`, the limit."""
+    """The answer to a message or to a command did not come in time. The loop continues.
 
-    def __init__(self, session: str, position: int, seconds: float) -> None:
-        remedy = "ask again with the same key, and check that a worker runs"
-        super().__init__(session, position, f"was not answered within {seconds:g} s", remedy)
-        self.seconds = seconds
+    Fields: the fields of `Unanswered`; `seconds`, the limit; `delay`, why there is no answer yet, as far as the server
+        told.
+    """
+
+    def __init__(
+        self,
+        session: str,
+        position: int,
+        seconds: float,
+        delay: Delay = UNKNOWN_DELAY,
+        *,
+        what: Literal["message", "command"] = "message",
+    ) -> None:
+        again = "ask again with the same key" if what == "message" else "wait for it again, as it stays in the log"
+        remedies = {
+            "unserved": f"start a worker for this agent, then {again}",
+            "running": f"wait longer: {again}",
+            "waiting": f"wait longer: {again}",
+            "unknown": f"{again}, and check that a worker runs",
+        }
+        text = f"was not answered within {seconds:g} s{delay.text and f': {delay.text}'}"
+        super().__init__(session, position, text, remedies[delay.cause], what=what)
+        self.seconds, self.delay = seconds, delay

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from lanebus.bus.errors import BusError, MessageError, StreamError, Unavailable
+from lanebus.handlers.agent.errors import Delay
 
 __all__ = (
     "BeyondEnd",
@@ -146,11 +147,22 @@ class ServerSilent(Unavailable):
 
 
 class NotAnswered(Unavailable):
-    """No worker answered a command in time. The command stays in the log, and the next worker answers it."""
+    """No worker answered a command in time. The command stays in the log, and the next worker answers it.
 
-    def __init__(self, session: str, position: int, seconds: float) -> None:
+    Fields: `session`, `position`; `seconds`, the limit; `delay`, why there is no answer yet.
+    """
+
+    def __init__(self, session: str, position: int, seconds: float, delay: Delay) -> None:
+        subject = "no worker answered" if delay.cause == "unserved" else "no answer yet to"
+        remedies = {
+            "unserved": "start one with `lanebus worker`, the command stays in the log",
+            "running": f"wait longer: the command stays in the log, and `lanebus tail {session}` shows its answer",
+            "waiting": f"wait longer: the command stays in the log, and `lanebus tail {session}` shows its answer",
+            "unknown": "the command stays in the log; `lanebus agents` shows whether a worker serves the agent",
+        }
         super().__init__(
-            f"session {session!r}: no worker answered the command at position {position} within {seconds:g} s",
-            "start one with `lanebus worker`, the command stays in the log",
+            f"session {session!r}: {subject} the command at position {position} within {seconds:g} s"
+            f"{delay.text and f': {delay.text}'}",
+            remedies[delay.cause],
         )
-        self.session, self.position, self.seconds = session, position, seconds
+        self.session, self.position, self.seconds, self.delay = session, position, seconds, delay

@@ -34,6 +34,15 @@ async def is_served(bus: Bus, agent: str) -> bool:
         return True
 
 
-def tell_unserved(agent: str) -> None:
-    """Tell the user that no worker serves the agent of a session."""
-    tell(f"no worker serves the agent {agent}: start one, or hand the session over with `lanebus hand-over`")
+def tell_unserved(agent: str, *, can_hand_over: bool = True) -> None:
+    """Tell the user that no worker serves the agent of a session yet. A worker that is just starting is not known yet.
+
+    Args:
+        agent: the agent.
+        can_hand_over: whether to advise a handover. False after one.
+    """
+    other = ", or hand the session over with `lanebus hand-over`" if can_hand_over else ""
+    tell(
+        f"no worker serves the agent {agent} yet: the session waits until one does. "
+        f"Unless one is just starting, start it with `lanebus worker`{other}"
+    )

@@ -26,6 +26,7 @@ __all__ = (
 )
 
 _BUS = "lanebus.handlers.cli.bus"
+_FORM, _WIDE = "lanebus.handlers.cli.form", "lanebus.handlers.cli.wide"
 
 
 class _Value(NamedTuple):
@@ -151,6 +152,20 @@ def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
     ]
 
 
+def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        key = _WIDE if param.name == "wide" else _FORM
+        if ctx.meta.setdefault(key, param.name) != param.name:
+            raise WrongUsage("--json and --table exclude each other", "give one of them")
+
+
+def _view_options() -> list[click.Parameter]:
+    return [
+        _Shared([f"--{option.name}"], is_flag=True, help=option.help, expose_value=False, callback=_choose)
+        for option in _VIEW_OPTIONS
+    ]
+
+
 def _from_file(configuration: "Configuration | None") -> dict[str, _Value]:
     if configuration is None:
         return {}
@@ -213,22 +228,37 @@ class Settings(NamedTuple):
 
 class WithBusOptions(click.Command):
     """A command or group with the options `--url`, `--data-dir`, `--namespace`, `--media`, `--archive`, `--redact`
-    and `--traces`, which `Settings.of` reads."""
+    and `--traces`, which `Settings.of` reads. A group also has `--json`, `--table` and `--wide`, for its commands."""
+
+    has_view = False
+    """whether the command itself has the options `--json`, `--table` and `--wide`, which `Output.of` reads"""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = super().get_params(ctx)
+        params, own = super().get_params(ctx), len(self.params)
+        view = _view_options() if self.has_view or isinstance(self, click.Group) else []
         # Keep --help last.
-        return [*params[:-1], *_bus_options(with_environment=ctx.parent is None), *params[-1:]]
+        return [*params[:own], *view, *params[own:-1], *_bus_options(with_environment=ctx.parent is None), *params[-1:]]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments. If click raises a usage error without a context, set the error's context to `ctx`."""
         apply_defaults(ctx, args)
         try:
+            self._refuse_view(ctx)
             self._refuse_empty(ctx, args)
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
+
+    def _refuse_view(self, ctx: click.Context) -> None:
+        """Refuse `--json`, `--table` and `--wide` before a command that has no such option."""
+        if self.has_view or isinstance(self, click.Group):
+            return
+        given = [ctx.meta[_FORM]] if _FORM in ctx.meta else ["wide"] if _WIDE in ctx.meta else []
+        for name in given:
+            is_own = any(f"--{name}" in param.opts for param in self.params)
+            remedy = f"write `{ctx.command_path} --{name}`, after the command" if is_own else "leave it out"
+            raise WrongUsage(f"--{name} does not stand before {ctx.info_name}", remedy)
 
     def _refuse_empty(self, ctx: click.Context, args: list[str]) -> None:
         # An empty value is often a variable that the shell does not know. As a directory it would mean this one.
@@ -255,25 +285,10 @@ class BusGroup(WithBusOptions, click.Group):
     """A group of commands that open the bus."""
 
 
-def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        key = "lanebus.handlers.cli.wide" if param.name == "wide" else "lanebus.handlers.cli.form"
-        if ctx.meta.setdefault(key, param.name) != param.name:
-            raise WrongUsage("--json and --table exclude each other", "give one of them")
-
-
 class ViewCommand(BusCommand):
-    """A command that prints a table or JSON, with the options `--json`, `--table` and `--wide`, which `Output.of`
-    reads."""
+    """A command that prints a table or JSON, with the options `--json`, `--table` and `--wide`."""
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = super().get_params(ctx)
-        options = [
-            _Shared([f"--{option.name}"], is_flag=True, help=option.help, expose_value=False, callback=_choose)
-            for option in _VIEW_OPTIONS
-        ]
-        own = len(self.params)
-        return [*params[:own], *options, *params[own:]]
+    has_view = True
 
 
 class ViewGroup(ViewCommand, BusGroup):

@@ -23,7 +23,7 @@ Topic = tuple[str, Callable[[], Iterable[tuple[str, str]]]]
 TOPICS: Mapping[str, Topic] = {
     "options": (
         "Options of many commands, before or after the command's name. --json, --table and --wide belong to commands "
-        "that print.",
+        "that print; other commands refuse them.",
         shared_options,
     ),
     "exit-codes": (

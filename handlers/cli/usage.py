@@ -65,6 +65,8 @@ def _next_step(error: click.ClickException) -> str:
         case click.exceptions.NoSuchCommand(ctx=click.Context() as ctx, command_name=name):
             return did_you_mean(name, _commands(ctx)) or f"`{ctx.command_path} --help` lists the commands"
         case click.NoSuchOption(ctx=click.Context() as ctx, option_name=name):
+            if owner := _owner(ctx, name):
+                return f"write it after the command, such as `{ctx.command_path} {owner} {name}`"
             options = [option for param in ctx.command.get_params(ctx) for option in param.opts]
             return did_you_mean(name, options) or f"`{ctx.command_path} --help` lists the options"
         case click.MissingParameter(ctx=click.Context() as ctx):
@@ -77,6 +79,15 @@ def _next_step(error: click.ClickException) -> str:
 
 def _commands(ctx: click.Context) -> list[str]:
     return ctx.command.list_commands(ctx) if isinstance(ctx.command, click.Group) else []
+
+
+def _owner(ctx: click.Context, option: str) -> str | None:
+    """Return the first command of a group that has this option; None if none has it, or `ctx` is of no group."""
+    for name in _commands(ctx):
+        command = ctx.command.get_command(ctx, name) if isinstance(ctx.command, click.Group) else None
+        if command is not None and any(option in param.opts for param in command.params):
+            return name
+    return None
 
 
 def _among(message: str, choices: Sequence[str]) -> str:

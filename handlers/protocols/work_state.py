@@ -96,8 +96,11 @@ class WorkState:
                 }
                 self._waiting.clear()
                 self._denied.clear()
-                if self._loop is None and not calls and not is_cut(message):
-                    self._stopped = message.stop_reason  # an agent that is a function, or the record of its failure
+                # Outside of loops: an agent that is a function, an abort, or the record of a failure. A failure without
+                # a turn also ends a loop that can no longer be read, or that a fork took over from its parent.
+                is_outside = self._loop is None or (message.turn_id is None and message.is_failed)
+                if is_outside and not calls and not is_cut(message):
+                    self._loop, self._stopped = None, message.stop_reason
             case ToolResultMessage(tool_call_id=call):
                 self.calls.pop(call, None)
                 self._waiting.pop(call, None)

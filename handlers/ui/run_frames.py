@@ -8,6 +8,7 @@ from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, CursorTrimmed, LogRolledBack
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.history import History
@@ -106,14 +107,9 @@ async def run_frames(
             async with aclosing(session.subscribe(after=after, live=True)) as items:
                 async for item in items:
                     after = item.cursor
-                    if isinstance(item, Envelope):
-                        frame = frames.add(item)
-                    elif item.kind == "caughtUp":
-                        frame = frames.caught_up(after.position)
-                    elif item.kind == "fellBehind":
+                    if isinstance(item, Notice) and item.kind == "fellBehind":
                         break  # read the stored entries again, in small pieces
-                    else:
-                        continue
+                    frame = _frame_of(item, frames)
                     if len(frame) > bounds.small_bytes:
                         await share.take(len(frame))
                     if frame:
@@ -133,3 +129,13 @@ async def run_frames(
         yield frames.fail("The server has lost its last entries: load the conversation again.")
     except BusError as error:
         yield frames.fail(without_secrets(str(error)))
+
+
+def _frame_of(item: Envelope | Notice, frames: RunFrames) -> bytes:
+    if isinstance(item, Envelope):
+        return frames.add(item)
+    if item.kind == "caughtUp":
+        return frames.caught_up(item.cursor.position)
+    if item.kind == "closed":  # no worker can append the rest
+        return frames.fail("The session was closed before this answer was complete.")
+    return b""

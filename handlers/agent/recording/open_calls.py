@@ -135,7 +135,7 @@ class OpenCalls:
                 await self.fail(decision.text)  # a user sent a message, or a command ends the loop after this turn
             if self._results.has(call_id):
                 return False
-            await loop.run.wait_for_wake_up()
+            await loop.wait()
 
     def _known(self, snapshot: SessionSnapshot) -> LoopStatus:
         """Return the state of this turn's calls in the log."""

@@ -1,12 +1,16 @@
 """The loop of a recorder: decides the next step like a worker, and carries out steps that need no model or tool."""
 
 import logging
+from contextlib import aclosing
 
 import anyio
 
-from lanebus.bus.errors import BusError, Fenced
+from lanebus.bus.errors import BusError, Fenced, SessionClosed
 from lanebus.bus.groups.recorded_work import finish_recorded
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session_lease import SessionLease
+from lanebus.bus.wire.envelope import Cursor
+from lanebus.bus.wire.notice import CLOSED
 from lanebus.handlers.agent.apply_command import apply_command
 from lanebus.handlers.agent.decide.decision import (
     CloseImportedCalls,
@@ -30,6 +34,7 @@ from lanebus.handlers.agent.tools.imported_calls import close_imported
 from lanebus.handlers.agent.tools.results import Results
 from lanebus.handlers.agent.tools.tool_executor import fail_calls
 from lanebus.handlers.agent.turn.end_loop import stop_loop
+from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.providers.common.tools import ToolSpec
 
 __all__ = ("RecordedLoop",)
@@ -103,6 +108,25 @@ class RecordedLoop:
                 if not isinstance(decision, HandleCommand):
                     return snapshot
                 await apply_command(self.run, snapshot, decision.command)
+
+    async def wait(self) -> None:
+        """Wait until a user or a command writes to the session after the last refresh. Spurious wake-ups are possible.
+
+        Raises:
+            SessionClosed: the session is closed, so nothing can be written to it.
+            BusError: the log cannot be read.
+        """
+        session, after = self.run.session, Cursor(self.run.position)
+
+        async def watch_close() -> None:  # a close wakes no worker
+            entries = session.follow(lanes={Lane.EXTENSION}, kinds={CLOSED}, after=after, until_closed=True)
+            async with aclosing(entries):
+                async for _ in entries:
+                    pass
+            raise SessionClosed(session.id)
+
+        async with in_background(watch_close):
+            await self.run.wait_for_wake_up()
 
     def rules(self, name: str) -> ToolRules:
         """Return the rules of a tool. For an unknown tool, return rules under which a started call does not run

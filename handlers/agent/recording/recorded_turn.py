@@ -257,6 +257,7 @@ class RecordedTurn:
         Raises:
             RecorderMisused: the answer has no such call, or the call has a result.
             Fenced: the lease is lost.
+            SessionClosed: the session is closed, so no person can answer.
             BusError: the log cannot be read, or refuses an append.
         """
         require_instance("call", call, ToolCallBlock, _CALL)

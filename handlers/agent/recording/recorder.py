@@ -178,9 +178,8 @@ class Recorder:
         """Wait until there is work: an unanswered message, tool results for the model, or calls to run.
 
         Commands are answered meanwhile, once each and in the order of the log. An abort ends the open loop. After a
-        pause there is no work until the session is resumed.
-
-        If the call is cancelled, each command is answered completely or not at all. The next call continues.
+        pause there is no work until the session is resumed. If the call is cancelled, each command is answered
+        completely or not at all. The next call continues.
 
         Args:
             seconds: longest wait. None means unlimited; 0 checks once.
@@ -192,6 +191,7 @@ class Recorder:
             WrongAgent: the session was new, and its first message gave the session to another agent.
             NoProgress: the previous turn neither ran nor answered its tool calls, so the next turn would do the same.
             Fenced: the lease is lost.
+            SessionClosed: the session is closed, so no work can come.
             Closed: the bus was closed.
             BusError: the log cannot be read, or refuses an append.
         """
@@ -207,7 +207,7 @@ class Recorder:
                 return True
             with anyio.CancelScope(deadline=ends) as self._waiting:
                 loop.check_lease()
-                await loop.run.wait_for_wake_up()
+                await loop.wait()
             loop.check_lease()
             if self._waiting.cancelled_caught:
                 return False

@@ -4,16 +4,16 @@ from contextlib import aclosing, suppress
 from hashlib import blake2b
 from typing import NamedTuple
 
-from lanebus.bus.errors import Conflict, MessageError, SessionClosed
+from lanebus.bus.errors import Conflict, SessionClosed
 from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import AgentEnded, SessionLinked
+from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage
+from lanebus.bus.messages.message import StopReason, UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.notice import CLOSED
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.errors import ChildTaken
-from lanebus.handlers.agent.last_answer import CONTINUED, LastAnswer
+from lanebus.handlers.agent.last_answer import ENDING_KINDS, LastAnswer, WorkEnd
 
 __all__ = ("ChildOutcome", "abort_child", "begin_child", "child_id", "wait_child")
 
@@ -21,7 +21,7 @@ _KEY = "session.linked"
 _PARENT_CHARACTERS = 43
 _DIGEST_BYTES = 10
 
-_KINDS = frozenset({"assistant", "user", AgentEnded.KIND, CLOSED})
+_KINDS = ENDING_KINDS | {CLOSED}
 
 
 class ChildOutcome(NamedTuple):
@@ -31,7 +31,7 @@ class ChildOutcome(NamedTuple):
     text: str
     """text of the child's last answer"""
     loop_id: str | None
-    """id of the child's loop that ended; None if no loop has ended"""
+    """id of the child's last loop; None if no loop began"""
     fault: str | None = None
     """why the child gave no answer; None if it gave one, or if no reason is recorded"""
 
@@ -67,7 +67,7 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
 async def wait_child(child: Session) -> ChildOutcome:
     """Wait for the outcome of a child session, and return it.
 
-    A loop that was paused, handed off or compacted does not count as ended. The outcome of a child that was
+    A child that is paused or handed off is waited for, until it goes on or is aborted. The outcome of a child that was
     closed, or whose agent failed, is an error.
 
     Raises:
@@ -79,23 +79,11 @@ async def wait_child(child: Session) -> ChildOutcome:
     answer = LastAnswer()
     async with aclosing(child.follow(kinds=_KINDS)) as entries:
         async for envelope in entries:
-            match None if envelope.is_imported else envelope.message:
-                case AssistantMessage(turn_id=None, stop_reason="error", error_message=fault):
-                    # An answer without a turn is the worker's record that the agent failed.
-                    return ChildOutcome("error", "", None, fault)
-                case AssistantMessage() | UserMessage() as message:
-                    answer.add(message)
-                case ExtensionMessage(kind=AgentEnded.KIND, data=data):
-                    try:
-                        ended = AgentEnded.read(data)
-                    except MessageError:
-                        continue
-                    if ended.stop_reason not in CONTINUED:
-                        return _outcome(ended, answer)
-                case ExtensionMessage(kind=kind) if kind == CLOSED:
-                    return ChildOutcome("error", "", None, "its session was closed")
-                case _:
-                    pass
+            if (ended := answer.follow(envelope)) is not None:
+                return _outcome(ended, answer)
+            message = envelope.message
+            if isinstance(message, ExtensionMessage) and message.kind == CLOSED and not envelope.is_imported:
+                return ChildOutcome("error", "", None, "its session was closed")
     raise AssertionError("follow ends only with an error")
 
 
@@ -109,6 +97,6 @@ async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
         await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=ReservedKey(f"{_KEY}.abort"))
 
 
-def _outcome(ended: AgentEnded, answer: LastAnswer) -> ChildOutcome:
+def _outcome(ended: WorkEnd, answer: LastAnswer) -> ChildOutcome:
     text = answer.message.text_content() if answer.message is not None else ""
     return ChildOutcome(ended.stop_reason, text, ended.loop_id, answer.fault(ended.stop_reason))

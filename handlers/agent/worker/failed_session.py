@@ -1,7 +1,11 @@
 """Give up a session: record the failure in its log, and make its work a dead letter."""
 
+from contextlib import aclosing
+
 from lanebus.bus.error_text import describe_error
 from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.events import ControlAnswered
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.wire.codec import encode
 from lanebus.bus.wire.envelope import DecodeFailure
@@ -13,6 +17,7 @@ from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.agent.turn.end_loop import fail_loop
 from lanebus.handlers.agent.worker.assignment import Assignment, Done
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts
+from lanebus.handlers.projections.agent_status import STATUS, Status
 
 __all__ = ("give_up", "give_up_unreadable")
 
@@ -50,17 +55,24 @@ async def give_up(
 
 
 async def give_up_unreadable(run: Run, error: Exception, assignment: Assignment, counts: WorkerCounts) -> Done:
-    """Record that the session can no longer be read. The session's prompts count as answered.
+    """Record that the session can no longer be read. The session's prompts count as answered, its commands are refused.
 
     No worker can build a context from the rest of the log. Without this record, the user would see no failure.
     """
-    head = (await run.session.head()).position
+    at = await run.session.head()
+    head, status = at.position, Status()
+    kinds = {"control.*", ControlAnswered.KIND}
+    kept = run.session.read(lanes={Lane.EXTENSION}, kinds=kinds, after=at.cursor_at(at.trimmed), until=head)
+    async with aclosing(kept) as entries:
+        async for envelope in entries:
+            status = STATUS.evolve(status, envelope)
+    refusals = refused(status.commands, "the session can no longer be read")
     failed = AssistantMessage(
         stop_reason="error", error_message=describe_error(error), metadata=reading_metadata(head), timestamp=now_ms()
     )
     # The key has the position that woke the session and not the head: if this append is repeated, the head has moved.
     woken = head if assignment.work is None else assignment.work.position
-    await run.publish(failed, key=ReservedKey(f"unreadable.{woken}"))
+    await run.publish(failed, *(each.as_extension() for each in refusals), key=ReservedKey(f"unreadable.{woken}"))
     counts.given_up += 1
     await assignment.dead_letter(error, read_up_to=head)
     return Done(run.lease)

@@ -147,6 +147,8 @@ class Worker:
         self._is_idle = anyio.Event()
         self._beat, self._found = heartbeat / bounds.renewals, anyio.Event()
         self._fetching: anyio.CancelScope | None = None
+        self.begun = anyio.Event()
+        """set once the worker has sent its first heartbeat, so that other programs know it"""
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
         self._stopping_at = 0.0
         self._block: AbstractAsyncContextManager[None] | None = None
@@ -191,6 +193,7 @@ class Worker:
             if not self._stopping.is_set():
                 await self._heartbeat.begin()
             has_begun = True
+            self.begun.set()
             begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
             write_event(_log, begun, self._context)
             async with in_background(self._heartbeat.run, self._acks.run, self._keep_warm, self._drain, self._probe):

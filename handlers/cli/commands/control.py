@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-import anyio
 import click
 from pydantic import JsonValue
 
@@ -15,6 +14,7 @@ from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.command_answer import answered
 from lanebus.handlers.agent.command_specs import COMMAND_SPECS, read_control
 from lanebus.handlers.agent.commands import follow_up, send
+from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import read_turn, user_messages
 from lanebus.handlers.cli.errors import CommandRefused, NotAnswered
@@ -145,6 +145,7 @@ async def _control(
     receipt = await send(session, control, message, key=key)
     if wait is None:
         return receipt, None
-    with anyio.move_on_after(wait):
-        return receipt, await answered(session, receipt)
-    raise NotAnswered(session.id, receipt.position, wait)
+    try:
+        return receipt, await answered(session, receipt, seconds=wait)
+    except AnswerTimeout as error:
+        raise NotAnswered(session.id, receipt.position, wait, error.delay) from None

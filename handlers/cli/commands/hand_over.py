@@ -52,7 +52,7 @@ def command(
         what, again = ("was handed over to" if key else "belongs to"), ", nothing changed"
     Output.of(ctx).answer({**receipt_json(session, receipt), "agent": agent}, f"{session}: {what} {agent}{again}")
     if not is_served:
-        tell_unserved(agent)
+        tell_unserved(agent, can_hand_over=False)
 
 
 async def _hand_over(

@@ -10,6 +10,7 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.load import load_agent
+from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker
 from lanebus.handlers.cli.access import open_bus
@@ -170,12 +171,17 @@ async def _work(
     settings: Settings, make: Callable[[Bus], Worker], group: str, greeting: str, address: MonitorAddress | None
 ) -> None:
     collect_rarely()
+
+    async def greet() -> None:
+        # Not before the first heartbeat: a publish at once would be told that no worker serves the agent.
+        await worker.begun.wait()
+        tell(greeting.format(worker.name))
+        _tell_agents(bus, worker)
+
     async with open_bus(settings) as bus:
         worker = make(bus)
         await _tell_namesake(bus, group, worker.name)
         async with worker_monitor(bus, worker, address):
             with on_sigterm(worker.stop):
-                if greeting:
-                    tell(greeting.format(worker.name))
-                    _tell_agents(bus, worker)
-                await worker.run()
+                async with in_background(*([greet] if greeting else [])):
+                    await worker.run()

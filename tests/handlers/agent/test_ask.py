@@ -30,6 +30,8 @@ from lanebus.agent import (
     tool,
 )
 from lanebus.groups import RetryPolicy
+from lanebus.handlers.agent.bounds import RunBounds
+from lanebus.handlers.agent.delay import find_delay
 from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
 from lanebus.handlers.agent.run import Agent
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus, said, wait_for
@@ -293,10 +295,37 @@ async def test_a_session_that_is_closed_meanwhile_is_told() -> None:
         await session.close()
 
 
+async def test_the_cause_of_a_delay_is_what_the_server_tells() -> None:
+    tool_gate, model_gate = Pause(), Pause()
+
+    @tool(name="look")
+    async def waits() -> str:
+        """Look around."""
+        await tool_gate.wait()
+        return "A wall."
+
+    bounds = RunBounds(delay_seconds=SECONDS)
+    with anyio.fail_after(SECONDS):
+        async with fresh_bus() as bus:
+            busy, other = bus.session("s1"), bus.session("s2")
+            await busy.publish(UserMessage.text("hello"))
+            assert await find_delay(busy, bounds=bounds) == ("unserved", "no worker serves the agent 'agent'")
+            agent = AgentLoop(ScriptedModel(calls(CALL), [model_gate, *answer("A wall.")]), (waits,))
+            async with Worker(bus, agent, concurrency=1, heartbeat=60):
+                await tool_gate.reached.wait()
+                await other.publish(UserMessage.text("hello"))
+                found = await find_delay(busy, bounds=bounds)
+                assert found == ("running", "it waits for the running turn, in which look runs")
+                assert (await find_delay(other, bounds=bounds)).cause == "waiting"
+                tool_gate.over.set()
+                await model_gate.reached.wait()
+                assert await find_delay(busy, bounds=bounds) == ("running", "it waits for the running turn")
+
+
 async def test_a_time_out_leaves_the_question_and_the_key_resumes_the_wait() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
-        with pytest.raises(AnswerTimeout, match=r"within 0.01 s.*check that a worker runs") as caught:
+        with pytest.raises(AnswerTimeout, match=r"within 0.01 s") as caught:
             await ask(session, "hello", key="k", seconds=0.01)
         assert isinstance(caught.value, Unanswered)
         assert await said(session) == ["user: hello"]

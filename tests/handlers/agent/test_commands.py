@@ -164,7 +164,7 @@ async def test_a_command_that_no_worker_answers_is_waited_for_until_the_time_is_
     async with fresh_bus() as bus:
         session = bus.session("s1")
         command = await pause(session)
-        with pytest.raises(AnswerTimeout) as caught:
+        with pytest.raises(AnswerTimeout, match="the command at position 1 was not answered within") as caught:
             await answered(session, command, seconds=0.01)
         assert (caught.value.session, caught.value.position) == ("s1", command.position)
         assert (await session.head()).position == command.position

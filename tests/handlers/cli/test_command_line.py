@@ -129,6 +129,15 @@ def test_bus_options_work_before_and_after_the_command(lanebus: CommandLine, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+def test_options_of_the_output_work_before_and_after_the_command(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "one")
+    for option in ("--json", "--table", "--wide"):
+        after = lanebus("sessions", option)
+        assert (after.code, lanebus(option, "sessions")) == (0, after)
+    assert lanebus("--table", "sessions").out != lanebus("--json", "sessions").out
+    assert lanebus("projections", "--json", "list", "s").code == 0
+
+
 def test_bus_options_work_before_and_after_a_subcommand(lanebus: CommandLine) -> None:
     for words in (["server", "--data-dir", "/x", "status"], ["server", "status", "--data-dir", "/x"]):
         assert lanebus(*words).object["data_dir"] == "/x"

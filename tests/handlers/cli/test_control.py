@@ -46,7 +46,7 @@ def test_waiting_for_an_answer_without_a_worker_fails(lanebus: CommandLine) -> N
     lanebus("publish", "s", "hello")
     answer = lanebus("control", "s", "pause", "--wait", "0")
     assert (answer.code, answer.out) == (5, "")
-    assert "no worker answered the command at position 2" in answer.err
+    assert "the command at position 2 within 0 s" in answer.err
     assert lanebus("control", "nosuch", "pause").code == 3
     assert lanebus.at_terminal("control", "s", "resume").out == "s: sent at position 3\n"
 

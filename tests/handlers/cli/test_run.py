@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from subprocess import PIPE
 from typing import cast
 
 import httpx2
@@ -143,6 +145,25 @@ def test_serve_without_its_packages_says_how_to_install_them(
         "",
         "error: 'uvicorn' is not installed\nhint: run pip install 'lanebus[serve]'\n",
     )
+
+
+@pytest.mark.needs("make")
+def test_make_demo_ends_without_an_error_on_ctrl_c(tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "lanebus"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\nimport signal\nprint('up', flush=True)\n"
+        "try:\n    signal.pause()\nexcept KeyboardInterrupt:\n    raise SystemExit(130) from None\n"
+    )
+    program.chmod(0o755)
+    command = ["make", "-C", str(ROOT), "--old-file", f"{tmp_path}/.run", "demo", f"VENV={tmp_path}"]
+    (tmp_path / ".run").touch()
+    with subprocess.Popen(command, text=True, stdout=PIPE, stderr=subprocess.STDOUT, start_new_session=True) as made:
+        assert made.stdout is not None
+        shown = iter(made.stdout)
+        assert any(line == "up\n" for line in shown)
+        os.killpg(made.pid, signal.SIGINT)  # as a terminal does
+        assert "Error" not in "".join(shown)
 
 
 # --- worker -------------------------------------------------------------------------------------------------------

@@ -29,6 +29,23 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     "help dead xyz": (USAGE, "there is no help on 'xyz'", "`lanebus dead --help` lists the commands"),
     # options and arguments
     "tail s --json --table": (USAGE, "--json and --table exclude each other", "give one of them"),
+    "--json tail s --table": (USAGE, "--json and --table exclude each other", "give one of them"),
+    "--json demo --once": (
+        USAGE,
+        "--json does not stand before demo",
+        "write `lanebus demo --json`, after the command",
+    ),
+    "--wide worker a:b": (USAGE, "--wide does not stand before worker", "leave it out"),
+    "--follow tail s": (
+        USAGE,
+        "no such option '--follow'",
+        "write it after the command, such as `lanebus tail --follow`",
+    ),
+    "dead --yes redrive": (
+        USAGE,
+        "no such option '--yes'",
+        "write it after the command, such as `lanebus dead redrive --yes`",
+    ),
     "tail s --folow": (USAGE, "no such option '--folow'", "did you mean --follow?"),
     "sessions --name-space x": (USAGE, "no such option '--name-space'", "did you mean --namespace?"),
     "--ulr x sessions": (USAGE, "no such option '--ulr'", "did you mean --url?"),

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from lanebus import Envelope
+from lanebus import AssistantMessage, Envelope, UserMessage
+from lanebus.bus.messages.events import AgentStarted
+from lanebus.bus.messages.message import StopReason
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,
@@ -15,6 +17,7 @@ from lanebus.handlers.protocols.run_events import (
     StepEnded,
     TextAdded,
 )
+from tests.support.agent.folding import log_of
 from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 
@@ -50,6 +53,19 @@ def rests(name: str) -> list[RunRested]:
 )
 def test_a_recorded_session_rests_once_for_its_reason(name: str, outcome: str) -> None:
     assert [each.outcome for each in rests(name)] == [outcome]
+
+
+@pytest.mark.parametrize(("stop_reason", "outcome"), [("error", "failed"), ("aborted", "aborted")])
+def test_a_failure_without_a_turn_ends_the_open_loop(stop_reason: StopReason, outcome: str) -> None:
+    """The record of a session that can no longer be read, and the abort of a loop that a fork took over."""
+    started = AgentStarted(loop_id="s1.main.1", agent="agent", continuation="initial")
+    begun = log_of(UserMessage.text("hi"), started.as_extension())
+    fold = RunFold()
+    assert [event for event in told(begun, fold) if isinstance(event, RunRested)] == []
+    failed = AssistantMessage(stop_reason=stop_reason, metadata={"lanebus.readUpTo": 1})
+    last = told(log_of(UserMessage.text("hi"), started.as_extension(), failed)[2:], fold)[-1]
+    assert isinstance(last, RunRested)
+    assert last.outcome == outcome
 
 
 @pytest.mark.parametrize("name", SESSIONS)

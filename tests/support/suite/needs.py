@@ -26,6 +26,7 @@ HOW = {
     "chromium": "Debian: apt-get install chromium",
     "promtool": "Debian: apt-get install prometheus",
     "gcc": "Debian: apt-get install gcc",
+    "make": "Debian: apt-get install make",
     "referees": "run python -m tests.support.node.install, with a network",
     "client": "run python -m tests.support.node.install, with a network",
     "shared": "a folder next to the repository",

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Fenced, Session, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, Fenced, Session, SessionClosed, ToolCallBlock, UserMessage
 from lanebus.agent import (
     LoopHalted,
     NoProgress,
@@ -318,6 +318,27 @@ async def test_a_loop_that_waits_is_woken_by_a_user_and_by_a_command() -> None:
         assert found == []
         await session.publish(UserMessage.text("and?"))
     assert found == [True]
+
+
+@pytest.mark.parametrize("is_approval", [False, True])
+async def test_a_close_ends_the_wait_for_work_and_for_a_person(is_approval: bool) -> None:
+    async with asked() as session, anyio.create_task_group() as tasks:
+
+        async def record() -> None:
+            async with Recorder(session) as recorder:
+                async with recorder.turn(model="m-1") as turn:
+                    await turn.answer(calling(ONE) if is_approval else "Hello.")
+                    if is_approval:
+                        await turn.approval(ONE)
+                await recorder.wait_for_work()
+
+        async def is_told() -> None:
+            with pytest.raises(SessionClosed):
+                await record()
+
+        tasks.start_soon(is_told)
+        await wait_for(session, "agent.tool.waiting" if is_approval else "agent.ended")
+        await session.close()
 
 
 @pytest.mark.parametrize(("reason", "status"), [("stop", "completed"), ("maxTurns", "completed"), ("error", "failed")])
