@@ -21,6 +21,7 @@ BUS = (
     "error_text",
     "opening",
     "histogram",
+    "threads",
     "storage",
     "messages",
     "redaction",

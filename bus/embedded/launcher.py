@@ -4,15 +4,16 @@ import importlib.util
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import anyio
 from anyio.abc import SocketStream
-from anyio.to_thread import run_sync
 
 from lanebus.bus.embedded.data_dir import DataDir
 from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
 from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.threads import run_in_thread
 
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     from lanebus.bus.embedded import keeper
@@ -71,7 +72,7 @@ class Launch:
             ours, theirs = os.pipe()
             os.set_blocking(ours, False)
             try:
-                await run_sync(_spawn, directory, binary, lock, theirs)
+                await run_in_thread(partial(_spawn, directory, binary, lock, theirs))
             except BaseException:
                 os.close(ours)
                 raise

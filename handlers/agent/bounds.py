@@ -60,6 +60,13 @@ class RunBounds:
     """longest time that a cancelled step takes to record its partial answer"""
     clean_up_seconds: float = 2.0
     """longest time that a cancelled model or tool takes to clean up; after that, the model or tool is abandoned"""
+    tool_threads: int = 16
+    """maximum number of calls of sync tools that run at a time in one session; further calls of the session wait"""
+    abandoned_threads: int = 16
+    """number of threads of stopped sync tools at which further sync calls of their session are refused"""
+    abandoned_in_all: int = 256
+    """number of threads of stopped sync tools in one worker at which further sync calls of each session that has such a
+    thread are refused"""
     drain_tokens: int = 1_000
     """about how many tokens a model may generate after its answer was cut; the stream is then closed to limit cost"""
     usage_seconds: float = 2.0

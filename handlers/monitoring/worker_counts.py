@@ -83,6 +83,8 @@ class WorkerStatus:
     """sessions that have a task: running, or waiting to be tried again"""
     leases: int
     """leases that the worker holds and renews"""
+    abandoned_threads: int
+    """threads that still run sync tools whose calls were stopped"""
     is_running: bool
     """whether `run` has begun and not ended"""
     is_draining: bool

@@ -24,6 +24,7 @@ from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.session_cache import SessionCache
+from lanebus.handlers.agent.tools.sync_calls import SyncCalls
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
 from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
 from lanebus.handlers.agent.worker.arguments import WorkerArguments
@@ -139,6 +140,7 @@ class Worker:
             bounds=bounds,
             tracing=bus.tracing,
             health=self.health,
+            sync_calls=SyncCalls(bounds.run),
         )
         self._slots = ConcurrencyLimiter(concurrency)
         self._tasks: dict[str, SessionTask] = {}
@@ -227,6 +229,7 @@ class Worker:
             concurrency=self._concurrency,
             sessions=len(self._tasks),
             leases=len(self._heartbeat),
+            abandoned_threads=self._services.sync_calls.abandoned,
             is_running=self._is_running,
             is_draining=self._stopping.is_set(),
         )
