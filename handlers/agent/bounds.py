@@ -103,8 +103,11 @@ class WorkerBounds:
 
     warm_sessions: int = 4_096
     """maximum number of idle sessions in memory; sessions with a running task do not count"""
-    warm_entries: int = 400_000
-    """maximum number of entries of the LLM lane in memory, over all idle sessions"""
+    warm_bytes: int = 48 * 1_048_576
+    """maximum number of bytes of all idle sessions in memory: the JSON of their entries, and 2 kB for each entry of the
+    LLM lane. The session that ran last is kept whatever its size"""
+    warm_sweep_seconds: float = 60.0
+    """pause between two searches for idle sessions that were erased, whose content is then dropped"""
     store_every: int = 500
     """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
     lane. A stored state keeps later entries from being trimmed. To allow trimming, a short session stores no state."""
@@ -124,7 +127,7 @@ class WorkerBounds:
     run: RunBounds = field(default_factory=RunBounds)
 
     def __post_init__(self) -> None:
-        check_bounds(self, zero=("warm_sessions", "warm_entries"))
+        check_bounds(self, zero=("warm_sessions", "warm_bytes"))
 
 
 DEFAULT_RUN_BOUNDS = RunBounds()

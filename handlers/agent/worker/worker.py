@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from secrets import token_urlsafe
 from types import TracebackType
@@ -103,7 +103,7 @@ class Worker:
         self._context = LogContext(worker=self.name)
         self.health = ServerHealth(self._context, self._note_found)
         """whether the server answers this worker"""
-        self._group, self._concurrency, self._is_running = group, concurrency, False
+        self._group, self._concurrency, self._is_running, self._log = group, concurrency, False, bus.log
         self._drain_seconds, self._bounds = drain_seconds, bounds
         # Not the name alone: two processes of the same name would take each other's leases.
         owner = f"{self.name}.{token_urlsafe(6)}"
@@ -195,7 +195,9 @@ class Worker:
             has_begun = True
             begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
             write_event(_log, begun, self._context)
-            async with in_background(self._heartbeat.run, self._acks.run, self._keep_warm, self._drain, self._probe):
+            async with in_background(
+                self._heartbeat.run, self._acks.run, self._keep_warm, self._sweep, self._drain, self._probe
+            ):
                 async with anyio.create_task_group() as group:
                     await self._fetch_forever(group)
                 await self._acks.flush()
@@ -304,6 +306,13 @@ class Worker:
             for work in self._done:
                 if not self._tasks:
                     await self._services.cache.catch_up(work.session)
+
+    async def _sweep(self) -> None:
+        """Drop what the worker remembers of erased sessions."""
+        while True:
+            await anyio.sleep(self._bounds.warm_sweep_seconds)
+            with suppress(BusError):  # the next sweep tries again
+                await self._services.cache.sweep(self._log)
 
     async def _drain(self) -> None:
         """After `stop`, end waiting tasks at once, and running tasks after `drain_seconds`."""

@@ -16,7 +16,7 @@ SESSIONS, QUESTIONS = 20, 3
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
-@pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_entries=3)], ids=str)
+@pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_bytes=3)], ids=str)
 async def test_a_busy_worker_with_a_small_cache_answers_every_question(bounds: WorkerBounds, concurrency: int) -> None:
     async with fresh_bus() as bus:
         model = ScriptedModel(*[answer("Yes.")] * (SESSIONS * QUESTIONS))
