@@ -86,7 +86,7 @@ async def test_a_full_memory_forgets_the_session_that_was_not_looked_at_for_long
 
 
 async def test_the_bound_of_bytes_counts_every_state_of_a_session(shared_valkey: RealServer) -> None:
-    views, one = Views(ViewBounds(size_bytes=20)), Words()
+    views, one = Views(ViewBounds(size_bytes=19)), Words()
     second = Projection(name="second", version=1, state=TypeAdapter(tuple[str, ...]), initial=(), evolve=lambda s, _: s)
     async with shared_valkey.bus() as bus:
         for name in ("a", "b"):
