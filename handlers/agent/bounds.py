@@ -108,6 +108,8 @@ class WorkerBounds:
     LLM lane. The session that ran last is kept whatever its size"""
     warm_sweep_seconds: float = 60.0
     """pause between two searches for idle sessions that were erased, whose content is then dropped"""
+    most_keys: int = 50_000
+    """publish keys of a session at which the worker logs a warning; they take about 5 MB of the server's memory"""
     store_every: int = 500
     """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
     lane. A stored state keeps later entries from being trimmed. To allow trimming, a short session stores no state."""

@@ -30,6 +30,11 @@ class SessionCache:
     def __len__(self) -> int:
         return len(self._idle)
 
+    @property
+    def sessions(self) -> list[str]:
+        """The ids of the cached sessions."""
+        return list(self._idle)
+
     @contextmanager
     def held(self, session: str, agent: str | None = None) -> Generator[CachedSession]:
         """Take a session out of the cache for the length of the block, and put it back afterwards.

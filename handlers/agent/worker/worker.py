@@ -34,7 +34,14 @@ from lanebus.handlers.agent.worker.heartbeat import Heartbeat
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_task import SessionTask
 from lanebus.handlers.monitoring.log_context import LogContext
-from lanebus.handlers.monitoring.log_events import DrainBegun, DrainEnded, WorkerBegun, WorkerEnded, write_event
+from lanebus.handlers.monitoring.log_events import (
+    DrainBegun,
+    DrainEnded,
+    KeysMany,
+    WorkerBegun,
+    WorkerEnded,
+    write_event,
+)
 from lanebus.handlers.monitoring.server_health import ACK, WORK, ServerHealth
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts, WorkerStatus
 
@@ -308,11 +315,18 @@ class Worker:
                     await self._services.cache.catch_up(work.session)
 
     async def _sweep(self) -> None:
-        """Drop what the worker remembers of erased sessions."""
+        """Drop what the worker remembers of erased sessions, and count the publish keys of the others."""
+        warned = set[str]()
         while True:
             await anyio.sleep(self._bounds.warm_sweep_seconds)
             with suppress(BusError):  # the next sweep tries again
                 await self._services.cache.sweep(self._log)
+                counts = await self._log.key_counts(self._services.cache.sessions)
+                self.counts.most_keys = max(counts.values(), default=0)
+                many = {session: count for session, count in counts.items() if count >= self._bounds.most_keys}
+                for session in many.keys() - warned:
+                    write_event(_log, KeysMany(keys=many[session]), LogContext(worker=self.name, session=session))
+                warned = {*many}
 
     async def _drain(self) -> None:
         """After `stop`, end waiting tasks at once, and running tasks after `drain_seconds`."""
