@@ -21,6 +21,33 @@ _SIZE = 64
 chunks of this size."""
 
 
+class _Index:
+    """The places of items by one of their attributes. Lists share it that begin with the same items."""
+
+    __slots__ = ("attribute", "places", "values")
+
+    def __init__(self, attribute: str, items: Iterable[object]) -> None:
+        self.attribute = attribute
+        self.values: list[object] = []
+        self.places: dict[object, tuple[int, ...]] = {}
+        for item in items:
+            self.add(getattr(item, attribute))
+
+    def add(self, value: object) -> None:
+        self.places[value] = (*self.places.get(value, ()), len(self.values))
+        self.values.append(value)
+
+    def follows(self, place: int, items: Iterable[object]) -> bool:
+        """Note the items of a longer list. Return False if another list has other items at these places."""
+        for at, item in enumerate(items, place):
+            value: object = getattr(item, self.attribute)
+            if at == len(self.values):
+                self.add(value)
+            elif self.values[at] != value:
+                return False
+        return True
+
+
 class PersistentList(Sequence[T]):
     """An immutable sequence. `appended` and `replaced` return a new sequence; a slice is a tuple.
 
@@ -28,13 +55,14 @@ class PersistentList(Sequence[T]):
     """
 
     __hash__ = None  # type: ignore[assignment]  # like a list: compared by its items, which need not be hashable
-    __slots__ = ("_full", "_tail")
+    __slots__ = ("_full", "_index", "_tail")
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         whole = tuple(items)
         cut = len(whole) - len(whole) % _SIZE
         self._full = tuple(whole[at : at + _SIZE] for at in range(0, cut, _SIZE))
         self._tail = whole[cut:]
+        self._index: _Index | None = None
 
     @property
     def chunks(self) -> tuple[tuple[T, ...], ...]:
@@ -46,7 +74,8 @@ class PersistentList(Sequence[T]):
         full, tail = self._full, (*self._tail, *items)
         while len(tail) >= _SIZE:
             full, tail = (*full, tail[:_SIZE]), tail[_SIZE:]
-        return self._of(full, tail)
+        index = self._index if self._index is not None and self._index.follows(len(self), items) else None
+        return self._of(full, tail, index)
 
     def replaced(self, index: int, item: T) -> "PersistentList[T]":
         """Return this sequence with another item at `index`, counted from 0.
@@ -57,17 +86,27 @@ class PersistentList(Sequence[T]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         number, place = divmod(index, _SIZE)
+        known = self._index if self._index is not None and self._index.follows(index, (item,)) else None
         if number == len(self._full):
-            return self._of(self._full, (*self._tail[:place], item, *self._tail[place + 1 :]))
+            return self._of(self._full, (*self._tail[:place], item, *self._tail[place + 1 :]), known)
         chunk = self._full[number]
         changed = (*chunk[:place], item, *chunk[place + 1 :])
-        return self._of((*self._full[:number], changed, *self._full[number + 1 :]), self._tail)
+        return self._of((*self._full[:number], changed, *self._full[number + 1 :]), self._tail, known)
+
+    def places(self, attribute: str, value: object) -> tuple[int, ...]:
+        """Return the indexes of the items whose `attribute` is `value`, which must be hashable.
+
+        The first call for an attribute looks at all items. Lists that are made from this one share what it found.
+        """
+        if self._index is None or self._index.attribute != attribute:
+            self._index = _Index(attribute, self)
+        return tuple(place for place in self._index.places.get(value, ()) if place < len(self))
 
     def beginning(self, length: int) -> "PersistentList[T]":
         """Return the first `length` items, or all items if there are fewer."""
         number, place = divmod(max(0, min(length, len(self))), _SIZE)
         rest = self._full[number] if number < len(self._full) else self._tail
-        return self._of(self._full[:number], rest[:place])
+        return self._of(self._full[:number], rest[:place], self._index)
 
     def __len__(self) -> int:
         return len(self._full) * _SIZE + len(self._tail)
@@ -100,9 +139,9 @@ class PersistentList(Sequence[T]):
         return f"PersistentList({list(self)!r})"
 
     @staticmethod
-    def _of(full: tuple[tuple[T, ...], ...], tail: tuple[T, ...]) -> "PersistentList[T]":
+    def _of(full: tuple[tuple[T, ...], ...], tail: tuple[T, ...], index: _Index | None) -> "PersistentList[T]":
         result: PersistentList[T] = PersistentList.__new__(PersistentList)  # pyright: ignore[reportUnknownVariableType]
-        result._full, result._tail = full, tail
+        result._full, result._tail, result._index = full, tail, index
         return result
 
     @classmethod

@@ -6,8 +6,6 @@ from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING
 
-from anyio.to_thread import run_sync
-
 from lanebus.bus.archive.bounds import ArchiveBounds
 from lanebus.bus.archive.index import archive_tip, archived_segments
 from lanebus.bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
@@ -22,6 +20,7 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.log.archive_reader import ArchivePage
 from lanebus.bus.log.incarnations import common_position
+from lanebus.bus.threads import run_in_thread
 from lanebus.bus.wire.codec import position_of, token_of
 from lanebus.bus.wire.envelope import Cursor
 
@@ -88,7 +87,7 @@ class Archive:
             raise ArchiveDamaged(session, str(name), f"a file of {error.size_bytes} bytes") from None
         if data is None:
             raise ArchiveDamaged(session, str(name), "missing")
-        return await run_sync(partial(read_segment, self.namespace, session, name, data))
+        return await run_in_thread(partial(read_segment, self.namespace, session, name, data))
 
     async def tip(self, session: str) -> Tip | None:
         """Return the last segment of a session's chain, or None if no entry of the session is archived.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-
-from anyio.to_thread import run_sync
 
 from lanebus.bus.archive.archive import require_same_log
 from lanebus.bus.archive.bounds import ArchiveBounds
@@ -24,6 +23,7 @@ from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.page_size import Pager
 from lanebus.bus.reading.pages import fetch_page
+from lanebus.bus.threads import run_in_thread
 from lanebus.bus.wire.codec import position_of, token_of
 from lanebus.bus.wire.envelope import Cursor
 
@@ -162,7 +162,7 @@ async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: i
         draft.incarnation,
         str(tip.name) if tip else "",
     )
-    name, data = await run_sync(sealed, header, draft.lines)
+    name, data = await run_in_thread(partial(sealed, header, draft.lines))
     file = file_of(archive.namespace, head.session, name)
     await archive.store.put_if_absent(file, data)
     # The log may be trimmed afterwards up to `target`, so the file is read back instead of trusting the store's answer.

@@ -5,16 +5,17 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 
 import anyio
 from anyio.abc import SocketStream
-from anyio.to_thread import run_sync
 
 from lanebus.bus.embedded.data_dir import DataDir, remedy_of
 from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
 from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.threads import run_in_thread
 
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     from lanebus.bus.embedded import keeper, log_files
@@ -88,7 +89,7 @@ class Launch:
             ours, theirs = os.pipe()
             os.set_blocking(ours, False)
             try:
-                await run_sync(_spawn, directory, binary, lock, theirs)
+                await run_in_thread(partial(_spawn, directory, binary, lock, theirs))
             except BaseException:
                 os.close(ours)
                 raise

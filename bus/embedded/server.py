@@ -11,13 +11,13 @@ import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Literal
 
 import anyio
 from anyio.abc import SocketStream
-from anyio.to_thread import run_sync
 
 from lanebus.bus.embedded.data_dir import DataDir, default_data_dir
 from lanebus.bus.embedded.launcher import (
@@ -33,6 +33,7 @@ from lanebus.bus.embedded.launcher import (
 )
 from lanebus.bus.errors import ServerFailed, ServerInUse
 from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.threads import run_in_thread
 
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     import fcntl
@@ -219,7 +220,7 @@ async def stop_server(data_dir: Path | None = None) -> bool:
                     raise ServerInUse(directory.path, now.openers)
                 return True
             await anyio.sleep(0.02)
-        await run_sync(keeper.end_server, str(directory.path))
+        await run_in_thread(partial(keeper.end_server, str(directory.path)))
     finally:
         os.close(openers)
     return True

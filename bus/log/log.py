@@ -122,6 +122,14 @@ class Log:
                 counts[agent] = counts.get(agent, 0) + count
         return counts
 
+    async def key_counts(self, sessions: Sequence[str]) -> dict[str, int]:
+        """Return the number of publish keys that each session remembers."""
+        found: dict[str, int] = {}
+        for some in batched(sessions, self.bounds.heads):
+            counts = await call_all(self.pool, [("HLEN", self._keys.caller_keys(session)) for session in some])
+            found.update(zip(some, cast("list[int]", counts), strict=True))
+        return found
+
     async def size_bytes(self) -> int:
         """Return the size of all messages of all sessions, as JSON, and of all stored media."""
         places = [self._keys.media_sizes(), *(self._keys.sessions(bucket) for bucket in range(self._keys.buckets))]

@@ -3,10 +3,9 @@
 from functools import partial
 from pathlib import Path
 
-from anyio.to_thread import run_sync
-
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.media_checks import FILE_LIMIT_BYTES
+from lanebus.bus.threads import run_in_thread
 
 __all__ = ("media_from_file",)
 
@@ -23,4 +22,4 @@ async def media_from_file(
     A cancelled call waits for the thread to end.
     """
     read = partial(MediaRef.from_file, path, mime_type=mime_type, limit_bytes=limit_bytes, within=within)
-    return await run_sync(read)
+    return await run_in_thread(read)

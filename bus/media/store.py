@@ -2,11 +2,11 @@
 
 import hashlib
 import re
+from functools import partial
 from typing import NamedTuple, Protocol, Self, runtime_checkable
 
-from anyio.to_thread import run_sync
-
 from lanebus.bus.errors import InvalidMediaKey, MediaDamaged, require_text
+from lanebus.bus.threads import run_in_thread
 
 __all__ = ("MediaHead", "MediaStore", "SharedStore", "SigningStore", "check_sha256", "sha256_of", "verified")
 
@@ -133,7 +133,7 @@ def check_sha256(sha256: str) -> str:
 
 async def sha256_of(data: bytes) -> str:
     """Return the SHA-256 of bytes. Large data is hashed in a thread."""
-    return await run_sync(_digest, data) if len(data) > _LARGE_BYTES else _digest(data)
+    return await run_in_thread(partial(_digest, data)) if len(data) > _LARGE_BYTES else _digest(data)
 
 
 async def verified(sha256: str, data: bytes) -> bytes:

@@ -39,6 +39,8 @@ class LanePages:
     """one page for each lane"""
     count: int
     """number of entries that were requested of each lane. A page with this many entries is full, and more may follow"""
+    size_bytes: int
+    """bytes of the entries"""
 
     def complete(self, until: int) -> int:
         """Return the position up to which the pages are complete, at most `until`.
@@ -111,8 +113,9 @@ async def fetch_page(
             )
         found = [cast("list[Entry]", answered(page)) for page in replies[1:-1]]
         found = [await with_rest(log, session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
-        pager.took(sum(map(len, found)), sum(size_of(e) for page in found for e in page), head.size_bytes)
-        return LanePages(head, found, count)
+        size_bytes = sum(size_of(e) for page in found for e in page)
+        pager.took(sum(map(len, found)), size_bytes, head.size_bytes)
+        return LanePages(head, found, count, size_bytes)
 
 
 def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> FirstPage:

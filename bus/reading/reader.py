@@ -18,7 +18,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.gaps import Gap, find_gap, has_all
 from lanebus.bus.reading.merge import cut, merge
 from lanebus.bus.reading.page_size import Pager
-from lanebus.bus.reading.pages import LanePages, fetch_page
+from lanebus.bus.reading.pages import LanePages, fetch_page, size_of
 from lanebus.bus.wire.codec import Entry
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.selection import Selection
@@ -32,6 +32,8 @@ class Page(NamedTuple):
     envelopes: list[Envelope]
     cursor: Cursor
     """cursor of the end of the range, which may be after the last selected envelope"""
+    size_bytes: int
+    """bytes of the stored entries that were read for the page, also of those that were not selected"""
 
 
 async def read_pages(
@@ -118,10 +120,12 @@ async def read_pages(
                 await asyncio.sleep(0)  # let the task send its request before the decoding starts
             envelopes, gap = _select(name, selection, pages, position, bound)
             if gap is not None:
-                yield Page(envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""))
+                yield Page(
+                    envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""), fetched.size_bytes
+                )
                 raise CursorTrimmed(name, str(Cursor(gap.after)), gap.first_kept)
             position = bound
-            yield Page(envelopes, await cursor_at(log, head, bound, pages, archive))
+            yield Page(envelopes, await cursor_at(log, head, bound, pages, archive), fetched.size_bytes)
     finally:
         if ahead is not None:
             await _end(ahead)
@@ -156,7 +160,8 @@ async def _archive_pages(
         try:
             async for page in pages:
                 envelopes = merge(name, page.entries, page.end.position)
-                yield Page([each for each in envelopes if selection.takes(each)], page.end)
+                size_bytes = sum(size_of(entry) for _, entries in page.entries for entry in entries)
+                yield Page([each for each in envelopes if selection.takes(each)], page.end, size_bytes)
         except CursorTrimmed as gap:
             raise CursorTrimmed(name, gap.cursor, gap.first_kept) from None
 

@@ -12,11 +12,10 @@ from pathlib import Path, PurePosixPath
 from secrets import token_hex
 from typing import TypeVar
 
-from anyio.to_thread import run_sync
-
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, MessageTooLarge, SetupError, Unavailable
 from lanebus.bus.storage.blobs import BlobHead
 from lanebus.bus.storage.descriptors import FILE, HAS_DESCRIPTORS, PASS, READ
+from lanebus.bus.threads import run_in_thread
 
 __all__ = ("FULL", "Folder")
 
@@ -215,7 +214,7 @@ class Folder:
 
     async def _run(self, step: Callable[[], T]) -> T:
         try:
-            return await run_sync(step)
+            return await run_in_thread(step)
         except FileNotFoundError:
             raise
         except OSError as error:

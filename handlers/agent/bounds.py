@@ -60,6 +60,13 @@ class RunBounds:
     """longest time that a cancelled step takes to record its partial answer"""
     clean_up_seconds: float = 2.0
     """longest time that a cancelled model or tool takes to clean up; after that, the model or tool is abandoned"""
+    tool_threads: int = 16
+    """maximum number of calls of sync tools that run at a time in one session; further calls of the session wait"""
+    abandoned_threads: int = 16
+    """number of threads of stopped sync tools at which further sync calls of their session are refused"""
+    abandoned_in_all: int = 256
+    """number of threads of stopped sync tools in one worker at which further sync calls of each session that has such a
+    thread are refused"""
     drain_tokens: int = 1_000
     """about how many tokens a model may generate after its answer was cut; the stream is then closed to limit cost"""
     usage_seconds: float = 2.0
@@ -99,8 +106,13 @@ class WorkerBounds:
 
     warm_sessions: int = 4_096
     """maximum number of idle sessions in memory; sessions with a running task do not count"""
-    warm_entries: int = 400_000
-    """maximum number of entries of the LLM lane in memory, over all idle sessions"""
+    warm_bytes: int = 48 * 1_048_576
+    """maximum number of bytes of all idle sessions in memory: the JSON of their entries, and 2 kB for each entry of the
+    LLM lane. The session that ran last is kept whatever its size"""
+    warm_sweep_seconds: float = 60.0
+    """pause between two searches for idle sessions that were erased, whose content is then dropped"""
+    most_keys: int = 50_000
+    """publish keys of a session at which the worker logs a warning; they take about 5 MB of the server's memory"""
     store_every: int = 500
     """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
     lane. A stored state keeps later entries from being trimmed. To allow trimming, a short session stores no state."""
@@ -120,7 +132,7 @@ class WorkerBounds:
     run: RunBounds = field(default_factory=RunBounds)
 
     def __post_init__(self) -> None:
-        check_bounds(self, zero=("warm_sessions", "warm_entries"))
+        check_bounds(self, zero=("warm_sessions", "warm_bytes"))
 
 
 DEFAULT_RUN_BOUNDS = RunBounds()

@@ -47,6 +47,8 @@ class CachedSession:
         self._is_loaded = False
         self.is_whole = True
         """no entry of the extension lane was trimmed before it was folded"""
+        self.size_bytes = 0
+        """bytes of the entries that were read"""
         self.is_stale = False
         """the log no longer matches the entries that were read: discard this object and read from the start"""
         self.loop_id = ""
@@ -126,6 +128,7 @@ class CachedSession:
                     elif envelope.position > self._forked:
                         self._status = STATUS.evolve(self._status, envelope)
                 self._cursor = page.cursor
+                self.size_bytes += page.size_bytes
 
     async def _load(self) -> None:
         """Read the whole session. The extension lane is read from its stored state, or else after its trimmed part."""
@@ -156,14 +159,16 @@ class CachedSession:
         Raises:
             CursorTrimmed: the LLM lane was trimmed.
         """
-        context = Context(self.session.id)
+        context, size_bytes = Context(self.session.id), 0
         try:
-            async with aclosing(self.session.read(lanes=_LLM, until=cursor.position)) as entries:
-                async for envelope in entries:
-                    context = evolve(context, envelope)
+            async with aclosing(self.session.pages(lanes=_LLM, until=cursor.position)) as pages:
+                async for page in pages:
+                    size_bytes += page.size_bytes
+                    for envelope in page.envelopes:
+                        context = evolve(context, envelope)
         except LogRolledBack:
             return False
-        self._begin_with(context, status, cursor)
+        self._begin_with(context, status, cursor, size_bytes)
         try:
             await self._read_on()
         except LogRolledBack:
@@ -171,5 +176,6 @@ class CachedSession:
             return False
         return True
 
-    def _begin_with(self, context: Context, status: Status, cursor: Cursor) -> None:
+    def _begin_with(self, context: Context, status: Status, cursor: Cursor, size_bytes: int = 0) -> None:
         self._context, self._status, self._cursor, self._snapshot = context, status, cursor, None
+        self.size_bytes = size_bytes

@@ -16,6 +16,7 @@ from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.run_observer import RunObserver
+from lanebus.handlers.agent.tools.sync_calls import SyncCalls
 from lanebus.handlers.agent.tracing import AgentTracing, agent_tracing
 from lanebus.handlers.agent.turn.preview import Preview
 from lanebus.handlers.monitoring.log_context import LogContext
@@ -37,6 +38,7 @@ class Run:
         waiting: Callable[[], AbstractAsyncContextManager[None]] = nullcontext,
         bounds: RunBounds = DEFAULT_RUN_BOUNDS,
         observer: RunObserver | None = None,
+        sync_calls: SyncCalls | None = None,
     ) -> None:
         """
         Args:
@@ -48,10 +50,13 @@ class Run:
                 session.
             bounds: limits and periods.
             observer: sees what the run appends. None logs its loops and turns, and counts them for no one.
+            sync_calls: runs sync tools, and is shared by all runs of a worker; None makes one for this run.
         """
         self._observer = observer or RunObserver(LogContext(session=session.id), WorkerCounts())
         self.session, self.lease, self.bounds = session, lease, bounds
         self._cache, self._waiting = cache or CachedSession(session), waiting
+        self.sync_calls = sync_calls or SyncCalls(bounds)
+        """runs sync tools"""
         self._position = 0
         """position of the last known entry"""
         self._read_up_to = 0

@@ -1,15 +1,15 @@
 """The sessions that a worker keeps in memory between turns."""
 
-from collections import OrderedDict
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from lanebus.bus.errors import Unavailable
 from lanebus.bus.log.first_page import FirstPage
+from lanebus.bus.log.log import Log
 from lanebus.bus.session.session import OpenSession
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from lanebus.handlers.agent.cached_session import CachedSession
+from lanebus.handlers.recent import ENTRY_BYTES, RecentSessions
 
 __all__ = ("SessionCache",)
 
@@ -23,11 +23,17 @@ class SessionCache:
 
     def __init__(self, open_session: OpenSession, bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS) -> None:
         self._open, self._bounds = open_session, bounds
-        self._idle: OrderedDict[str, _Idle] = OrderedDict()
-        self._entries = 0
+        self._idle = RecentSessions[CachedSession](
+            bounds.warm_sessions, bounds.warm_bytes, sweep_seconds=bounds.warm_sweep_seconds
+        )
 
     def __len__(self) -> int:
         return len(self._idle)
+
+    @property
+    def sessions(self) -> list[str]:
+        """The ids of the cached sessions."""
+        return list(self._idle)
 
     @contextmanager
     def held(self, session: str, agent: str | None = None) -> Generator[CachedSession]:
@@ -40,7 +46,7 @@ class SessionCache:
         time. If two blocks hold the same session, each block has its own copy, and the copy of the block that ends last
         is kept.
         """
-        idle = self._remove(session)
+        idle = self._idle.pop(session)
         warm = idle or CachedSession(self._open(session, agent=agent), store_every=self._bounds.store_every)
         is_good = True
         try:
@@ -54,44 +60,29 @@ class SessionCache:
 
     def first_page(self, session: str) -> FirstPage | None:
         """Return `CachedSession.first_page` of a cached session; None if the session is not in the cache."""
-        idle = self._idle.get(session)
-        return None if idle is None else idle.warm.first_page()
+        warm = self._idle.get(session)
+        return None if warm is None else warm.first_page()
 
     async def catch_up(self, session: str) -> None:
         """Read the new entries of a cached session. Errors are ignored: the next `held` block reads again and raises
         them."""
-        idle = self._idle.get(session)
-        if idle is None:
+        warm = self._idle.get(session)
+        if warm is None:
             return
         try:
-            await idle.warm.refresh()
+            await warm.refresh()
         except Exception as error:  # noqa: BLE001  # other sessions continue
             is_good = isinstance(error, Unavailable)
         else:
             is_good = True
-        if self._idle.get(session) is idle:  # `held` has not removed it meanwhile
-            self._remove(session)
+        if self._idle.get(session) is warm:  # `held` has not removed it meanwhile
+            self._idle.pop(session)
             if is_good:
-                self._keep(session, idle.warm)
+                self._keep(session, warm)
+
+    async def sweep(self, log: Log) -> None:
+        """Drop the sessions that were erased. Raises the errors of `RecentSessions.sweep`."""
+        await self._idle.sweep(log)
 
     def _keep(self, session: str, warm: CachedSession) -> None:
-        self._remove(session)
-        idle = self._idle[session] = _Idle(warm, len(warm.snapshot.context.entries))
-        self._entries += idle.entries
-        bounds = self._bounds
-        # Keep one session even above the bound: otherwise this session would be read from its start at each turn.
-        while len(self._idle) > 1 and (len(self._idle) > bounds.warm_sessions or self._entries > bounds.warm_entries):
-            self._remove(next(iter(self._idle)))
-
-    def _remove(self, session: str) -> CachedSession | None:
-        idle = self._idle.pop(session, None)
-        if idle is None:
-            return None
-        self._entries -= idle.entries
-        return idle.warm
-
-
-class _Idle(NamedTuple):
-    warm: CachedSession
-    entries: int
-    """number of entries of the LLM lane"""
+        self._idle.keep(session, warm, warm.size_bytes + ENTRY_BYTES * len(warm.snapshot.context.entries))

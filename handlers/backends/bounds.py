@@ -13,6 +13,8 @@ class BackendBounds:
 
     cached_sessions: int = 1_000
     """maximum number of sessions whose state is kept in memory; the state of others is folded again when needed"""
+    cached_bytes: int = 256 * 1_048_576
+    """maximum number of bytes of the entries from which the states in memory were folded"""
     inline_bytes: int = 65_536
     """values of more bytes go to the media store, and the entry has their SHA-256"""
     shown_characters: int = 65_536
@@ -30,6 +32,8 @@ class BackendBounds:
     """maximum number of attempts of one append while other processes append to the same session"""
     listed_sessions: int = 100_000
     """maximum number of sessions of which the order of a list is kept in memory; others are read again"""
+    listed_bytes: int = 32 * 1_048_576
+    """maximum number of characters of the ids and owners of these sessions"""
 
     def __post_init__(self) -> None:
         check_bounds(self)

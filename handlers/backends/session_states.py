@@ -1,7 +1,6 @@
 """States that are folded from sessions and kept in memory, and appends that depend on the newest state."""
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.selection import Selection, kind_of
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
+from lanebus.handlers.recent import RecentSessions
 
 __all__ = ("Fold", "SessionStates")
 
@@ -30,6 +30,8 @@ Fold = Callable[[S, int, Publishable], None]
 class _Known(Generic[S]):
     state: S
     cursor: Cursor = START
+    size_bytes: int = 0
+    """bytes of the entries that were read for the state"""
 
 
 class SessionStates(Generic[S]):
@@ -61,7 +63,7 @@ class SessionStates(Generic[S]):
         self._open, self._new, self._fold = open_session, new, fold
         self._kinds, self._agent, self._bounds = kinds, agent, bounds
         self._selection = Selection.of(ALL_LANES, kinds)
-        self._idle: OrderedDict[str, _Known[S]] = OrderedDict()
+        self._idle = RecentSessions[_Known[S]](bounds.cached_sessions, bounds.cached_bytes)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def session(self, session_id: str) -> Session:
@@ -146,19 +148,18 @@ class SessionStates(Generic[S]):
     @asynccontextmanager
     async def _held(self, session_id: str) -> AsyncGenerator[_Known[S]]:
         async with self._turns.setdefault(session_id, asyncio.Lock()):
-            known = self._idle.pop(session_id, None) or _Known(self._new())
+            await self._idle.sweep(self.session(session_id).resources.log)
+            known = self._idle.pop(session_id) or _Known(self._new())
             try:
                 yield known
             finally:  # also after an error, and if cancelled: `cursor` is set after each page
-                self._idle[session_id] = known
-                while len(self._idle) > self._bounds.cached_sessions:
-                    self._idle.popitem(last=False)
+                self._idle.keep(session_id, known, known.size_bytes)
 
     async def _refresh(self, session_id: str, known: _Known[S]) -> None:
         try:
             await self._read(session_id, known)
         except LogRolledBack:  # the log lost its end, so the state may hold entries that no longer exist
-            known.state, known.cursor = self._new(), START
+            known.state, known.cursor, known.size_bytes = self._new(), START, 0
             await self._read(session_id, known)
 
     async def _read(self, session_id: str, known: _Known[S]) -> None:
@@ -170,7 +171,9 @@ class SessionStates(Generic[S]):
                     if not isinstance(envelope.message, DecodeFailure | Delta):
                         self._fold(known.state, envelope.position, envelope.message)
                 known.cursor = page.cursor
+                known.size_bytes += page.size_bytes
 
     def _add(self, known: _Known[S], position: int, message: Publishable) -> None:
         if self._selection.takes_kind(kind_of(message)):
             self._fold(known.state, position, message)
+            known.size_bytes += len(message.model_dump_json())

@@ -1,6 +1,5 @@
 """Contexts at past positions, kept so that a reader who goes back and forth in a session folds few entries again."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -15,10 +14,12 @@ from lanebus.bus.errors import (
     check_bounds,
     require_count,
 )
+from lanebus.bus.log.log import Log
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.handlers.context.fold import Context, evolve
+from lanebus.handlers.recent import ENTRY_BYTES, RecentSessions
 
 __all__ = ("DEFAULT_PAST_BOUNDS", "PastBounds", "PastContexts")
 
@@ -30,7 +31,8 @@ class PastBounds:
     sessions: int = 16
     """maximum number of sessions in the cache"""
     size_bytes: int = 32 * 1_048_576
-    """maximum size of the messages of all sessions in the cache, as JSON. A larger session is not kept"""
+    """maximum size of all sessions in the cache: the JSON of their messages, and 2 kB for each entry of the LLM lane.
+    The session that was read last is kept whatever its size"""
     contexts: int = 64
     """maximum number of contexts of one session"""
     every: int = 256
@@ -52,7 +54,6 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
-    size_bytes: int
     steps: list[_Step] = field(default_factory=list[_Step])
     """by position"""
 
@@ -77,7 +78,7 @@ class PastContexts:
 
     def __init__(self, bounds: PastBounds = DEFAULT_PAST_BOUNDS) -> None:
         self._bounds = bounds
-        self._sessions: OrderedDict[str, _Known] = OrderedDict()
+        self._sessions = RecentSessions[_Known](bounds.sessions, bounds.size_bytes)
 
     async def at(self, session: Session, position: int | None = None) -> Context:
         """Return the session's context after the entry at a position of either lane.
@@ -96,27 +97,30 @@ class PastContexts:
         """
         require_count("position", position, is_optional=True)
         head = await session.head()
+        await self._sessions.sweep(session.resources.log)
         if head.is_erased:
-            self._sessions.pop(session.id, None)
+            self._sessions.pop(session.id)
             raise SessionErased(session.id)
         if position is not None and position > head.position:
             raise NoSuchPosition(session.id, position, head.position)
         until = head.position if position is None else position
-        known = self._sessions.get(session.id) or _Known(head.size_bytes)
+        known = self._sessions.get(session.id) or _Known()
         start = known.before(until)
         try:
             steps = await self._fold(session, start, until)
         except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
             if start is None:
                 raise
-            known, start = _Known(head.size_bytes), None
+            known, start = _Known(), None
             steps = await self._fold(session, start, until)
-        known.size_bytes = head.size_bytes
         known.keep(steps, self._bounds.contexts)
-        self._sessions[session.id] = known
-        self._sessions.move_to_end(session.id)
-        self._shrink()
+        entries = len(known.steps[-1].context.entries)
+        self._sessions.keep(session.id, known, head.size_bytes + ENTRY_BYTES * entries)
         return steps[-1].context
+
+    async def sweep(self, log: Log) -> None:
+        """Drop the contexts of erased sessions. Raises the errors of `RecentSessions.sweep`."""
+        await self._sessions.sweep(log)
 
     async def _fold(self, session: Session, start: _Step | None, until: int) -> list[_Step]:
         """Return contexts up to `until`, the last of them at `until`."""
@@ -131,9 +135,3 @@ class PastContexts:
                 if page.cursor.is_after(cursor):
                     cursor = page.cursor
         return [*steps, _Step(cursor, context)]
-
-    def _shrink(self) -> None:
-        while len(self._sessions) > self._bounds.sessions or (
-            self._sessions and sum(each.size_bytes for each in self._sessions.values()) > self._bounds.size_bytes
-        ):
-            self._sessions.popitem(last=False)

@@ -19,6 +19,7 @@ __all__ = (
     "AccessRefused",
     "DrainBegun",
     "DrainEnded",
+    "KeysMany",
     "LeaseLost",
     "LogEvent",
     "LoopBegun",
@@ -201,6 +202,15 @@ class LeaseLost(LogEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeysMany(LogEvent):
+    """A session remembers so many publish keys that it should be closed; none is forgotten while it exists."""
+
+    NAME = "session.keys_many"
+    LEVEL = logging.WARNING
+    keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLost(LogEvent):
     """The bus's server does not answer, or refuses requests."""
 
@@ -290,6 +300,7 @@ EVENTS: tuple[type[LogEvent], ...] = (
     WorkRetried,
     WorkDead,
     LeaseLost,
+    KeysMany,
     ServerLost,
     ServerFound,
     ServerUnsafe,

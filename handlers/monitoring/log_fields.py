@@ -17,6 +17,7 @@ FIELD_MEANINGS = {
     "handed_back": "sessions returned to the group unfinished",
     "has_left": "false: its work has to be claimed by other workers",
     "is_transient": "the same request may succeed later",
+    "keys": "publish keys that the session remembers",
     "lane": "the lane that is read or written; empty if neither is",
     "letter": "id of the dead letter; empty if another worker has the work",
     "loop": "id of the loop",

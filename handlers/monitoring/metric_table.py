@@ -56,6 +56,10 @@ METRICS: Mapping[str, MetricRow] = {
     "lanebus_worker_concurrency": MetricRow("gauge", "Most sessions that the worker runs at a time"),
     "lanebus_sessions_running": MetricRow("gauge", "Sessions that the worker runs, or tries again itself"),
     "lanebus_leases_held": MetricRow("gauge", "Leases that the worker holds and renews"),
+    "lanebus_tool_threads_abandoned": MetricRow("gauge", "Threads that still run sync tools whose calls were stopped"),
+    "lanebus_session_keys_most": MetricRow(
+        "gauge", "Most publish keys that a session remembers, of those that the worker ran; no key is ever forgotten"
+    ),
     "lanebus_leases_lost_total": MetricRow("counter", "Leases that were lost while their session ran"),
     "lanebus_agent_runs_total": MetricRow("counter", "Calls of an agent"),
     "lanebus_work_retried_total": MetricRow(

@@ -121,6 +121,8 @@ def _of_worker(worker: ObservedWorker) -> Mapping[str, Samples | Histogram]:
         "lanebus_worker_concurrency": _one(status.concurrency),
         "lanebus_sessions_running": _one(status.sessions),
         "lanebus_leases_held": _one(status.leases),
+        "lanebus_tool_threads_abandoned": _one(status.abandoned_threads),
+        "lanebus_session_keys_most": _one(counts.most_keys),
         "lanebus_leases_lost_total": _one(counts.leases_lost),
         "lanebus_agent_runs_total": _one(counts.runs),
         "lanebus_work_retried_total": _one(counts.retries),

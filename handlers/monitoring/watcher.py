@@ -4,7 +4,6 @@ A look reads the status of the groups and the leases of the sessions that worker
 of sessions with publishes since the last look. It never lists all sessions.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
 from lanebus.handlers.monitoring.pace import Pacer, Step
 from lanebus.handlers.projections.agent_activity import doing, own_loop
 from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, LoopStatus, Status
+from lanebus.handlers.recent import RecentSessions
 
 __all__ = ("Watcher", "WatcherBounds")
 
@@ -51,6 +51,8 @@ class WatcherBounds:
     """maximum number of agents that no worker has ever served; agents with the most sessions come first"""
     cached_sessions: int = 500
     """maximum number of sessions whose status the watcher keeps in memory between two calls"""
+    cached_bytes: int = 16 * 1_048_576
+    """maximum number of bytes of these statuses, as JSON"""
 
     def __post_init__(self) -> None:
         check_bounds(self, zero=("entries_before_end", "entries_before_publish"))
@@ -86,7 +88,7 @@ class Watcher:
         self._bus, self._groups, self._bounds = bus, tuple(groups), bounds or WatcherBounds()
         self._activity: Activity | None = None
         self._pacer = Pacer()
-        self._watched: OrderedDict[str, _Watched] = OrderedDict()
+        self._watched = RecentSessions[_Watched](self._bounds.cached_sessions, self._bounds.cached_bytes)
 
     async def look(self) -> Overview:
         """Return the current overview, with the rates over the last seconds.
@@ -98,6 +100,7 @@ class Watcher:
         groups = tuple([await self._bus.group_status(name) for name in self._groups or await self._bus.groups()])
         unfetched = () if self._groups else await self._bus.unfetched_work(self._bounds.agents)
         # The first look reads the newest publishes: a session that waits for a person publishes nothing more.
+        await self._watched.sweep(self._bus.log)
         before, since = self._activity, self._activity or Activity.recent(self._bus.buckets)
         activity = await self._bus.activity(since)
         in_hand = _in_hand(groups)
@@ -132,8 +135,8 @@ class Watcher:
     def _kept(self, in_hand: Collection[str]) -> list[str]:
         """Return sessions that wait for a person and have no worker, the newest first."""
         waiting = {"waiting", "paused", "handoff"}
-        kept = (name for name, watched in self._watched.items() if doing(name, watched.status) in waiting)
-        return [name for name in kept if name not in in_hand][::-1]
+        kept = [name for name in self._watched if name not in in_hand][::-1]
+        return [name for name in kept if (known := self._watched.get(name)) and doing(name, known.status) in waiting]
 
     async def _read(self, leases: Iterable[LeaseStatus], activity: Activity, since: float) -> None:
         """Read the session of each lease, up to the lease's position."""
@@ -153,12 +156,10 @@ class Watcher:
                 tasks.start_soon(read, lease)
         if failures:
             raise failures[0]
-        while len(self._watched) > self._bounds.cached_sessions:
-            self._watched.popitem(last=False)
 
     async def _read_one(self, lease: LeaseStatus, activity: Activity, since: float) -> None:
         name, last = lease.session, lease.position
-        watched = self._watched.pop(name, None) or _Watched()
+        watched = self._watched.pop(name) or _Watched()
         watched.turns.clear()
         span = activity.sessions.get(name)
         since = 0.0 if watched.position else since  # a known session's unread entries are all new
@@ -177,7 +178,7 @@ class Watcher:
         except StreamError:
             return  # erased meanwhile
         watched.position = last
-        self._watched[name] = watched
+        self._watched.keep(name, watched, len(STATUS.dump(watched.status)))
 
     async def _fold(self, session: str, watched: _Watched, start: int, last: int, since: float) -> None:
         entries = self._bus.session(session).read(lanes={Lane.EXTENSION}, kinds=_KINDS, after=Cursor(start), until=last)

@@ -67,6 +67,8 @@ class WorkerCounts:
     """US dollars by model, as far as prices are known"""
     prompts: LabelledCounts = field(default_factory=lambda: LabelledCounts("model", "cache"))
     """model calls with a known usage, by model, and whether a part of the prompt came from the cache: hit or miss"""
+    most_keys: int = 0
+    """most publish keys that any session remembers, of those that the worker ran. It is counted now and then"""
     model_failures: LabelledCounts = field(default_factory=lambda: LabelledCounts("model", "status"))
     """failed model calls by model and HTTP status; the status is empty if there is none"""
 
@@ -83,6 +85,8 @@ class WorkerStatus:
     """sessions that have a task: running, or waiting to be tried again"""
     leases: int
     """leases that the worker holds and renews"""
+    abandoned_threads: int
+    """threads that still run sync tools whose calls were stopped"""
     is_running: bool
     """whether `run` has begun and not ended"""
     is_draining: bool

@@ -19,7 +19,7 @@ __all__ = (
 
 def find_loop(state: TurnsState, loop_id: str) -> Loop | None:
     """Return the loop with this id; None if there is no such loop."""
-    place = state.loop_places.get(loop_id)
+    place = state.place(loop_id)
     return None if place is None else state.loop_chunks[place]
 
 
@@ -30,7 +30,7 @@ def children(state: TurnsState, loop_id: str) -> tuple[str, ...]:
 
 def roots(state: TurnsState) -> tuple[str, ...]:
     """Return the ids of the loops that have no parent in this session."""
-    return tuple(loop.loop_id for loop in state.loops if loop.parent is None or loop.parent not in state.loop_places)
+    return tuple(loop.loop_id for loop in state.loops if loop.parent is None or state.place(loop.parent) is None)
 
 
 def chain_to(state: TurnsState, loop_id: str) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ def siblings(state: TurnsState, loop_id: str) -> tuple[str, ...]:
     Empty if the loop ran alone or is unknown.
     """
     loop = find_loop(state, loop_id)
-    return () if loop is None else tuple(name for name in loop.group if name in state.loop_places)
+    return () if loop is None else tuple(name for name in loop.group if state.place(name) is not None)
 
 
 def loop_turns(state: TurnsState, loop_id: str) -> tuple[Turn, ...]:

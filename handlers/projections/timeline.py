@@ -145,7 +145,7 @@ def _on_event(state: TimelineState, event: AgentEvent, envelope: Envelope) -> Ti
     position, time = envelope.position, envelope.time
     match event:
         case AgentEnded(loop_id=loop_id):
-            place = state.turns.loop_places.get(loop_id)
+            place = state.turns.place(loop_id)
             if place is None:
                 return state
             return changed(state, loops=state.loops.replaced(place, changed(state.loops[place], ended_at=position)))
@@ -227,9 +227,10 @@ def _decided(state: TimelineState, event: ControlAnswered, time: float) -> Timel
 def _waiting_turn(state: TimelineState, call_id: str) -> int | None:
     """Return the index of the newest turn in which this call waits; None if it waits in none."""
     for back, mark in enumerate(reversed(state.marks)):
-        for tool in mark.tools:
-            if tool.id == call_id and tool.waits and tool.waits[-1].until is None:
-                return len(state.marks) - 1 - back
+        tools = mark.tool_chunks
+        waits = (tools[place].waits for place in tools.places("id", call_id))
+        if any(each and each[-1].until is None for each in waits):
+            return len(state.marks) - 1 - back
     return None
 
 
@@ -248,5 +249,5 @@ def _event(message: ExtensionMessage) -> AgentEvent | None:
         return None
 
 
-TIMELINE = projection("timeline", version=2, forked=TimelineState())(_evolve)
+TIMELINE = projection("timeline", version=3, forked=TimelineState())(_evolve)
 """The timeline of a session. For a fork, the state contains only the fork's own turns and loops."""

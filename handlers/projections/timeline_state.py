@@ -78,7 +78,12 @@ class TurnMark(Frozen):
     ended_at: int | None = None
     """position of the turn's end"""
     calls: tuple[CallMark, ...] = ()
-    tools: tuple[ToolMark, ...] = ()
+    tool_chunks: PersistentList[ToolMark] = PersistentList()
+
+    @property
+    def tools(self) -> tuple[ToolMark, ...]:
+        """The marks of the turn's calls, in the order in which the log first named them."""
+        return tuple(self.tool_chunks)
 
 
 class LoopMark(Frozen):
@@ -140,7 +145,8 @@ def change_tool(
         call_id: the call.
         change: returns the changed marks of the call.
     """
-    tools = state.marks[index].tools
-    if not any(tool.id == call_id for tool in tools):
-        tools = (*tools, ToolMark(id=call_id))
-    return change_marks(state, index, tools=tuple(change(tool) if tool.id == call_id else tool for tool in tools))
+    tools = state.marks[index].tool_chunks
+    if not tools.places("id", call_id):
+        tools = tools.appended(ToolMark(id=call_id))
+    (place,) = tools.places("id", call_id)
+    return change_marks(state, index, tool_chunks=tools.replaced(place, change(tools[place])))

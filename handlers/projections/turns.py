@@ -28,6 +28,7 @@ from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResul
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.persistent_list import PersistentList
 from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import added, settled, take_early, with_early
 from lanebus.handlers.projections.turns_state import (
@@ -58,7 +59,7 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
                 return _settle(state, event, envelope.position)
             return state if event is None else _on_event(state, event, envelope.time)
         case UserMessage(turn_id=None):
-            return changed(state, waiting=(*state.waiting, envelope.position))
+            return changed(state, waiting=state.waiting.appended(envelope.position))
         case UserMessage(turn_id=TurnId() as turn_id):
             state, index = ensure_turn(state, turn_id, envelope.time)
             prompts = _united(state.turn_chunks[index].prompts, (envelope.position,))
@@ -108,7 +109,7 @@ def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
 
 
 def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsState:
-    known = state.loop_places.get(event.loop_id)
+    known = state.place(event.loop_id)
     if known is not None and state.loop_chunks[known].agent is not None:
         # A worker that takes over a loop publishes `AgentStarted` again. The loop continues and keeps its state.
         return state
@@ -137,7 +138,7 @@ def _select(state: TurnsState, event: ParallelLoopsEnded) -> TurnsState:
     """Record which of the parallel loops the evaluation selected."""
     for loop in state.loops:
         if event.selected_loop_id in loop.group:
-            place = state.loop_places[loop.loop_id]
+            state, place = ensure_loop(state, loop.loop_id, loop.started)
             state = change_loop(state, place, is_selected=loop.loop_id == event.selected_loop_id)
     return state
 
@@ -179,8 +180,9 @@ def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object)
 def _start_turn(state: TurnsState, event: TurnStarted, time: float) -> TurnsState:
     state, index = ensure_turn(state, event.turn_id, time)
     turn = state.turn_chunks[index]
-    waiting = tuple(position for position in state.waiting if position not in event.prompts)
-    state = changed(state, waiting=waiting)
+    if state.waiting:
+        read = {*event.prompts}
+        state = changed(state, waiting=PersistentList(each for each in state.waiting if each not in read))
     # A worker that takes over a loop restarts an interrupted turn, so the turn runs again. An answered turn keeps its
     # status.
     runs = turn.message is None
@@ -221,10 +223,12 @@ def _on_tool(
     state: TurnsState, event: ToolStarted | ToolEnded, change: Callable[[ToolRun], ToolRun], time: float
 ) -> TurnsState:
     state, index = ensure_turn(state, event.turn_id, time)
-    tools = state.turn_chunks[index].tools
-    if not any(run.id == event.tool_call_id for run in tools):
-        tools = (*tools, ToolRun(id=event.tool_call_id, name=event.tool_name))
-    return change_turn(state, index, tools=tuple(change(run) if run.id == event.tool_call_id else run for run in tools))
+    tools = state.turn_chunks[index].tool_chunks
+    if not tools.places("id", event.tool_call_id):
+        tools = tools.appended(ToolRun(id=event.tool_call_id, name=event.tool_name))
+    for place in tools.places("id", event.tool_call_id):
+        tools = tools.replaced(place, change(tools[place]))
+    return change_turn(state, index, tool_chunks=tools)
 
 
 # --- messages of the LLM lane -------------------------------------------------------------------------------------
@@ -232,14 +236,14 @@ def _on_tool(
 
 def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope) -> TurnsState:
     if message.turn_id is None:
-        turn = Turn(prompts=state.waiting, started=envelope.time)
-        state = changed(state, turn_chunks=state.turn_chunks.appended(turn), waiting=())
+        turn = Turn(prompts=tuple(state.waiting), started=envelope.time)
+        state = changed(state, turn_chunks=state.turn_chunks.appended(turn), waiting=PersistentList())
         index = len(state.turn_chunks) - 1
     else:
         state, index = ensure_turn(state, message.turn_id, envelope.time)
         turn = state.turn_chunks[index]
-    known = {run.id for run in turn.tools}
-    called = (ToolRun(id=call.id, name=call.name) for call in message.tool_calls() if call.id not in known)
+    known = {run.id for run in turn.tool_chunks}
+    called = [ToolRun(id=call.id, name=call.name) for call in message.tool_calls() if call.id not in known]
     usage, early = take_early(state.early, envelope.position, message.usage)
     total, pending = turn.usage, turn.pending
     if usage is not None:
@@ -251,7 +255,7 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         message=envelope.position,
         provider=message.provider,
         model=message.model,
-        tools=(*turn.tools, *called),
+        tool_chunks=turn.tool_chunks.appended(*called),
         usage=total,
         pending=pending,
         stop_reason=message.stop_reason,
@@ -260,7 +264,7 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         return state  # `TurnEnded` or the end of the loop ends this turn
     status = _status(message.stop_reason)
     state = change_turn(state, index, status=status, ended=envelope.time)
-    loop = None if message.turn_id is None else state.loop_places.get(message.turn_id.loop_id)
+    loop = None if message.turn_id is None else state.place(message.turn_id.loop_id)
     if loop is None or state.loop_chunks[loop].agent is not None:
         return state
     return change_loop(state, loop, status=status, stop_reason=message.stop_reason, ended=envelope.time)
@@ -271,14 +275,13 @@ def _on_result(state: TurnsState, message: ToolResultMessage, envelope: Envelope
     if index is None:
         return state
     turn = state.turn_chunks[index]
-    tools = tuple(
-        changed(run, result=envelope.position, is_error=message.is_error, ended=run.ended or envelope.time)
-        if run.id == message.tool_call_id
-        else run
-        for run in turn.tools
-    )
+    tools = turn.tool_chunks
+    for place in tools.places("id", message.tool_call_id):
+        run, time = tools[place], envelope.time
+        run = changed(run, result=envelope.position, is_error=message.is_error, ended=run.ended or time)
+        tools = tools.replaced(place, run)
     ended = turn.ended if turn.has_events else envelope.time
-    return change_turn(state, index, tools=tools, ended=ended)
+    return change_turn(state, index, tool_chunks=tools, ended=ended)
 
 
 def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
@@ -294,7 +297,7 @@ def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
 
 
 def _has_call(turn: Turn, message: ToolResultMessage) -> bool:
-    return any(run.id == message.tool_call_id for run in turn.tools)
+    return bool(turn.tool_chunks.places("id", message.tool_call_id))
 
 
 def _status(stop_reason: StopReason) -> Status:
@@ -307,5 +310,5 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-TURNS = projection("turns", version=4, forked=TurnsState())(_evolve)
+TURNS = projection("turns", version=5, forked=TurnsState())(_evolve)
 """The turns and loops of a session. For a fork, the state contains only the fork's own turns and loops."""

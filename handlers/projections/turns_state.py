@@ -75,7 +75,7 @@ class Turn(Frozen):
     """position of the assistant's message"""
     provider: str | None = None
     model: str | None = None
-    tools: tuple[ToolRun, ...] = ()
+    tool_chunks: PersistentList[ToolRun] = PersistentList()
     usage: Usage | None = None
     """usage of the turn's model call; None if no answer has reported a usage"""
     pending: Pending | None = None
@@ -92,6 +92,11 @@ class Turn(Frozen):
         return None if self.turn_id is None else self.turn_id.loop_id
 
     @property
+    def tools(self) -> tuple[ToolRun, ...]:
+        """The turn's tool calls, in the order of the answer."""
+        return tuple(self.tool_chunks)
+
+    @property
     def cost(self) -> Cost | None:
         """Cost in US dollars; None if unknown."""
         return None if self.usage is None else self.usage.cost
@@ -99,7 +104,7 @@ class Turn(Frozen):
     @property
     def has_tool_calls(self) -> bool:
         """Whether the turn's answer called a tool or an event reports a tool run."""
-        return bool(self.tools)
+        return bool(self.tool_chunks)
 
     @property
     def results(self) -> Positions:
@@ -140,11 +145,9 @@ class TurnsState(Frozen):
 
     turn_chunks: PersistentList[Turn] = PersistentList()
     loop_chunks: PersistentList[Loop] = PersistentList()
-    loop_places: Mapping[str, int] = {}
-    """loop id → index in `loops`, from 0"""
     running: tuple[str, ...] = ()
     """ids of the loops that have not ended"""
-    waiting: Positions = ()
+    waiting: PersistentList[int] = PersistentList()
     """positions of user messages that no turn has answered"""
     parallel: tuple[str, ...] = ()
     """ids of the loops of the newest `ParallelLoopsStarted`"""
@@ -163,6 +166,10 @@ class TurnsState(Frozen):
         """All loops, in the order in which they started."""
         return tuple(self.loop_chunks)
 
+    def place(self, loop_id: str) -> int | None:
+        """Return the index of a loop in `loops`, from 0; None if there is no such loop."""
+        return next(iter(self.loop_chunks.places("loop_id", loop_id)), None)
+
     def turn(self, turn_id: TurnId) -> Turn | None:
         """Return the turn with this id; None if there is no such turn."""
         index = find_turn(self, turn_id)
@@ -176,7 +183,7 @@ class TurnsState(Frozen):
 
 def find_turn(state: TurnsState, turn_id: TurnId) -> int | None:
     """Return the index of the turn in `state.turns`, from 0; None if the turn is new."""
-    loop = state.loop_places.get(turn_id.loop_id)
+    loop = state.place(turn_id.loop_id)
     # Turn indexes only grow within a loop, so a new turn is recognised without a search of the other turns.
     if loop is None or turn_id.turn_index >= state.loop_chunks[loop].turns:
         return None
@@ -191,14 +198,13 @@ def ensure_loop(state: TurnsState, loop_id: str, time: float) -> tuple[TurnsStat
         loop_id: the loop.
         time: start of a new loop, seconds UTC.
     """
-    place = state.loop_places.get(loop_id)
+    place = state.place(loop_id)
     if place is not None:
         return state, place
-    place = len(state.loop_places)
+    place = len(state.loop_chunks)
     state = changed(
         state,
         loop_chunks=state.loop_chunks.appended(Loop(loop_id=loop_id, started=time)),
-        loop_places={**state.loop_places, loop_id: place},
         running=(*state.running, loop_id),
     )
     return state, place

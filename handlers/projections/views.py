@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from lanebus.bus.errors import SessionErased, check_bounds, require_instance
-from lanebus.handlers.projections.projection import look
+from lanebus.handlers.projections.errors import InvalidProjection
+from lanebus.handlers.projections.projection import Projected, look
+from lanebus.handlers.recent import ENTRY_BYTES, RecentSessions
 
 if TYPE_CHECKING:
+    from lanebus.bus.log.log import Log
     from lanebus.bus.session.session import Session
-    from lanebus.handlers.projections.projection import Projected, Projection
+    from lanebus.handlers.projections.projection import Projection
 
 __all__ = ("DEFAULT_VIEW_BOUNDS", "ViewBounds", "Views")
 
@@ -25,9 +27,10 @@ class ViewBounds:
 
     sessions: int = 64
     """maximum number of sessions in the cache"""
-    entries: int = 100_000
-    """maximum number of entries that the states in the cache were folded from, summed over all states. `TURNS` takes
-    about 2 kB for each entry; the other states take far less"""
+    size_bytes: int = 64 * 1_048_576
+    """maximum number of bytes of all states in the cache, as JSON"""
+    sweep_seconds: float = 60.0
+    """shortest pause between two searches for erased sessions, whose states are then dropped"""
 
     def __post_init__(self) -> None:
         check_bounds(self)
@@ -43,13 +46,15 @@ class Views:
     holds the state's cursor: the log was rolled back, trimmed past the cursor, or replaced.
 
     Args:
-        bounds: bounds on the cache. `sessions` defaults to 64, `entries` to 100,000.
+        bounds: bounds on the cache. `sessions` defaults to 64, `size_bytes` to 64 MiB.
     """
 
     def __init__(self, bounds: ViewBounds = DEFAULT_VIEW_BOUNDS) -> None:
         require_instance("bounds", bounds, ViewBounds, "pass ViewBounds(…)")
         self._bounds = bounds
-        self._sessions: OrderedDict[str, dict[str, Projected[object]]] = OrderedDict()
+        self._sessions = RecentSessions[dict[str, _Weighed]](
+            bounds.sessions, bounds.size_bytes, sweep_seconds=bounds.sweep_seconds
+        )
 
     async def look(self, session: Session, projection: Projection[S]) -> Projected[S]:
         """Return a projection's present state of a session, and keep the state in the cache.
@@ -65,27 +70,41 @@ class Views:
             BusError: the log could not be read.
         """
         name = projection.key
-        known = self._sessions.get(session.id, {}).get(name)
+        await self._sessions.sweep(session.resources.log)
+        known = (self._sessions.get(session.id) or {}).get(name)
         try:
-            now = await look(session, projection, known=cast("Projected[S] | None", known))
+            now = await look(session, projection, known=None if known is None else cast("Projected[S]", known.state))
         except SessionErased:
-            self._sessions.pop(session.id, None)
+            self._sessions.pop(session.id)
             raise
-        self._keep(session.id, name, cast("Projected[object]", now))
-        return now
-
-    def _keep(self, session: str, name: str, now: Projected[object]) -> None:
-        states = self._sessions.setdefault(session, {})
-        self._sessions.move_to_end(session)
+        states = self._sessions.get(session.id) or {}
         if now.cursor.incarnation:
-            states[name] = now
+            states[name] = _weighed(projection, now, states.get(name))
         else:  # an empty log has no incarnation, so its cursor cannot show whether the log was replaced
             states.pop(name, None)
-        while len(self._sessions) > 1 and self._is_full():
-            self._sessions.popitem(last=False)
+        self._sessions.keep(session.id, states, sum(each.size_bytes for each in states.values()))
+        return now
 
-    def _is_full(self) -> bool:
-        if len(self._sessions) > self._bounds.sessions:
-            return True
-        entries = sum(each.position for states in self._sessions.values() for each in states.values())
-        return entries > self._bounds.entries
+    async def sweep(self, log: Log) -> None:
+        """Drop the states of erased sessions. Raises the errors of `RecentSessions.sweep`."""
+        await self._sessions.sweep(log)
+
+
+class _Weighed(NamedTuple):
+    state: Projected[object]
+    size_bytes: int
+    position: int
+    """position up to which the state was folded when its size was measured"""
+
+
+def _weighed(projection: Projection[S], now: Projected[S], before: _Weighed | None) -> _Weighed:
+    """Return a state with its size. It is measured again only after a quarter more entries, because that takes as long
+    as writing the whole state."""
+    state = cast("Projected[object]", now)
+    if before is not None and before.position <= now.position <= before.position * 5 // 4:
+        return before._replace(state=state)
+    try:
+        size_bytes = len(projection.dump(now.state))
+    except InvalidProjection:  # a state that cannot be stored can be looked at
+        size_bytes = ENTRY_BYTES * now.position
+    return _Weighed(state, size_bytes, now.position)

@@ -1,11 +1,11 @@
 """Read a file line by line. Neither the whole file nor an overlong line is held in memory."""
 
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from itertools import count
 from typing import BinaryIO, NamedTuple
 
-from anyio import to_thread
-
+from lanebus.bus.threads import run_in_thread
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 
 __all__ = ("LINE_LIMIT_BYTES", "RawLine", "read_lines", "stream_lines")
@@ -48,7 +48,7 @@ async def stream_lines(
 ) -> AsyncGenerator[RawLine, None]:
     """Yield every line like `read_lines`. A worker thread reads batches, so a slow file blocks no other task."""
     lines = read_lines(file, limit_bytes=limit_bytes, bounds=bounds)
-    while batch := await to_thread.run_sync(_take, lines, bounds, abandon_on_cancel=True):
+    while batch := await run_in_thread(partial(_take, lines, bounds), abandon=True):
         for line in batch:
             yield line
 

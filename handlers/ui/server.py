@@ -115,6 +115,7 @@ async def serve(
                 await running.enter_async_context(each.run(app))
             tasks = await running.enter_async_context(anyio.create_task_group())
             tasks.start_soon(received.sweep_forever)
+            tasks.start_soon(app.state.sweep_forever)
             await serve_app(
                 app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http
             )

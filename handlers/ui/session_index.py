@@ -5,7 +5,6 @@ the sessions that these name. Each request folds for a bounded time; a session t
 what only its entries tell.
 """
 
-from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from lanebus.handlers.projections.all_sessions import names_all
 from lanebus.handlers.projections.cards import CARD, CallToDecide, Card, CardState, card_start, card_state, card_waits
 from lanebus.handlers.projections.projection import Projected, fold
 from lanebus.handlers.projections.sessions import SESSIONS, SessionLine
+from lanebus.handlers.recent import RecentSessions
 
 __all__ = ("DEFAULT_INDEX_BOUNDS", "IndexBounds", "IndexRow", "SessionIndex")
 
@@ -40,6 +40,8 @@ class IndexBounds:
     """number of sessions that are read at the same time"""
     states: int = 2_000
     """maximum number of sessions whose states are kept, so that only their new entries are read"""
+    state_bytes: int = 16 * 1_048_576
+    """maximum number of bytes of these states, as JSON"""
     sweep_seconds: float = 60.0
     """pause between two reads of all heads. Only these find erased and trimmed sessions"""
 
@@ -76,7 +78,7 @@ class SessionIndex:
         """
         self._bus, self._bounds = bus, bounds
         self._rows: dict[str, IndexRow] = {}
-        self._states: OrderedDict[str, Projected[Card]] = OrderedDict()
+        self._states = RecentSessions[Projected[Card]](bounds.states, bounds.state_bytes)
         self._shared_titles: dict[str, str | None] = {}
         self._stale: set[str] = set()
         self._activity: Activity | None = None
@@ -147,7 +149,7 @@ class SessionIndex:
 
     def _forget(self, session: str) -> None:
         self._rows.pop(session, None)
-        self._states.pop(session, None)
+        self._states.pop(session)
         self._shared_titles.pop(session, None)
         self._stale.discard(session)
 
@@ -199,10 +201,7 @@ class SessionIndex:
         )
         if is_read:
             self._stale.discard(name)
-        self._states[name] = now
-        self._states.move_to_end(name)
-        while len(self._states) > self._bounds.states:
-            self._states.popitem(last=False)
+        self._states.keep(name, now, len(CARD.dump(now.state)))
 
     async def _fold(self, session: Session, head: SessionHead) -> Projected[Card]:
         known = self._states.get(session.id)

@@ -49,3 +49,33 @@ def test_a_stored_list_is_chunks_of_64_and_reads_back_the_same(count: int) -> No
     chunks = [list(range(count))[at : at + 64] for at in range(0, count, 64)]
     assert state.to_json() == f'{{"numbers":{chunks}}}'.replace(" ", "")
     assert _State.model_validate_json(state.to_json()) == state
+
+
+class _Item(Frozen):
+    id: str
+    value: int = 0
+
+
+@given(st.lists(st.tuples(st.sampled_from(("append", "replace", "rename", "back", "look")), st.integers(0, 9))))
+def test_places_are_those_that_a_search_finds_whatever_other_lists_grew_from_the_same_one(
+    steps: list[tuple[str, int]],
+) -> None:
+    """Lists that begin alike share one index. Each step grows, changes or shortens one of several versions."""
+    versions: list[PersistentList[_Item]] = [PersistentList()]
+    for number, (step, choice) in enumerate(steps):
+        items = versions[choice % len(versions)]
+        match step:
+            case "append":
+                items = items.appended(_Item(id=f"c{choice % 3}", value=number))
+            case "replace" if items:
+                items = items.replaced(choice % len(items), _Item(id=items[choice % len(items)].id, value=number))
+            case "rename" if items:
+                items = items.replaced(choice % len(items), _Item(id=f"c{number % 3}", value=number))
+            case "back":
+                items = items.beginning(choice)
+            case _:
+                items.places("id", "c0")
+        versions.append(items)
+        for each in versions:
+            for id in ("c0", "c1", "c2", "c3"):
+                assert each.places("id", id) == tuple(at for at, item in enumerate(each) if item.id == id)

@@ -46,7 +46,7 @@ def test_a_session_is_folded_from_its_events(case: Case) -> None:
             view.require_agreement()
         case {"loop_record_json_without": "turns"}:
             loop = Loop(loop_id="s.m.1", started=1.0)
-            stored = f'{{"loop_chunks":[[{loop.to_json()}]],"loop_places":{{"s.m.1":0}}}}'
+            stored = f'{{"loop_chunks":[[{loop.to_json()}]]}}'
             state = TURNS.state.validate_json(stored)
             turn = state.turn(TurnId(loop_id="s.m.1", turn_index=0))
             found = {"turns": [*state.turns], "turn_count": len(state.turns), "get_turn(0)": turn}

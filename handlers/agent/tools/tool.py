@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict, Unpack, cast, get_args, overload
 
-from anyio.to_thread import run_sync
-
 from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import (
     InvalidArgument,
@@ -22,6 +20,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.errors import ApprovalRefused, OptionUnknown
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.parameters import Function, Parameters
+from lanebus.handlers.agent.tools.sync_calls import SyncCalls
 from lanebus.handlers.agent.tools.tool_reply import ToolReply, failed, result_of
 from lanebus.handlers.providers.common.tools import ToolSpec
 
@@ -37,6 +36,9 @@ TOOL_SECONDS = 600.0
 Approval = bool | Callable[..., bool]
 """Whether a person is asked before a call runs. A function decides for each call. It takes some of the tool's
 parameters, by the same names, and gets the validated arguments."""
+
+_CALLS = SyncCalls()
+"""runs the sync tools that are called outside of a worker"""
 
 _IS_ASYNC = "is async, so its result counts as true: make it a plain function"
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -234,11 +236,12 @@ class FunctionTool:
         function = self._parameters.bound(self._function, context, arguments)
         try:
             is_async = inspect.iscoroutinefunction(self._function)
-            output = function() if is_async else await run_sync(function, abandon_on_cancel=True)
+            calls = _CALLS if context.run is None else context.run.sync_calls
+            output = function() if is_async else await calls.run(context.session, self.name, function)
             if inspect.isawaitable(output):  # a sync function that wraps an async one also returns an awaitable
                 output = await cast("Awaitable[object]", output)
             return result_of(call, output)
-        except Exception as error:  # noqa: BLE001  # any error becomes a result for the model
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # any error becomes a result for the model
             return failed(call, describe_error(error))
 
 
@@ -270,6 +273,9 @@ def tool(
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Turn a sync or async function into a tool. Use it as a decorator, with or without arguments.
 
+    A sync function runs in a thread. Each session has a share of 16 threads. If 16 of its calls were stopped and their
+    threads still run, its next calls are refused; see `RunBounds`. Such threads do not keep the process from ending.
+
     The schema comes from the annotations and the description from the docstring. `Annotated[int, Field(...)]` describes
     and constrains a parameter; the docstring's `Args:` section describes it too. The function returns text, blocks, a
     `ToolReply`, or a value that pydantic can write as JSON.
@@ -286,7 +292,8 @@ def tool(
         approval: True asks a person before each call. A function decides for each call: it takes some of the tool's
             parameters, by name, and gets the validated arguments. The function must not be async. False by default.
         timeout: seconds that a call may take, 600 by default. None means no limit; the loop's time limit does not stop
-            the call either. The thread of a sync function cannot be stopped and is abandoned.
+            the call either. The thread of a sync function cannot be stopped and is abandoned. It can end early if the
+            function calls `anyio.from_thread.check_cancelled`.
         sequential: whether each call runs alone, after the other calls of its turn. False by default.
 
     Raises:

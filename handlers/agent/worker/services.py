@@ -8,6 +8,7 @@ from lanebus.bus.log.lease import Leases
 from lanebus.bus.tracing import Tracing
 from lanebus.handlers.agent.bounds import WorkerBounds
 from lanebus.handlers.agent.session_cache import SessionCache
+from lanebus.handlers.agent.tools.sync_calls import SyncCalls
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
 from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
 from lanebus.handlers.agent.worker.heartbeat import Heartbeat
@@ -37,3 +38,4 @@ class WorkerServices:
     bounds: WorkerBounds
     tracing: Tracing
     health: ServerHealth
+    sync_calls: SyncCalls

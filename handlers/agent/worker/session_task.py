@@ -234,6 +234,7 @@ class SessionTask:
                     waiting=waiting,
                     bounds=bounds,
                     observer=observer,
+                    sync_calls=services.sync_calls,
                 )
                 outcome = await SessionRun(services, assignment, run, cache, observer).work_off(is_read=is_read)
         except Fenced:

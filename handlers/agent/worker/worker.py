@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from secrets import token_urlsafe
 from types import TracebackType
@@ -24,6 +24,7 @@ from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.run import Agent
 from lanebus.handlers.agent.session_cache import SessionCache
+from lanebus.handlers.agent.tools.sync_calls import SyncCalls
 from lanebus.handlers.agent.worker.ack_batches import AckBatcher
 from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
 from lanebus.handlers.agent.worker.arguments import WorkerArguments
@@ -33,7 +34,14 @@ from lanebus.handlers.agent.worker.heartbeat import Heartbeat
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_task import SessionTask
 from lanebus.handlers.monitoring.log_context import LogContext
-from lanebus.handlers.monitoring.log_events import DrainBegun, DrainEnded, WorkerBegun, WorkerEnded, write_event
+from lanebus.handlers.monitoring.log_events import (
+    DrainBegun,
+    DrainEnded,
+    KeysMany,
+    WorkerBegun,
+    WorkerEnded,
+    write_event,
+)
 from lanebus.handlers.monitoring.server_health import ACK, WORK, ServerHealth
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts, WorkerStatus
 
@@ -102,7 +110,7 @@ class Worker:
         self._context = LogContext(worker=self.name)
         self.health = ServerHealth(self._context, self._note_found)
         """whether the server answers this worker"""
-        self._group, self._concurrency, self._is_running = group, concurrency, False
+        self._group, self._concurrency, self._is_running, self._log = group, concurrency, False, bus.log
         self._drain_seconds, self._bounds = drain_seconds, bounds
         # Not the name alone: two processes of the same name would take each other's leases.
         owner = f"{self.name}.{token_urlsafe(6)}"
@@ -139,6 +147,7 @@ class Worker:
             bounds=bounds,
             tracing=bus.tracing,
             health=self.health,
+            sync_calls=SyncCalls(bounds.run),
         )
         self._slots = ConcurrencyLimiter(concurrency)
         self._tasks: dict[str, SessionTask] = {}
@@ -196,7 +205,9 @@ class Worker:
             self.begun.set()
             begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
             write_event(_log, begun, self._context)
-            async with in_background(self._heartbeat.run, self._acks.run, self._keep_warm, self._drain, self._probe):
+            async with in_background(
+                self._heartbeat.run, self._acks.run, self._keep_warm, self._sweep, self._drain, self._probe
+            ):
                 async with anyio.create_task_group() as group:
                     await self._fetch_forever(group)
                 await self._acks.flush()
@@ -230,6 +241,7 @@ class Worker:
             concurrency=self._concurrency,
             sessions=len(self._tasks),
             leases=len(self._heartbeat),
+            abandoned_threads=self._services.sync_calls.abandoned,
             is_running=self._is_running,
             is_draining=self._stopping.is_set(),
         )
@@ -304,6 +316,20 @@ class Worker:
             for work in self._done:
                 if not self._tasks:
                     await self._services.cache.catch_up(work.session)
+
+    async def _sweep(self) -> None:
+        """Drop what the worker remembers of erased sessions, and count the publish keys of the others."""
+        warned = set[str]()
+        while True:
+            await anyio.sleep(self._bounds.warm_sweep_seconds)
+            with suppress(BusError):  # the next sweep tries again
+                await self._services.cache.sweep(self._log)
+                counts = await self._log.key_counts(self._services.cache.sessions)
+                self.counts.most_keys = max(counts.values(), default=0)
+                many = {session: count for session, count in counts.items() if count >= self._bounds.most_keys}
+                for session in many.keys() - warned:
+                    write_event(_log, KeysMany(keys=many[session]), LogContext(worker=self.name, session=session))
+                warned = {*many}
 
     async def _drain(self) -> None:
         """After `stop`, end waiting tasks at once, and running tasks after `drain_seconds`."""

@@ -1,7 +1,6 @@
 """`TaskListing`: the tasks of an owner in pages, the last updated first."""
 
 import logging
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ from lanebus.handlers.backends.a2a.task_record import TaskRecord, settle
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.session_states import SessionStates
+from lanebus.handlers.recent import RecentSessions
 
 __all__ = ("TaskListing",)
 
@@ -40,6 +40,11 @@ class _Listed:
     @property
     def cursor(self) -> ListTasksCursor:
         return ListTasksCursor(timestamp_ns=self.timestamp, task_id=self.id)
+
+    @property
+    def size_bytes(self) -> int:
+        """Number of characters of its texts, which other systems choose."""
+        return len(self.id) + len(self.owner) + len(self.context_id)
 
     def matches(self, params: ListTasksRequest, owner: str) -> bool:
         if self.owner != owner:
@@ -65,7 +70,7 @@ class TaskListing:
             bounds: the numbers of remembered tasks and of reads at once.
         """
         self._bus, self._states, self._agent, self._bounds = bus, states, agent, bounds
-        self._known: OrderedDict[str, tuple[bytes, _Listed | None]] = OrderedDict()
+        self._known = RecentSessions[tuple[bytes, _Listed | None]](bounds.listed_sessions, bounds.listed_bytes)
 
     async def page(self, params: ListTasksRequest, owner: str) -> ListTasksResponse:
         """Return a page of an owner's tasks.
@@ -97,10 +102,7 @@ class TaskListing:
         found = {head.session: known for head in heads if (known := self._known.get(head.session)) is not None}
         await self._read([head for head in heads if found.get(head.session, (b"",))[0] != head.fingerprint], found)
         for session, known in found.items():
-            self._known[session] = known
-            self._known.move_to_end(session)
-        while len(self._known) > self._bounds.listed_sessions:
-            self._known.popitem(last=False)
+            self._known.keep(session, known, 0 if known[1] is None else known[1].size_bytes)
         return [listed for _, listed in found.values() if listed is not None]
 
     async def _read(self, heads: Iterable[SessionHead], found: dict[str, tuple[bytes, _Listed | None]]) -> None:

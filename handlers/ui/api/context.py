@@ -1,6 +1,7 @@
 """What the endpoints of one application share."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -82,6 +83,15 @@ class ApiContext:
         self.changes = Changes(bus, bounds)
         self.uploads = uploads or Uploads(bus, bounds=bounds.uploads, wait_seconds=bounds.wait_seconds)
         self._folding = anyio.CapacityLimiter(1)
+
+    async def sweep_forever(self) -> None:
+        """Drop what is remembered of erased sessions now and then, until cancelled. Requests do so too."""
+        while True:
+            await anyio.sleep(self.bounds.index.sweep_seconds)
+            with suppress(BusError):  # the next sweep tries again
+                await self.views.sweep(self.bus.log)
+                await self.contexts.sweep(self.bus.log)
+                await self.index.refresh(heads_only=True)
 
     def session(self, request: Request) -> Session:
         """Return the session that a request's path names."""

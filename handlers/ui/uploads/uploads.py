@@ -10,12 +10,12 @@ from typing import TypeVar
 from weakref import finalize
 
 import anyio
-from anyio.to_thread import run_sync
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, OverLimit, Unavailable
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.media_checks import require_size
+from lanebus.bus.threads import run_in_thread
 from lanebus.handlers.ui.errors import ServerBusy
 from lanebus.handlers.ui.uploads.bounds import DEFAULT_UPLOAD_BOUNDS, UploadBounds
 from lanebus.handlers.ui.uploads.errors import UploadMissing
@@ -185,6 +185,6 @@ class Uploads:
 
     async def _run(self, step: Callable[[], T]) -> T:
         try:
-            return await run_sync(step)
+            return await run_in_thread(step)
         except OSError as error:
             raise Unavailable(f"upload directory: {error.strerror or type(error).__name__}") from None

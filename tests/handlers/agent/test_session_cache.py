@@ -115,9 +115,9 @@ async def test_an_idle_session_over_the_bound_is_read_again() -> None:
         assert hold(sessions, "a") is not first
 
 
-async def test_idle_sessions_are_evicted_by_their_entries_but_for_the_newest() -> None:
+async def test_idle_sessions_are_evicted_by_their_bytes_but_for_the_newest() -> None:
     async with fresh_bus() as bus:
-        sessions = SessionCache(bus.session, WorkerBounds(warm_entries=2))
+        sessions = SessionCache(bus.session, WorkerBounds(warm_bytes=2))
         for name in ("a", "b"):
             await bus.session(name).publish(*[UserMessage.text("hello?")] * 3)
             with sessions.held(name) as first, sessions.held(name) as warm:
@@ -125,6 +125,35 @@ async def test_idle_sessions_are_evicted_by_their_entries_but_for_the_newest() -
                 await warm.refresh()
             assert len(sessions) == 1
             assert hold(sessions, name) is first  # the last one to be put back
+
+
+async def test_a_large_session_counts_by_its_bytes() -> None:
+    async with fresh_bus() as bus:
+        sessions = SessionCache(bus.session, WorkerBounds(warm_bytes=50_000))
+        for name, characters, kept in (
+            ("a", 100, 1),
+            ("b", 100, 2),
+            ("large", 60_000, 1),
+            ("c", 100, 1),
+            ("d", 100, 2),
+        ):
+            await bus.session(name).publish(UserMessage.text("x" * characters))
+            with sessions.held(name) as warm:
+                await warm.refresh()
+            assert len(sessions) == kept
+
+
+async def test_an_erased_session_leaves_the_memory_at_the_next_sweep() -> None:
+    async with fresh_bus() as bus:
+        sessions = SessionCache(bus.session, WorkerBounds(warm_sweep_seconds=1e-9))
+        for name in ("gone", "kept"):
+            await bus.session(name).publish(UserMessage.text("hello?"))
+            with sessions.held(name) as warm:
+                await warm.refresh()
+        await bus.session("gone").erase()
+        await sessions.sweep(bus.log)
+        assert len(sessions) == 1
+        assert (sessions.first_page("gone"), sessions.first_page("kept") is not None) == (None, True)
 
 
 async def test_a_held_session_is_not_evicted() -> None:

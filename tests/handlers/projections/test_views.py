@@ -65,7 +65,7 @@ async def test_the_second_look_folds_only_what_is_new(server: AnyServer) -> None
         assert await session.checkpoints() == {}
 
 
-@pytest.mark.parametrize("bounds", [ViewBounds(sessions=1), ViewBounds(entries=1)])
+@pytest.mark.parametrize("bounds", [ViewBounds(sessions=1), ViewBounds(size_bytes=1)])
 async def test_a_full_memory_forgets_the_session_that_was_not_looked_at_for_longest(
     shared_valkey: RealServer, bounds: ViewBounds
 ) -> None:
@@ -85,20 +85,31 @@ async def test_a_full_memory_forgets_the_session_that_was_not_looked_at_for_long
             assert words.take() == folded
 
 
-async def test_the_bound_of_entries_counts_every_state_of_a_session(shared_valkey: RealServer) -> None:
-    views, one = Views(ViewBounds(entries=5)), Words()
+async def test_the_bound_of_bytes_counts_every_state_of_a_session(shared_valkey: RealServer) -> None:
+    views, one = Views(ViewBounds(size_bytes=19)), Words()
     second = Projection(name="second", version=1, state=TypeAdapter(tuple[str, ...]), initial=(), evolve=lambda s, _: s)
     async with shared_valkey.bus() as bus:
         for name in ("a", "b"):
             await bus.session(name).publish(said("x"), said("y"))
         for name in ("a", "b"):
             assert (await views.look(bus.session(name), one.projection)).state == ("x", "y")
-        assert one.take() == [1, 2, 1, 2]  # four entries fit
+        assert one.take() == [1, 2, 1, 2]  # two states of `["x","y"]` fit
         await views.look(bus.session("b"), second)
         await views.look(bus.session("b"), one.projection)
         assert one.take() == []
         await views.look(bus.session("a"), one.projection)
-        assert one.take() == [1, 2]  # six did not, and this one went
+        assert one.take() == [1, 2]  # a third, `[]`, did not fit, and this one went
+
+
+async def test_a_state_of_an_erased_session_goes_with_the_next_sweep(shared_valkey: RealServer) -> None:
+    views, words = Views(ViewBounds(sweep_seconds=1e-9)), Words()
+    async with shared_valkey.bus() as bus:
+        for name in ("gone", "kept"):
+            await bus.session(name).publish(said("a"))
+            await views.look(bus.session(name), words.projection)
+        await bus.session("gone").erase()
+        await views.sweep(bus.log)
+        assert list(views._sessions) == ["kept"]  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_an_erased_session_is_told_and_one_of_its_name_on_a_new_server_is_shown(server: AnyServer) -> None:

@@ -31,7 +31,7 @@ RUN_TINY = RunBounds(
     preview=PreviewBounds(flush_characters=300, delta_characters=500, shown_characters=4_096),
 )
 
-WORKER_TINY = WorkerBounds(warm_sessions=3, warm_entries=3, store_every=3, run=RUN_TINY)
+WORKER_TINY = WorkerBounds(warm_sessions=3, warm_bytes=3, store_every=3, run=RUN_TINY)
 
 
 def is_tiny(number: int) -> bool:

@@ -46,7 +46,7 @@ __all__ = ()
 
 TINY = WorkerBounds(
     warm_sessions=3,
-    warm_entries=3,
+    warm_bytes=3,
     store_every=2,
     first_pause_seconds=0.01,
     longest_pause_seconds=0.02,

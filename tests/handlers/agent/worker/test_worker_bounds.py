@@ -3,12 +3,13 @@
 import anyio
 import pytest
 
-from lanebus import Bus, UserMessage
+from lanebus import Bus, ExtensionMessage, UserMessage
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.bounds import WorkerBounds
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, messages, wait_for
+from tests.support.servers.real import eventually
 
 __all__ = ()
 
@@ -16,7 +17,7 @@ SESSIONS, QUESTIONS = 20, 3
 
 
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
-@pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_entries=3)], ids=str)
+@pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_bytes=3)], ids=str)
 async def test_a_busy_worker_with_a_small_cache_answers_every_question(bounds: WorkerBounds, concurrency: int) -> None:
     async with fresh_bus() as bus:
         model = ScriptedModel(*[answer("Yes.")] * (SESSIONS * QUESTIONS))
@@ -36,3 +37,33 @@ async def test_a_busy_worker_with_a_small_cache_answers_every_question(bounds: W
 async def _answered(bus: Bus, loops: int) -> None:
     for number in range(SESSIONS):
         await wait_for(bus.session(f"s{number}"), "agent.ended", loops)
+
+
+async def test_a_worker_warns_once_of_a_session_that_remembers_many_publish_keys(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with fresh_bus() as bus:
+        bounds = WorkerBounds(warm_sweep_seconds=0.01, most_keys=3)
+        async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), bounds=bounds) as worker:
+            session = bus.session("s")
+            for number in range(3):
+                await session.publish(ExtensionMessage.of("x"), key=f"k{number}", wake=False)
+            await session.publish(UserMessage.text("go"))
+            await wait_for(session, "agent.ended")
+            await eventually(lambda: worker.counts.most_keys >= 3)
+            await eventually(lambda: "session.keys_many" in caplog.text)
+        told = [record for record in caplog.records if "session.keys_many" in record.getMessage()]
+        assert [vars(record)["session"] for record in told] == ["s"]
+
+
+async def test_a_worker_forgets_what_it_read_of_an_erased_session() -> None:
+    async with fresh_bus() as bus:
+        bounds = WorkerBounds(warm_sweep_seconds=0.01)
+        async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), bounds=bounds) as worker:
+            session = bus.session("s")
+            await session.publish(UserMessage.text("go"))
+            await wait_for(session, "agent.ended")
+            cache = worker._services.cache  # pyright: ignore[reportPrivateUsage]
+            await eventually(lambda: len(cache) == 1)
+            await session.erase()
+            await eventually(lambda: len(cache) == 0)
