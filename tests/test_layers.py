@@ -89,7 +89,7 @@ HTTP = {
     "google.genai",
     "obstore",
 }
-MOST_LINES = 350
+MOST_LINES = 800
 
 
 def sources(folder: str) -> list[Path]:
@@ -226,7 +226,7 @@ def test_nothing_imports_the_folders_by_their_own_names() -> None:
     assert [line for top in tops for line in crossings(top, "bus", "handlers")] == []
 
 
-def test_no_module_is_longer_than_350_lines() -> None:
+def test_no_module_is_longer_than_800_lines() -> None:
     lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in product()}
     assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
 
