@@ -261,7 +261,7 @@ class Bus:
         return self._keys.bucket(check_session_id(session_id))
 
     async def sessions(self, *, bucket: int | None = None, agent: str | None = None) -> list[SessionHead]:
-        """Return the heads of all sessions, the most recently changed first.
+        """Return the heads of all sessions, the most recently changed first, without those whose heads are damaged.
 
         Args:
             bucket: list only the sessions of this bucket, so that many sessions are listed in parts. None means all.

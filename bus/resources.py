@@ -30,7 +30,7 @@ from lanebus.bus.publishing.limits import Limits
 from lanebus.bus.servers.advisories import warn_of_advisories
 from lanebus.bus.servers.durability import check_durability, server_infos
 from lanebus.bus.servers.transport import warn_of_transport
-from lanebus.bus.wire.keys import BUCKETS, DEFAULT_AGENT, Keys, check_namespace
+from lanebus.bus.wire.keys import BUCKETS, DEFAULT_AGENT, Keys, check_namespace, is_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -158,11 +158,16 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
     await check_durability(pool, infos, Keys(namespace))
     warn_of_advisories(infos)
     buckets, schema, agent = await _configured(pool, Keys(namespace).config)
+    for name, value in (("schema", schema), ("buckets", buckets)):
+        if not (value.isdigit() and len(value) < 7):
+            wanted = "a number: another client has written the namespace's config"
+            raise UnsafeServer(name, value.decode(errors="replace")[:80], wanted)
     if int(schema) < SCHEMA:
         raise OldNamespace(namespace, int(schema), SCHEMA)
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
-    return int(buckets), DEFAULT_AGENT if agent is None else agent.decode()
+    name = DEFAULT_AGENT if agent is None else agent.decode(errors="replace")
+    return int(buckets), name if is_name(name) else DEFAULT_AGENT
 
 
 async def _configured(pool: Pool, config: str) -> tuple[bytes, bytes, bytes | None]:

@@ -65,6 +65,7 @@ class Shards:
     def start(self, tasks: TaskGroup) -> None:
         """Run shards in the task group `tasks` from now on."""
         self._tasks = tasks
+        self._run(tasks, self._topology.watch)
         if self._topology.is_one:  # always used; created now so that calls after the bus is closed raise its `Closed`
             self._create(0)
 
@@ -90,10 +91,13 @@ class Shards:
         shard = Shard(self._new_publisher(route), self._new_hub(route), self._new_wake_ups(route, buckets))
         self._shards[number] = shard
         for run in (shard.publisher.run, shard.hub.run, shard.wake_ups.run):
-            scope = anyio.CancelScope()
-            self._scopes.append(scope)
-            self._tasks.start_soon(_run_within, scope, run)
+            self._run(self._tasks, run)
         return shard
+
+    def _run(self, tasks: TaskGroup, run: Callable[[], Awaitable[None]]) -> None:
+        scope = anyio.CancelScope()
+        self._scopes.append(scope)
+        tasks.start_soon(_run_within, scope, run)
 
     async def drain(self, seconds: float) -> None:
         """Accept no new publishes, and wait at most `seconds` for the publishes in flight."""

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ("archive_tip", "archived_segments", "extend_archive")
 
-_ARCHIVE = Script("archive")
+_ARCHIVE = Script("archive", shares=("damage",))
 
 
 async def archive_tip(log: Log, session: str) -> str:
     """Return the end of the session's chain of segments, as `extend_archive` stored it; "" if nothing is archived."""
     tip = await log.call("HGET", log.keys.head(session), "archive")
-    return cast("bytes", tip or b"").decode()
+    return cast("bytes", tip or b"").decode(errors="replace")
 
 
 async def archived_segments(log: Log, session: str, position: int = 0, count: int = -1) -> list[str]:
@@ -36,7 +36,7 @@ async def archived_segments(log: Log, session: str, position: int = 0, count: in
         count: maximum number of names to return; -1 means all.
     """
     reply = await log.call("ZRANGEBYSCORE", log.keys.archive(session), position, "+inf", "LIMIT", 0, count)
-    return [name.decode() for name in cast("list[bytes]", reply)]
+    return [name.decode(errors="replace") for name in cast("list[bytes]", reply)]
 
 
 async def extend_archive(

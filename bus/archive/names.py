@@ -53,7 +53,7 @@ class Tip(NamedTuple):
             InvalidArchiveName: the text does not have the form `<number> <first>-<last>-<sha256>`.
         """
         number, _, name = text.partition(" ")
-        if not (number.isascii() and number.isdigit()):
+        if not (number.isascii() and number.isdigit() and len(number) < 19):
             raise InvalidArchiveName(text)
         return cls(int(number), SegmentName.parse(name))
 

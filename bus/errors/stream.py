@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 
 from lanebus.bus.errors.base import BusError
+from lanebus.bus.errors.message import MessageError
 from lanebus.bus.errors.release import releases_of
+from lanebus.bus.errors.unavailable import Refused
 
 __all__ = (
     "ArchiveDamaged",
@@ -20,11 +22,13 @@ __all__ = (
     "ParentErased",
     "PreviewFull",
     "SessionClosed",
+    "SessionDamaged",
     "SessionErased",
     "SessionExists",
     "StreamError",
     "TrimRefused",
     "WrongAgent",
+    "is_of_session",
 )
 
 
@@ -121,6 +125,20 @@ class SessionErased(StreamError):
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} was erased", "use another session id")
         self.session = session
+
+
+class SessionDamaged(StreamError):
+    """A stored value of a session is not one that the bus writes: a foreign client or a fault of the server changed it.
+
+    Fields: `session`; `place`, the key and its field, such as "head, position".
+    """
+
+    def __init__(self, session: str, place: str) -> None:
+        super().__init__(
+            f"a stored value of session {session!r} is damaged ({place})",
+            "run `lanebus verify`, and restore the server's data from a backup, or erase the session",
+        )
+        self.session, self.place = session, place
 
 
 class SessionExists(StreamError):
@@ -299,3 +317,11 @@ class ArchiveDamaged(StreamError):
     def __init__(self, session: str, segment: str, reason: str) -> None:
         super().__init__(f"archive of session {session!r}, segment {segment}: {reason}", "restore it from a backup")
         self.session, self.segment, self.reason = session, segment, reason
+
+
+def is_of_session(error: BaseException) -> bool:
+    """Return whether an error concerns only the session of the call. A task that serves many sessions then goes on with
+    the others."""
+    if isinstance(error, Refused):
+        return not error.is_of_server
+    return isinstance(error, StreamError | MessageError)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from lanebus.bus.errors import AnswerLost, Refused
-from lanebus.bus.following.log_checks import changed_sessions
+from lanebus.bus.following.log_checks import changed_sessions, contained
 from lanebus.bus.following.read_request import ReadBatch, ReadRequest, divided
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.head import head_command, read_head
@@ -107,9 +107,7 @@ class BatchReader:
             commands.append(head_command(self._keys, request.followed.session))
         replies = await connection.call_many(commands)
         for request, reply, head_reply in zip(batch.requests, replies[::2], replies[1::2], strict=True):
-            if isinstance(reply, Refused) and not reply.is_transient:
-                request.followed.fail(reply)
-                continue
-            found = pages_of(reply)
-            head = read_head(request.followed.session, head_reply)
-            await self._delivery.deliver(request, found, head, batch.count, is_whole=True)
+            with contained(request.followed):
+                found = pages_of(reply)
+                head = read_head(request.followed.session, head_reply)
+                await self._delivery.deliver(request, found, head, batch.count, is_whole=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import CursorTrimmed
+from lanebus.bus.errors import CursorTrimmed, Refused
 from lanebus.bus.following.log_checks import why_lost
 from lanebus.bus.log.incarnations import cursor_at
 from lanebus.bus.messages.lanes import Lane
@@ -55,6 +55,10 @@ class Delivery:
             return  # no subscription is left
         if not {*followed.lanes} <= {*lanes} or (followed.live is not None and followed.live != request.live):
             self._sessions.mark(followed)  # a new subscription needs another lane or live deltas: read again
+            return
+        if followed.foreign and head.position > followed.position:  # its entries may be below the foreign ones
+            followed.foreign.clear()
+            self._sessions.mark(followed)
             return
         if (lost := await why_lost(self._log, followed, head)) is not None:
             followed.fail(lost)
@@ -114,13 +118,26 @@ class Delivery:
         for lane in lanes:
             page = found.get(followed.names[lane], [])
             if page and position_of(page[-1]) > head.position:
-                await self._log.quarantine(followed.session, lane)
+                await self._quarantine(followed, lane, page[-1][0])
                 page = [entry for entry in page if position_of(entry) <= head.position]
             elif len(page) == count:
                 page = await with_rest(self._log, followed.session, lane, page, count)
                 ends.append(whole(page))
             pages.append(page)
         return pages, ends
+
+    async def _quarantine(self, followed: FollowedSession, lane: Lane, last: bytes) -> None:
+        """Quarantine foreign entries up to the id `last`.
+
+        A process that may not write leaves them in the stream, and reads this lane after them until the session has new
+        entries of its own.
+        """
+        try:
+            await self._log.quarantine(followed.session, lane)
+        except Refused as refusal:
+            if refusal.code != "NOPERM":
+                raise
+            followed.foreign[lane] = last.decode()
 
 
 def _sized(

@@ -62,6 +62,8 @@ class FollowedSession:
         self.counted = head.position
         """All entries up to this position are in the streams by now. If only one lane is read, a position without an
         entry belongs to the other lane, and trimming that entry loses nothing."""
+        self.foreign: dict[Lane, str] = {}
+        """for each lane with foreign entries that this process may not quarantine, the id of the last of them"""
         self._forget, self._changed, self._bounds = forget, changed, bounds
         self._options: Counter[SubscriptionOptions] = Counter()
 
@@ -172,6 +174,7 @@ class FollowedSession:
         """
         if head.position <= self.position:
             return False
+        self.foreign.clear()  # another process has quarantined them, or the entries would not fit below them
         self.counted = max(self.counted, head.position)
         return True
 

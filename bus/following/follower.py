@@ -77,7 +77,7 @@ class Follower:
                     has_started = True
                     backoff.reset()
                     if self._direct is not None:
-                        subscription.direct = partial(self._pass, self._direct)
+                        subscription.direct = partial(self._pass, subscription, self._direct)
                     while (item := await self._next(subscription)) is not None:
                         if (accepted := self._accepted(item)) is not None:
                             yield accepted
@@ -146,15 +146,21 @@ class Follower:
         self._cursor = cursor
         return (Notice("scanned", cursor),)
 
-    def _pass(self, direct: DirectReceiver, item: Envelope | Notice) -> bool:
-        """Pass an item of the subscription to the direct receiver. Return False if `run` has to yield it."""
+    def _pass(self, subscription: Subscription, direct: DirectReceiver, item: Envelope | Notice) -> bool:
+        """Pass an item of the subscription to the direct receiver. Return False if `run` has to yield it.
+
+        An error of the receiver ends this follower: `run` raises it. The hub's other followers go on.
+        """
         try:
             if not direct.can_receive(item):
                 return False
         except Exception:  # noqa: BLE001  # `run` yields the item, and its caller meets the error
             return False
         if (accepted := self._accepted(item)) is not None:
-            direct.receive(accepted)
+            try:
+                direct.receive(accepted)
+            except Exception as error:  # noqa: BLE001  # raised in `run`: this is the task of all followers
+                subscription.fail(error)
         return True
 
     def _accepted(self, item: Envelope | Notice) -> Envelope | Notice | None:

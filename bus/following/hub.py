@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from lanebus.bus.errors import AnswerLost, Closed, Refused, SessionErased, Unavailable
+from lanebus.bus.errors import AnswerLost, Closed, Refused, SessionErased, Unavailable, is_of_session
 from lanebus.bus.following.batch_reader import BatchReader
 from lanebus.bus.following.delivery import Delivery
 from lanebus.bus.following.followed_sessions import FollowedSessions
-from lanebus.bus.following.log_checks import check_logs
+from lanebus.bus.following.log_checks import check_logs, contained
 from lanebus.bus.following.read_request import ReadRequest
 from lanebus.bus.following.subscription import BUFFER_BYTES, HubBounds, Subscription, SubscriptionOptions
 from lanebus.bus.log.head import head_command, read_head
@@ -206,14 +206,16 @@ class Hub:
             await self._batches.read_marked(connection, is_sure=True)
             return
         for request, head_reply in zip(requests, replies, strict=True):
-            head = read_head(request.followed.session, head_reply)
-            await self._delivery.deliver(request, found, head, self.bounds.page_entries, is_whole=False)
+            with contained(request.followed):
+                head = read_head(request.followed.session, head_reply)
+                await self._delivery.deliver(request, found, head, self.bounds.page_entries, is_whole=False)
         await self._batches.read_marked(connection)
 
     async def _enter_indexes(self, connection: Connection) -> None:
         """Find the end of each index that is not read yet, and mark its sessions.
 
-        The end is found before the sessions are read, so that no change in between is missed.
+        The end is found before the sessions are read, so that no change in between is missed. An index that a foreign
+        client has replaced is not read; `check_logs` finds the changes of its sessions.
         """
         indexes = self._sessions.indexes
         for index in self._index_ids.keys() - indexes:
@@ -226,7 +228,17 @@ class Hub:
 
     async def _read_by_indexes(self, connection: Connection) -> None:
         """Block on the indexes of all followed sessions, and read the sessions that they name."""
-        pages, _ = await self._blocked(connection, self._index_ids, self.bounds.index_page)
+        if not self._index_ids:  # foreign clients have replaced them all: `check_logs` finds the changes
+            with anyio.move_on_after(self.bounds.block_seconds):
+                await self._changed.wait()
+            return
+        try:
+            pages, _ = await self._blocked(connection, self._index_ids, self.bounds.index_page)
+        except Refused as refusal:
+            if not is_of_session(refusal):
+                raise
+            self._index_ids.clear()  # an index has the wrong type: enter the others again
+            return
         for index, page in pages.items():
             if not page:  # Redis 7.0 returns an empty page if the new entry was removed before it was read
                 continue

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import CursorTrimmed, LogRolledBack, SessionErased
+from lanebus.bus.error_text import logged
+from lanebus.bus.errors import (
+    BusError,
+    Closed,
+    CursorTrimmed,
+    LogRolledBack,
+    SessionDamaged,
+    SessionErased,
+    Unavailable,
+    is_of_session,
+)
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Generator, Sequence
 
     from lanebus.bus.following.followed_session import FollowedSession
     from lanebus.bus.following.followed_sessions import FollowedSessions
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
 
-__all__ = ("changed_sessions", "check_logs", "why_lost")
+__all__ = ("changed_sessions", "check_logs", "contained", "why_lost")
+
+_log = logging.getLogger(__name__)
 
 
 async def why_lost(
@@ -54,9 +68,30 @@ async def check_logs(log: Log, all_followed: FollowedSessions, some: Sequence[Fo
         some: the sessions to check.
     """
     for batch in batched(await changed_sessions(log, some), log.bounds.heads):
-        heads = await log.heads([followed.session for followed in batch])
+        heads = await log.each_head([followed.session for followed in batch])
         for followed, head in zip(batch, heads, strict=True):
-            if (lost := await why_lost(log, followed, head)) is not None:
-                followed.fail(lost)
-            elif followed.note_new_entries(head):
-                all_followed.mark(followed)
+            with contained(followed):
+                if isinstance(head, SessionDamaged):
+                    raise head
+                if (lost := await why_lost(log, followed, head)) is not None:
+                    raise lost
+                if followed.note_new_entries(head):
+                    all_followed.mark(followed)
+
+
+@contextmanager
+def contained(followed: FollowedSession) -> Generator[None, None, None]:
+    """Pass an error of the block to the followers of one session, if it concerns this session alone.
+
+    So the hub goes on with the other sessions.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, BusError):
+            if isinstance(error, Closed) or (isinstance(error, Unavailable) and not is_of_session(error)):
+                raise
+            followed.fail(error)
+            return
+        _log.error("session %s cannot be followed", followed.session, exc_info=logged(error))
+        followed.fail(SessionDamaged(followed.session, "its entries"))

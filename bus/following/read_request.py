@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lanebus.bus.log.log import count_in
 from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class ReadRequest:
         # Begin after the highest possible id of the position. Otherwise an entry `<position>-7` of a foreign client
         # would be read again and again.
         after = f"{followed.position}-{_LAST}"
-        self.streams = [(followed.names[lane], after) for lane in followed.lanes]
+        self.streams = [(followed.names[lane], followed.foreign.get(lane, after)) for lane in followed.lanes]
         if followed.live is not None:
             self.streams.append((followed.live_name, followed.live_id))
 
@@ -37,15 +38,16 @@ class ReadRequest:
         """Return the most bytes of JSON that the reply can have, if nothing more is appended.
 
         Args:
-            stored: the current values of the head's fields position, bytes, trimmed and live.
+            stored: the current values of the head's fields position, bytes, trimmed and live. A damaged value counts as
+                0: the head is read and checked with the entries.
         """
-        position, held, trimmed = (int(number or 0) for number in stored[:3])
+        position, held, trimmed = map(count_in, stored[:3])
         previous, live = self.followed.caught_up, 0
         if previous.trimmed == trimmed:  # after a trim it is unknown how many of the trimmed bytes were read before
             held -= previous.size_bytes
         words = (stored[3] or b"").split(b" ")
-        if self.live is not None and len(words) > 1 and words[1].isdigit():
-            live = int(words[1])
+        if self.live is not None and len(words) > 1:
+            live = count_in(words[1])
         return max(0, min(held, (position - self.followed.position) * MESSAGE_LIMIT_BYTES)) + live
 
 

@@ -13,7 +13,6 @@ from lanebus.bus.wire.notice import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lanebus.bus.errors import BusError
     from lanebus.bus.wire.envelope import Cursor, Envelope
     from lanebus.bus.wire.selection import Selection
 
@@ -78,7 +77,7 @@ class DirectReceiver(Protocol):
         ...
 
     def receive(self, item: Envelope | Notice, /) -> None:
-        """Take an item. Must not raise."""
+        """Take an item. An error ends this follower alone, which raises it."""
         ...
 
 
@@ -121,7 +120,7 @@ class Subscription:
         self._room = self._buffer_bytes = buffer_bytes
         self._goal = None if self.is_at_goal else goal
         self._notified = start.position
-        self._error: BusError | None = None
+        self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None  # an event would cost 700 bytes
 
     async def take(self) -> Envelope | Notice | None:
@@ -167,13 +166,15 @@ class Subscription:
             sized: envelopes and live deltas, each with its size.
             end: cursor of the last position that the hub has read.
         """
-        if self.fell_behind:
+        if self.fell_behind or self._error is not None:
             return
         selection, live = self.options.selection, self.options.live
         for envelope, size, is_delta in sized:
             if live if is_delta else selection.takes(envelope):
                 self._notified = envelope.position
                 if self._passes(envelope):
+                    if self._error is not None:
+                        return  # the direct receiver failed
                     continue
                 if size > self._room < self._buffer_bytes:
                     self.drop()
@@ -191,7 +192,7 @@ class Subscription:
 
     def notify(self, notice: Notice) -> None:
         """Buffer a notice."""
-        if not self.fell_behind:
+        if not self.fell_behind and self._error is None:
             self._notified = notice.cursor.position
             if not self._passes(notice):
                 self._buffer.append((notice, 0))
@@ -206,9 +207,9 @@ class Subscription:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def fail(self, error: BusError) -> None:
-        """End the subscription with an error. `take` raises the error once the buffer is empty."""
-        self._error = error
+    def fail(self, error: Exception) -> None:
+        """End the subscription with an error. `take` raises the first one once the buffer is empty."""
+        self._error = self._error or error
         self._wake()
 
     def drop(self) -> None:

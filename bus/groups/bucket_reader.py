@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import InvalidSessionId
 from lanebus.bus.servers.stream_reader import StreamReader
-from lanebus.bus.wire.keys import AgentBucket, check_session_id
+from lanebus.bus.wire.keys import AgentBucket, is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +44,7 @@ class GroupReader:
     async def sweep(self) -> None:
         """Find work items that no wake-up announced, if a sweep is due. Raises Unavailable."""
         connection = await self._connected()
-        if self.backlog.is_due or not self._reader.positions:
+        if self.backlog.is_due or not self._reader.is_entered:
             # Read the end of each stream before each sweep, so that wake-ups after the sweep are not missed. The
             # position of an earlier sweep is not enough: a stream that was deleted or lost its end may get no id above
             # that position for a long time.
@@ -68,14 +67,14 @@ class GroupReader:
         if self.has_work:
             return
         await self._connected()
-        if not self._reader.positions:
+        if not self._reader.is_entered:
             return  # without known positions a sweep must come first
         for stream, entries in (await self._reader.read(self._bounds.read_wake_ups, seconds)).items():
             for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order, a, agent
                 named = dict(zip(fields[::2], fields[1::2], strict=False))
-                session, agent = _session(named.get(b"s", b"")), named.get(b"a", b"").decode(errors="replace")
-                if session is not None:
-                    self.backlog.note(AgentBucket(self._buckets[stream], agent), session)
+                session, agent = named.get(b"s", b""), named.get(b"a", b"").decode(errors="replace")
+                if is_session_id(session):
+                    self.backlog.note(AgentBucket(self._buckets[stream], agent), session.decode())
 
     async def close(self) -> None:
         """Close the connection. Unfinished work items stay assigned to the consumer."""
@@ -87,10 +86,3 @@ class GroupReader:
         if is_new:
             self.backlog.recover()
         return connection
-
-
-def _session(name: bytes) -> str | None:
-    try:
-        return check_session_id(name.decode())
-    except (UnicodeDecodeError, InvalidSessionId):
-        return None  # a foreign client wrote this name

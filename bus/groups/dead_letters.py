@@ -9,11 +9,20 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.errors import InvalidLetterId, InvalidSessionId, require_all, require_instance, require_text
+from lanebus.bus.errors import (
+    InvalidLetterId,
+    InvalidSessionId,
+    Refused,
+    is_of_session,
+    require_all,
+    require_instance,
+    require_text,
+)
 from lanebus.bus.log.batches import batched
+from lanebus.bus.log.log import count_in
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.pages import stream_pages
-from lanebus.bus.servers.replies import call_all
+from lanebus.bus.servers.replies import answered
 from lanebus.bus.wire.keys import AgentBucket, check_session_id
 
 if TYPE_CHECKING:
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ("DeadLetter", "DeadLetters")
 
-_REDRIVE = Script("group_redrive", shares=("work",))
+_REDRIVE = Script("group_redrive", shares=("damage", "work"))
 _ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
 
 
@@ -67,7 +76,7 @@ class DeadLetters:
         """Return the number of letters of one session, or of all sessions (None). Raises Unavailable."""
         if session is None:
             commands = [("XLEN", self._keys.dead(bucket, self.group)) for bucket in range(self._keys.buckets)]
-            return sum(cast("list[int]", await call_all(self._log, commands)))
+            return sum(count or 0 for count in cast("list[int | None]", await self._log.call_shared(commands)))
         return len([letter async for letter in self.read(session)])
 
     async def dropped(self) -> int:
@@ -78,7 +87,7 @@ class DeadLetters:
         """
         buckets = range(self._keys.buckets)
         commands = [("HGET", self._keys.groups(bucket), f":dropped:{self.group}") for bucket in buckets]
-        return sum(int(count or 0) for count in cast("list[bytes | None]", await call_all(self._log, commands)))
+        return sum(map(count_in, cast("list[bytes | None]", await self._log.call_shared(commands))))
 
     async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
         """Yield letters, bucket by bucket. Within a bucket, older letters come first.
@@ -162,7 +171,10 @@ class DeadLetters:
         count = 0
         while letters:
             heads = [("HGET", self._keys.head(letter.session), "agent") for letter in letters]
-            agents = cast("list[bytes | None]", await call_all(self._log, heads))
+            agents = [  # a damaged head has no agent, and its letter is dropped
+                None if isinstance(reply, Refused) and is_of_session(reply) else cast("bytes | None", answered(reply))
+                for reply in await self._log.call_many(heads)
+            ]
             shares: dict[str, list[DeadLetter]] = defaultdict(list)
             for letter, name in zip(letters, agents, strict=True):
                 shares[(name or b"").decode(errors="replace")].append(letter)

@@ -5,18 +5,20 @@ The scripts take milliseconds; the methods take seconds.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import anyio
 
-from lanebus.bus.errors import InvalidSessionId
+from lanebus.bus.errors import Refused, is_of_session
 from lanebus.bus.groups.liveness import LastHeartbeat
 from lanebus.bus.groups.work import Work, by_place
 from lanebus.bus.log.lease import Lease
-from lanebus.bus.log.script import Script, run_script, run_scripts
+from lanebus.bus.log.log import count_in
+from lanebus.bus.log.script import Script, run_script, run_scripts, send_scripts
 from lanebus.bus.redaction import NO_REDACTION, Redaction
-from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import AgentBucket, check_session_id
+from lanebus.bus.servers.replies import answered, call_all
+from lanebus.bus.wire.keys import AgentBucket, is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -44,9 +46,11 @@ Start = Literal["beginning", "now"]
 - "now": only with sessions that wake a worker after the group was created
 """
 
-_FETCH, _ACK = Script("group_fetch", shares=("work", "take")), Script("group_ack", shares=("work",))
-_RETRY, _DEAD = Script("group_retry", shares=("work",)), Script("group_dead", shares=("work",))
-_LEAVE, _BEAT = Script("group_leave", shares=("work",)), Script("group_beat")
+_log = logging.getLogger(__name__)
+
+_FETCH, _ACK = Script("group_fetch", shares=("damage", "work", "take")), Script("group_ack", shares=("damage", "work"))
+_RETRY, _DEAD = Script("group_retry", shares=("damage", "work")), Script("group_dead", shares=("damage", "work"))
+_LEAVE, _BEAT = Script("group_leave", shares=("damage", "work")), Script("group_beat", shares=("damage",))
 
 
 _Row = tuple[bytes, bytes, bytes, int, bytes, bytes, int]
@@ -135,8 +139,18 @@ class GroupLog:
             names = (*self._names(place), *heads)
             calls.append((names, (*self._identity(place), *words, *leases, *held.get(place, ()))))
         page, now = self._page(named), anyio.current_time()
-        replies = await run_scripts(connection, _FETCH, calls, page)
-        return {place: self._fetched(place, reply, page, now) for place, reply in zip(limits, replies, strict=True)}
+        commands = [(_FETCH, _FETCH.command(names, words)) for names, words in calls]
+        replies = await send_scripts(connection, commands, page)
+        fetched: dict[AgentBucket, Fetched] = {}
+        for place, reply in zip(limits, replies, strict=True):
+            if isinstance(reply, Refused) and is_of_session(reply):
+                _log.error(
+                    "the work of the agent %s in bucket %d cannot be fetched: %s", place.agent, place.bucket, reply
+                )
+                fetched[place] = Fetched([], 0, None, ())
+            else:
+                fetched[place] = self._fetched(place, answered(reply), page, now)
+        return fetched
 
     async def ack(self, works: Sequence[Work], seen: Mapping[str, int]) -> None:
         """Finish work items.
@@ -217,7 +231,7 @@ class GroupLog:
         heartbeats: dict[str, LastHeartbeat] = {}
         for name, field in zip(words[::2], words[1::2], strict=True):
             count, _, heartbeat, *_ = field.split(b" ")
-            heartbeats[name.decode(errors="replace")] = LastHeartbeat(int(count), int(heartbeat) / 1000)
+            heartbeats[name.decode(errors="replace")] = LastHeartbeat(count_in(count), count_in(heartbeat) / 1000)
         return heartbeats
 
     async def _beat(self, sessions: int, *, is_leaving: bool) -> list[bytes]:
@@ -237,10 +251,9 @@ class GroupLog:
         works: list[Work] = []
         rows = cast("list[_Row]", cast("list[Reply]", reply)[3:])
         for session, position, order, attempt, error, flags, epoch in rows:
-            try:
-                name = check_session_id(session.decode())
-            except (UnicodeDecodeError, InvalidSessionId):
+            if not is_session_id(session):
                 continue  # a foreign client wrote this name
+            name = session.decode()
             text = error.decode(errors="replace")
             lease = Lease(name, self._owner, epoch, place.agent) if epoch else None
             own = page if lease and page and page.session == name else None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ("LeaseStatus", "read_leases")
 
-_LEASE_STATUS = Script("lease_status")
+_LEASE_STATUS = Script("lease_status", shares=("damage",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

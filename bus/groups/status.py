@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import GroupInUse
+from lanebus.bus.errors import GroupInUse, Refused, is_of_session
 from lanebus.bus.groups.names import parts_of
 from lanebus.bus.log.batches import batched
-from lanebus.bus.log.script import Script, run_script, run_scripts
-from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import AgentBucket
+from lanebus.bus.log.log import count_in
+from lanebus.bus.log.script import Script, run_script, send_scripts
+from lanebus.bus.servers.replies import answered, call_all
+from lanebus.bus.wire.keys import AgentBucket, is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +36,7 @@ __all__ = (
     "work_by_agent",
 )
 
-_STATUS, _SEEN = Script("group_status", shares=("work",)), Script("group_seen")
+_STATUS, _SEEN = Script("group_status", shares=("damage", "work")), Script("group_seen")
 _SEEN_FIELD = ":seen"
 
 
@@ -148,12 +149,12 @@ async def read_heartbeats(pool: Calling, keys: Keys, group: str) -> tuple[int, d
 
 
 def _heartbeat(text: str) -> SeenConsumer:
-    """Return the heartbeat in a field of the consumers hash, see scripts/group_beat.lua."""
-    words = text.split(" ")
-    if len(words) == 1:
-        return SeenConsumer(int(text), 0, 0, ())
-    _, seen, period, held, *agents = words
-    return SeenConsumer(int(seen), int(period), int(held), tuple(name for each in agents for name in each.split(",")))
+    """Return the heartbeat in a field of the consumers hash, see scripts/group_beat.lua. A damaged number is 0."""
+    words = text.encode().split(b" ")
+    if len(words) < 4:
+        return SeenConsumer(count_in(words[0]), 0, 0, ())
+    seen, period, held = map(count_in, words[1:4])
+    return SeenConsumer(seen, period, held, tuple(name for each in text.split(" ")[4:] for name in each.split(",")))
 
 
 async def read_places(
@@ -178,9 +179,15 @@ async def read_places(
     calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = [
         (keys.group_work(*place, group), (f"{place.agent}:{group}", *words)) for place in places
     ]
-    replies = await run_scripts(pool, _STATUS, calls) if calls else []
-    rows = (cast("tuple[int, int, int, int, list[bytes], list[bytes], bytes]", reply) for reply in replies)
-    return {place: PlaceStatus(*row) for place, row in zip(places, rows, strict=True)}
+    commands = [(_STATUS, _STATUS.command(names, arguments)) for names, arguments in calls]
+    found: dict[AgentBucket, PlaceStatus] = {}
+    for place, reply in zip(places, await send_scripts(pool, commands) if calls else [], strict=True):
+        if isinstance(reply, Refused) and is_of_session(reply):  # a foreign client has replaced a key of this bucket
+            found[place] = PlaceStatus(0, 0, 0, 0, [], [], b"")
+        else:
+            row = cast("tuple[int, int, int, int, list[bytes], list[bytes], bytes]", answered(reply))
+            found[place] = PlaceStatus(*row)
+    return found
 
 
 async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
@@ -190,7 +197,7 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
         Unavailable: the server did not answer.
     """
     keys = log.keys
-    fields = await call_all(log, [("HKEYS", keys.groups(bucket)) for bucket in range(keys.buckets)])
+    fields = await log.call_shared([("HKEYS", keys.groups(bucket)) for bucket in range(keys.buckets)])
     places = [
         AgentBucket(bucket, agent)
         for bucket, reply in enumerate(fields)
@@ -200,7 +207,8 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
     replies = await read_places(log, keys, group, places, bounds)
     letters = [("XLEN", keys.dead(bucket, group)) for bucket in range(keys.buckets)]
     drops = [("HGET", keys.groups(bucket), f":dropped:{group}") for bucket in range(keys.buckets)]
-    counts = [int(cast("bytes | int | None", count) or 0) for count in await call_all(log, [*letters, *drops])]
+    lengths = cast("list[int | None]", await log.call_shared(letters))
+    dropped = sum(map(count_in, cast("list[bytes | None]", await log.call_shared(drops))))
     buckets = list(replies.values())
     now, heartbeats = await read_heartbeats(log, keys, group)
     newest = heartbeats.pop(_SEEN_FIELD, None)
@@ -216,8 +224,8 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
         pending=sum(each.pending for each in consumers),
         retries=sum(bucket.delayed for bucket in buckets),
         next_retry=None if due is None else (due - now) / 1000,
-        dead=sum(counts[: keys.buckets]),
-        dropped=sum(counts[keys.buckets :]),
+        dead=sum(length or 0 for length in lengths),
+        dropped=dropped,
         seen=since,
         is_away=since is not None and since >= bounds.away_seconds,
         longest_wait=max((each.longest_wait for each in agents if each.longest_wait is not None), default=None),
@@ -227,14 +235,15 @@ async def read_group(log: Log, group: str, bounds: WorkBounds) -> GroupStatus:
 
 async def work_by_agent(log: Log, places: Mapping[AgentBucket, PlaceStatus], now: int) -> tuple[AgentWork, ...]:
     """Sum the work over the buckets of each agent. `now` is the server's clock in milliseconds. Raises Unavailable."""
-    heads = await log.heads([place.longest.decode() for place in places.values() if place.longest])
+    heads = await log.heads([place.longest.decode() for place in places.values() if is_session_id(place.longest)])
     updated = {head.session: head.updated for head in heads if not head.is_erased}
     by_agent: dict[str, list[PlaceStatus]] = defaultdict(list)
     for key, place in places.items():
         by_agent[key.agent].append(place)
     works: list[AgentWork] = []
     for agent, found in sorted(by_agent.items()):
-        oldest = min((updated[name] for place in found if (name := place.longest.decode()) in updated), default=None)
+        longest = [place.longest.decode(errors="replace") for place in found]
+        oldest = min((updated[name] for name in longest if name in updated), default=None)
         works.append(
             AgentWork(
                 agent=agent,
@@ -270,9 +279,9 @@ async def remove_group(log: Log, group: str, *, force: bool) -> bool:
         ]
         was_there = any(await call_all(log, [*places, *works])) or was_there
         orders = await call_all(log, [("ZRANGE", keys.order(*pair), 0, -1) for pair in pairs])
-        names = [name.decode() for order in orders for name in cast("list[bytes]", order)]
+        names = [name.decode() for order in orders for name in cast("list[bytes]", order) if is_session_id(name)]
         for sessions in batched(names, log.bounds.heads):
-            await call_all(log, [("HDEL", keys.head(session), f"g:{group}") for session in sessions])
+            await log.call_many([("HDEL", keys.head(session), f"g:{group}") for session in sessions])
     return bool(await log.call("UNLINK", keys.consumers(group))) or was_there
 
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from lanebus.bus.errors import Closed, Unavailable
+from lanebus.bus.errors import Closed, Refused, Unavailable, is_of_session
+from lanebus.bus.log.log import count_in
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.servers.replies import answered
 from lanebus.bus.servers.stream_reader import StreamReader
@@ -167,16 +168,22 @@ class WakeUps:
             return
         replies = await connection.call_many([("HMGET", name, *sessions) for name, sessions in buckets.items()])
         for sessions, reply in zip(buckets.values(), replies, strict=True):
+            if isinstance(reply, Refused) and is_of_session(
+                reply
+            ):  # the bucket's key is damaged: wake the tasks to look
+                for watch in (each for session in sessions for each in self._watches.get(session, ())):
+                    watch.wake(None)
+                continue
             positions = cast("list[bytes | None]", answered(reply))
             for session, position in zip(sessions, positions, strict=True):
                 number = (position or b"").split(b" ")[0]
-                for watch in self._watches.get(session, ()) if number.isdigit() else ():
-                    watch.wake(int(number))
+                for watch in self._watches.get(session, ()):
+                    watch.wake(count_in(number))
 
     def _wake_named(self, page: Sequence[Entry]) -> None:
         for _, fields in page:  # as scripts/wake.lua writes them: s, session, z, position, n, order
             if len(fields) >= 4 and (watches := self._watches.get(fields[1].decode(errors="replace"))):
-                position = int(fields[3]) if fields[3].isdigit() else None
+                position = count_in(fields[3]) or None
                 for watch in watches:
                     watch.wake(position)
 

@@ -17,7 +17,7 @@ from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script, run_scripts
 from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import check_agent, check_session_id
+from lanebus.bus.wire.keys import check_agent, check_session_id, is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ __all__ = ("CatalogCursor", "CatalogPage", "SessionCatalog", "SessionState")
 SessionState = Literal["any", "open", "closed", "forked", "trimmed", "archived"]
 """Which sessions to list. A closed session may be forked, trimmed or archived too; "open" means not closed."""
 
-_NEWEST = Script("newest")
+_NEWEST = Script("newest", shares=("damage",))
 
 
 class CatalogCursor(NamedTuple):
@@ -194,14 +194,14 @@ class SessionCatalog:
             for bucket in buckets:
                 commands.append(("XREVRANGE", keys.index(bucket), "+", "-", "COUNT", count))
                 commands.append(("HLEN", keys.sessions(bucket)))
-            replies = await call_all(log.pool, commands)
+            replies = await log.call_shared(commands)
             for reply, fields in zip(replies[::2], replies[1::2], strict=True):
-                entries = cast("list[tuple[bytes, list[bytes]]]", reply)
+                entries = cast("list[tuple[bytes, list[bytes]]]", reply or [])
                 if not entries and fields:
                     return None
                 for id, words in entries:
-                    if words[0] == b"s":  # else a foreign client wrote it
-                        newest.setdefault(words[1].decode(errors="replace"), int(id.partition(b"-")[0]))
+                    if words[0] == b"s" and is_session_id(words[1]):  # else a foreign client wrote it
+                        newest.setdefault(words[1].decode(), int(id.partition(b"-")[0]))
                 since = max(since, int(entries[-1][0].partition(b"-")[0]) if entries else 0)
         return sorted((_Changed(time, session) for session, time in newest.items()), reverse=True), since
 

@@ -115,7 +115,11 @@ async def load_projection(log: Log, session: str, name: str, version: int) -> Ch
     state, position, incarnation = cast("list[bytes | None]", reply)
     if state is None or position is None:
         return None
-    return Checkpoint(state, Cursor(int(position), 0, (incarnation or b"").decode()))
+    text = b"%b-0.%b" % (position, incarnation) if incarnation else position + b"-0"
+    try:
+        return Checkpoint(state, Cursor.parse(text.decode(errors="replace")))
+    except InvalidCursor:  # a foreign client wrote this value: the state is folded again
+        return None
 
 
 async def save_projection(

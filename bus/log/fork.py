@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import CursorTrimmed, NoSuchPosition, SessionErased, SessionExists
+from lanebus.bus.errors import (
+    CursorTrimmed,
+    InvalidCursor,
+    NoSuchPosition,
+    SessionDamaged,
+    SessionErased,
+    SessionExists,
+)
 from lanebus.bus.log.head import Incarnation, read_incarnations, start_of
 from lanebus.bus.log.lineage import written_by
 from lanebus.bus.log.script import Script
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ("begin_fork", "unpin")
 
-_PIN, _FORK = Script("pin"), Script("fork", shares=("agents",))
+_PIN, _FORK = Script("pin", shares=("damage",)), Script("fork", shares=("damage", "agents"))
 
 
 class _Shared(NamedTuple):
@@ -99,8 +106,13 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
             raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
         raise NoSuchPosition(parent, at or 0, int(number))
     position, incarnations, trimmed, agent = cast("tuple[int, bytes, int, bytes]", reply)
-    shared = tuple(each for each in read_incarnations(incarnations) if each.start < position)
-    return _Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed, agent.decode())
+    try:
+        listed = read_incarnations(incarnations)
+    except ValueError:
+        raise SessionDamaged(parent, "head, incarnations") from None
+    shared = tuple(each for each in listed if each.start < position)
+    name = agent.decode(errors="replace")
+    return _Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed, name)
 
 
 async def unpin(log: Log, parent: str, child: str) -> None:
@@ -133,5 +145,9 @@ async def _begin(log: Log, parent: str, child: str, shared: _Shared, agent: str)
     if reply == b"erased":
         raise SessionErased(child)
     if reply != b"forked":
-        _, other, begin = (word.decode() for word in cast("list[bytes]", reply))
-        raise SessionExists(child, other or None, Cursor.parse(begin).position if begin else 0)
+        _, other, begin = (word.decode(errors="replace") for word in cast("list[bytes]", reply))
+        try:
+            at = Cursor.parse(begin).position if begin else 0
+        except InvalidCursor:
+            raise SessionDamaged(child, "head, fork") from None
+        raise SessionExists(child, other or None, at)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from lanebus.bus.errors import InvalidCursor, Refused, SessionDamaged
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.servers.replies import answered
 from lanebus.bus.wire.envelope import START, Cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
-    from lanebus.bus.errors import Refused
     from lanebus.bus.servers.topology import Argument, Reply
     from lanebus.bus.wire.keys import Keys
 
@@ -42,7 +43,7 @@ class Incarnation(NamedTuple):
 def start_of(token: str) -> int:
     """Return the position before the first entry of the incarnation `token`; -1 if `token` is not a valid token."""
     start, is_token, _ = token.partition("_")
-    return int(start) if is_token and start.isdigit() else -1
+    return int(start) if is_token and _START.fullmatch(start) else -1
 
 
 class Origin(NamedTuple):
@@ -181,37 +182,99 @@ _HEAD = (
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
-    """Return the head that the reply to `head_command` describes. If the command was refused, raise the error."""
+    """Return the head that the reply to `head_command` describes.
+
+    Raises:
+        SessionDamaged: the key is not a hash, or one of its fields is not as the bus writes it.
+        Refused: the server refused the command.
+    """
+    if isinstance(reply, Refused) and reply.code == "WRONGTYPE":
+        raise SessionDamaged(session, "head")
     *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent = cast(
         "list[bytes | None]", answered(reply)
     )
-    position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
-    return SessionHead(
-        session,
-        position,
-        created / 1000,
-        updated / 1000,
-        size_bytes,
-        epoch,
-        trimmed,
-        state == b"closed",
-        state == b"erased",
-        read_incarnations(incarnations),
-        Origin(parent.decode(), Cursor.parse(fork.decode())) if parent and fork else None,
-        archived,
-        trimmed if llm is None else int(llm),
-        trimmed if extension is None else int(extension),
-        (by or b"").decode(),
-        (live or b"").partition(b" ")[0].decode(),
-        (agent or b"").decode(errors="replace"),
-    )
+    try:
+        position, created, updated, size_bytes, epoch, trimmed, archived = (
+            0 if number is None else _number(number) for number in numbers
+        )
+        head = SessionHead(
+            session,
+            position,
+            created / 1000,
+            updated / 1000,
+            size_bytes,
+            epoch,
+            trimmed,
+            state == b"closed",
+            state == b"erased",
+            read_incarnations(incarnations),
+            None if parent is None or fork is None else _origin(parent, fork),
+            archived,
+            trimmed if llm is None else _number(llm),
+            trimmed if extension is None else _number(extension),
+            _matched(_TOKEN, by),
+            _matched(_LIVE, live).partition(" ")[0],
+            (agent or b"").decode(errors="replace"),
+        )
+    except ValueError:
+        values = (*numbers, state, incarnations, parent, fork, llm, extension, by, live)
+        raise SessionDamaged(session, f"head, {_damaged_field(values)}") from None
+    if not position and head.incarnations:  # the first entry began an incarnation
+        raise SessionDamaged(session, "head, position")
+    return head
 
 
 def read_incarnations(text: bytes | None) -> tuple[Incarnation, ...]:
-    """Return the incarnations that a head lists, the newest last."""
+    """Return the incarnations that a head lists, the newest last. Raises ValueError if the text is no such list."""
     return _incarnations(text) if text else ()
 
 
 @lru_cache(maxsize=1024)  # the head of a followed session is read repeatedly
 def _incarnations(text: bytes) -> tuple[Incarnation, ...]:
-    return tuple(Incarnation(token, start_of(token)) for token in text.decode().split(" "))
+    tokens = text.decode("ascii").split(" ")
+    if not all(map(_TOKEN.fullmatch, map(str.encode, tokens))):
+        raise ValueError
+    return tuple(Incarnation(token, start_of(token)) for token in tokens)
+
+
+_START = re.compile("[0-9]{1,18}")
+_TOKEN = re.compile(rb"[A-Za-z0-9_-]{0,32}")
+_PARENT = re.compile(rb"[A-Za-z0-9_-]{1,64}")
+_LIVE = re.compile(rb"(?:[0-9]{1,18}-[0-9]{1,18} [0-9]{1,18}(?: [0-9a-f]*)?)?")
+
+
+def _number(text: bytes) -> int:
+    """Return a stored number. Raises ValueError if the text is not digits alone."""
+    if text.isdigit() and len(text) < 19:  # as many digits as `_START` allows; a pattern would take twice as long
+        return int(text)
+    raise ValueError
+
+
+def _matched(form: re.Pattern[bytes], text: bytes | None) -> str:
+    """Return a stored text of a form; "" if it is missing. Raises ValueError if it has another form."""
+    if text and form.fullmatch(text) is None:
+        raise ValueError
+    return (text or b"").decode()
+
+
+def _origin(parent: bytes, fork: bytes) -> Origin:
+    try:
+        return Origin(_matched(_PARENT, parent), Cursor.parse(fork.decode()))
+    except InvalidCursor:
+        raise ValueError from None
+
+
+def _damaged_field(values: Sequence[bytes | None]) -> str:
+    """Return the name of the first damaged field of a head. The values are those of all fields but the agent."""
+    forms: dict[str, re.Pattern[bytes]] = {
+        "incarnations": re.compile(rb"|[A-Za-z0-9_-]{1,32}(?: [A-Za-z0-9_-]{1,32})*"),
+        "parent": _PARENT,
+        "trimmed_by": _TOKEN,
+        "live": _LIVE,
+    }
+    number = re.compile(_START.pattern.encode())
+    for name, value in zip(_HEAD, values, strict=False):
+        form = forms.get(name, number)
+        if name not in {"state", "fork"} and value is not None and form.fullmatch(value) is None:
+            return name
+    return "fork"

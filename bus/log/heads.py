@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import BusError, Closed, Refused
+from lanebus.bus.errors import BusError, Closed, SessionDamaged, is_of_session
 
 if TYPE_CHECKING:
     from lanebus.bus.log.head import SessionHead
@@ -31,6 +31,7 @@ class Heads:
         """Return the head of a session. The read starts after this call, so the result is never from an earlier read.
 
         Raises:
+            SessionDamaged: the head is damaged.
             Unavailable: the server cannot be reached.
             Closed: the bus is closed.
         """
@@ -61,10 +62,10 @@ class Heads:
     async def _answer(self, batch: list[tuple[str, asyncio.Future[SessionHead]]]) -> None:
         sessions = list(dict.fromkeys(session for session, _ in batch))
         try:
-            heads = {head.session: head for head in await self._log.heads(sessions)}
+            found = dict(zip(sessions, await self._log.each_head(sessions), strict=True))
         except BusError as error:
-            if isinstance(error, Refused) and not error.is_transient and len(sessions) > 1:
-                for one in batch:  # a key has the wrong type: answer each caller separately
+            if is_of_session(error) and len(sessions) > 1:
+                for one in batch:  # a key is damaged: answer each caller separately
                     await self._answer([one])
                 return
             for _, answer in batch:
@@ -72,5 +73,10 @@ class Heads:
                     answer.set_exception(error)
             return
         for session, answer in batch:
-            if not answer.done():
-                answer.set_result(heads[session])
+            head = found[session]
+            if answer.done():
+                continue
+            if isinstance(head, SessionDamaged):
+                answer.set_exception(head)
+            else:
+                answer.set_result(head)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import SessionErased, WrongAgent
+from lanebus.bus.errors import SessionDamaged, SessionErased, WrongAgent
 from lanebus.bus.log.script import Script, run_script, run_scripts
 
 if TYPE_CHECKING:
@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ("Lease", "LeaseAnswer", "Leases")
 
-_LEASE = Script("lease", shares=("wake", "take"))
+_LEASE = Script("lease", shares=("damage", "wake", "take"))
 
 
 class _Refusal(IntEnum):
     """Answers of the script in place of an epoch."""
 
+    DAMAGED = -3
+    """the session's head is damaged"""
     OTHER_AGENT = -2
     """the session does not belong to the agent in the lease"""
 
@@ -80,15 +82,19 @@ class Leases:
             agent: take the lease only if the session belongs to this agent; "" means any.
 
         Raises:
+            SessionDamaged: the session's head is damaged.
             SessionErased: the session was erased.
             WrongAgent: the session does not belong to `agent`.
             Unavailable: the server cannot be reached; the lease may have been taken.
         """
         names, words = self._call("take", [Lease(session, owner, 0, agent)], seconds, flag=also_resting)
         epoch, left, found = cast("tuple[int, int, bytes]", await run_script(self._log, _LEASE, names, words, page))
+        name = found.decode(errors="replace")
+        if epoch == _Refusal.DAMAGED:
+            raise SessionDamaged(session, name)
         if epoch == _Refusal.OTHER_AGENT:
-            raise WrongAgent(session, agent, found.decode())
-        return _lease_answer(Lease(session, owner, epoch, found.decode()), left)
+            raise WrongAgent(session, agent, name)
+        return _lease_answer(Lease(session, owner, epoch, name), left)
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         """Renew leases for `seconds` from now. Return the leases that are lost.
@@ -134,7 +140,7 @@ class Leases:
         for places, reply in zip(shares.values(), replies, strict=True):
             words = cast("list[int | bytes]", reply)
             for at, epoch, agent in zip(places, words[::3], words[2::3], strict=True):
-                answers[at] = (cast("int", epoch), cast("bytes", agent).decode())
+                answers[at] = (cast("int", epoch), cast("bytes", agent).decode(errors="replace"))
         return answers
 
     def _call(

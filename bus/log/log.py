@@ -9,24 +9,24 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
+from lanebus.bus.errors import Refused, SessionDamaged
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.bounds import LogBounds
 from lanebus.bus.log.head import SessionHead, head_command, read_head
 from lanebus.bus.log.script import Script, run_script
 from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.servers.replies import call_all
-from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, Keys
+from lanebus.bus.servers.replies import answered
+from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, Keys, is_name, is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lanebus.bus.errors import Refused
     from lanebus.bus.messages.lanes import Lane
     from lanebus.bus.servers.topology import Argument, Pool, Reply
 
-__all__ = ("Log",)
+__all__ = ("Log", "count_in")
 
-_FINGERPRINT, _QUARANTINE = Script("fingerprint"), Script("quarantine")
+_FINGERPRINT, _QUARANTINE = Script("fingerprint"), Script("quarantine", shares=("damage",))
 
 
 class Log:
@@ -53,6 +53,16 @@ class Log:
         """
         return await self.pool.call_many(commands)
 
+    async def call_shared(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+        """Read keys that many sessions share, in one round trip. The reply for a key of the wrong type is None.
+
+        So a key that a foreign client has replaced does not hide the others. Raises Refused, Unavailable.
+        """
+        return [
+            None if isinstance(reply, Refused) and reply.code == "WRONGTYPE" else answered(reply)
+            for reply in await self.pool.call_many(commands)
+        ]
+
     async def call_each(self, *command: Argument) -> list[Reply]:
         """Run a command without keys on every server. It must be safe to run twice. Raises Refused, Unavailable."""
         return await self.pool.call_each(*command)
@@ -62,16 +72,34 @@ class Log:
         return await run_script(self.pool, script, keys, arguments)
 
     async def head(self, session: str) -> SessionHead:
-        """Return a session's head. If the session has no entries, all numbers in the head are 0."""
-        (head,) = await self.heads((session,))
+        """Return a session's head. If the session has no entries, all numbers in the head are 0.
+
+        Raises:
+            SessionDamaged: the head is damaged.
+            Unavailable: the server cannot be reached.
+        """
+        (head,) = await self.each_head((session,))
+        if isinstance(head, SessionDamaged):
+            raise head
         return head
 
     async def heads(self, sessions: Sequence[str]) -> list[SessionHead]:
-        """Return the heads of several sessions, in order. Each round trip reads a bounded number of heads."""
-        heads: list[SessionHead] = []
+        """Return the heads of those sessions whose heads can be read, in order. See `each_head`."""
+        return [head for head in await self.each_head(sessions) if isinstance(head, SessionHead)]
+
+    async def each_head(self, sessions: Sequence[str]) -> list[SessionHead | SessionDamaged]:
+        """Return the heads of several sessions, in order, or the error of a head that is damaged.
+
+        Each round trip reads a bounded number of heads. Raises Refused, Unavailable.
+        """
+        heads: list[SessionHead | SessionDamaged] = []
         for some in batched(sessions, self.bounds.heads):
             replies = await self.pool.call_many([head_command(self._keys, session) for session in some])
-            heads += [read_head(session, reply) for session, reply in zip(some, replies, strict=True)]
+            for session, reply in zip(some, replies, strict=True):
+                try:
+                    heads.append(read_head(session, reply))
+                except SessionDamaged as damage:
+                    heads.append(damage)
         return heads
 
     async def fingerprints(self, sessions: Sequence[str]) -> dict[str, bytes]:
@@ -103,22 +131,23 @@ class Log:
                     ("HSCAN", self._keys.sessions(each), place, "COUNT", self.bounds.page_entries)
                     for each, place in places.items()
                 ]
-                replies = await call_all(self.pool, commands)
-                for scanned, reply in zip(tuple(places), replies, strict=True):
-                    places[scanned], found = cast("tuple[bytes, list[bytes]]", reply)
+                for scanned, reply in zip(tuple(places), await self.call_shared(commands), strict=True):
+                    places[scanned], found = cast("tuple[bytes, list[bytes]]", reply or (b"0", []))
                     pairs = zip(found[::2], found[1::2], strict=True)
                     names |= dict.fromkeys(
-                        name.decode() for name, text in pairs if not name.startswith(b":") and text.endswith(suffix)
+                        name.decode() for name, text in pairs if text.endswith(suffix) and is_session_id(name)
                     )
                 places = {each: place for each, place in places.items() if place != b"0"}
         return list(names)
 
     async def agents(self) -> dict[str, int]:
-        """Return the number of sessions of each agent, by the agent's name. Agents without sessions are left out."""
+        """Return the number of sessions of each agent, by the agent's name. Agents without sessions are left out.
+
+        The sessions of a bucket whose counts are damaged are left out too."""
         counts: dict[str, int] = {}
         commands = [("HGET", self._keys.sessions(bucket), ALL_AGENTS) for bucket in range(self._keys.buckets)]
-        for text in cast("list[bytes | None]", await call_all(self.pool, commands)):
-            for agent, count in cast("dict[str, int]", json.loads(text or b"{}")).items():
+        for text in cast("list[bytes | None]", await self.call_shared(commands)):
+            for agent, count in _counts_in(text).items():
                 counts[agent] = counts.get(agent, 0) + count
         return counts
 
@@ -131,10 +160,10 @@ class Log:
         return found
 
     async def size_bytes(self) -> int:
-        """Return the size of all messages of all sessions, as JSON, and of all stored media."""
+        """Return the size of all messages of all sessions, as JSON, and of all stored media. A damaged count is 0."""
         places = [self._keys.media_sizes(), *(self._keys.sessions(bucket) for bucket in range(self._keys.buckets))]
         commands = [("HGET", place, ALL_BYTES) for place in places]
-        return sum(int(size or 0) for size in cast("list[bytes | None]", await call_all(self.pool, commands)))
+        return sum(map(count_in, cast("list[bytes | None]", await self.call_shared(commands))))
 
     async def quarantine(self, session: str, lane: Lane) -> list[str]:
         """Quarantine the entries at the end of a lane that foreign clients wrote. Return their ids, 1,000 at most."""
@@ -156,3 +185,21 @@ class Log:
             session: any session on that server.
         """
         await self.pool.call("CLIENT", "UNBLOCK", client_id, at=self._keys.head(session))
+
+
+def count_in(text: bytes | None) -> int:
+    """Return a stored count; 0 if it is missing or damaged."""
+    return int(text) if text is not None and text.isdigit() and len(text) < 19 else 0
+
+
+def _counts_in(text: bytes | None) -> dict[str, int]:
+    """Return the counts of a bucket's sessions by agent, without those that are damaged."""
+    try:
+        stored = cast("object", json.loads(text or b"{}"))
+    except (ValueError, RecursionError):
+        return {}
+    counts: dict[str, int] = {}
+    for agent, count in cast("dict[str, object]", stored).items() if isinstance(stored, dict) else ():
+        if type(count) is int and is_name(agent):
+            counts[agent] = max(count, 0)
+    return counts

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ("MediaQuota", "counted_media")
 
-_MEDIA = Script("media")
+_MEDIA = Script("media", shares=("damage",))
 
 
 class MediaQuota(Protocol):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ("PUBLISH", "PublishLimits", "SessionAppend", "publish_command", "seeds_of")
 
-PUBLISH = Script("publish", shares=("wake", "producers", "agents"))
+PUBLISH = Script("publish", shares=("damage", "wake", "producers", "agents"))
 
 
 @dataclass(slots=True, eq=False)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import ForgedEntry, LogRolledBack, OutcomeUnknown, Refused
+from lanebus.bus.errors import ForgedEntry, LogRolledBack, OutcomeUnknown, Refused, SessionDamaged
 from lanebus.bus.publishing.append import SessionAppend
 from lanebus.bus.publishing.encoded_publish import LANE_OF
 from lanebus.bus.publishing.trouble import Trouble
@@ -21,6 +21,7 @@ from lanebus.bus.wire.envelope import Cursor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lanebus.bus.errors import BusError
     from lanebus.bus.publishing.pending_publish import PendingPublish
 
 __all__ = ("Outbox",)
@@ -89,7 +90,9 @@ class Outbox:
             refusal = refusal_of(reply.decode(errors="replace").partition(" ")[2])
             self._refuse(append, refusal, is_alone=True)
             return refusal
-        if first == b"forged":
+        if first == b"damaged":
+            self._end(append, self._damage(reply))
+        elif first == b"forged":
             self._return(append).foreign = LANE_OF[second.decode()]
         elif first == b"stale":
             self._return(append)
@@ -106,8 +109,8 @@ class Outbox:
                 self._roll_back(append, last, position)
         else:
             incarnation, _, outcomes = third[:-2].partition(b" ")
-            self.answered, self.incarnation = append.number, incarnation.decode()
-            self.position = append.settle(int(second), self.incarnation, outcomes, session_bytes)
+            self.answered = append.number
+            self._settle(append, second, incarnation, outcomes, session_bytes)
             self.agent = append.agent
             self._forget_foreign()
         return None
@@ -146,6 +149,10 @@ class Outbox:
             session_bytes: the `PublishLimits.session_bytes` that the appends were sent with.
         """
         trouble = self._begin_trouble()
+        if replies[0].startswith(b"damaged "):  # settled once the value is repaired; until then the outcome is unknown
+            for publish in trouble.waiting:
+                publish.fail(self._damage(replies[0]))
+            return
         was_forced, trouble.is_rolled_back = trouble.is_rolled_back, False
         doubtful = {append.number: append for append in trouble.doubtful}
         for reply in replies:
@@ -165,8 +172,7 @@ class Outbox:
                 self._return(append)
             elif append is not None:
                 words = b" ".join([b"z"] * len(append.publishes)) if outcomes == b"z" else outcomes
-                self.incarnation = incarnation.decode()
-                self.position = append.settle(int(second), self.incarnation, words, session_bytes)
+                self._settle(append, second, incarnation, words, session_bytes)
         else:
             for append in doubtful.values():  # after the forced number, the server refuses these lower numbers
                 self._return(append)
@@ -304,10 +310,29 @@ class Outbox:
         elif len(append.publishes) > 1:
             self._return(append, refusal).is_single = True
         else:
-            append.publishes[0].fail(refusal)
-            self._forget_foreign()
-            if self.in_flight:  # the server answers later appends with a gap: await these replies before sending more
-                self._begin_trouble()
+            self._end(append, refusal)
+
+    def _settle(
+        self, append: SessionAppend, before: bytes, incarnation: bytes, outcomes: bytes, session_bytes: int | None
+    ) -> None:
+        """Give the callers of an append its outcomes. If the stored outcomes are damaged, they get that instead."""
+        try:
+            self.incarnation = incarnation.decode()
+            self.position = append.settle(int(before), self.incarnation, outcomes, session_bytes)
+        except (ValueError, IndexError):
+            for publish in append.publishes:
+                publish.fail(SessionDamaged(self.session, "head, answers of a producer"))
+
+    def _damage(self, reply: bytes) -> SessionDamaged:
+        return SessionDamaged(self.session, reply.decode(errors="replace").partition(" ")[2])
+
+    def _end(self, append: SessionAppend, error: BusError) -> None:
+        """Fail the publishes of an append that was not applied and would not be applied later."""
+        for publish in append.publishes:
+            publish.fail(error)
+        self._forget_foreign()
+        if self.in_flight:  # the server answers later appends with a gap: await these replies before sending more
+            self._begin_trouble()
 
     def _end_term(self, floor: int) -> None:
         trouble = self._begin_trouble()

@@ -42,7 +42,7 @@ class PendingPublish:
     """number of this publish in the order in which its publisher received all publishes"""
     is_sent: bool = False
     """whether the publish may be in the log"""
-    reason: Unavailable | None = None
+    reason: BusError | None = None
     """the last error that prevented the append; None if there was no error"""
     agent: str = ""
     """the agent that the session gets if this is its first publish"""

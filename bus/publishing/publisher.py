@@ -324,8 +324,12 @@ class Publisher:
             for outbox, append in batch.appends:
                 outbox.lose(append)
         elif isinstance(refusal := replies[0], Refused):
+            is_alone = len(batch.appends) == 1
             for outbox, append in batch.appends:
-                outbox.answer(append, refusal, limit, is_alone=len(batch.appends) == 1)
+                if is_alone or refusal.is_transient or refusal.code == "NOSCRIPT":
+                    outbox.answer(append, refusal, limit, is_alone=is_alone)
+                else:  # the script may have ended at a later session, after this append
+                    outbox.lose(append)
         else:
             words = cast("Sequence[bytes]", refusal)
             for at, (outbox, append) in enumerate(batch.appends):

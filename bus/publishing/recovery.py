@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
-from lanebus.bus.errors import CursorTrimmed, Refused, Unavailable
+from lanebus.bus.errors import CursorTrimmed, Refused, StreamError, Unavailable
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.log.script import Script, send_scripts
 from lanebus.bus.publishing.append import PUBLISH, publish_command
@@ -21,6 +21,7 @@ from lanebus.bus.servers.backoff import Backoff
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from lanebus.bus.errors import BusError
     from lanebus.bus.log.log import Log
     from lanebus.bus.publishing.append import PublishLimits, SessionAppend
     from lanebus.bus.publishing.bounds import PublishBounds
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Recovery",)
 
-_SETTLE = Script("settle", shares=("producers",))
+_SETTLE = Script("settle", shares=("damage", "producers"))
 
 
 class _Step(NamedTuple):
@@ -177,8 +178,8 @@ class Recovery:
             if (trouble := outbox.trouble) is not None and trouble.foreign is not None:
                 try:
                     ids = await self._log.quarantine(outbox.session, trouble.foreign)
-                except Refused as refusal:
-                    self._explain(refusal, outbox)
+                except (Refused, StreamError) as fault:
+                    self._explain(fault, outbox)
                     self._delay(trouble)
                 else:
                     outbox.give_way(self._bounds.quarantine_attempts, ids)
@@ -196,8 +197,8 @@ class Recovery:
                     position = position if head.is_erased else await common_position(self._log, head, outbox.cursor)
                 except CursorTrimmed:  # the entry that could prove a loss was trimmed: assume that nothing was lost
                     pass
-                except Refused as refusal:
-                    self._explain(refusal, outbox)
+                except (Refused, StreamError) as fault:
+                    self._explain(fault, outbox)
                     self._delay(trouble)
                     continue
             outbox.begin(self._outboxes.above(trouble.floor), position)
@@ -247,7 +248,7 @@ class Recovery:
     def _backoff(self) -> Backoff:
         return Backoff(self._bounds.first_pause_seconds, self._bounds.longest_pause_seconds)
 
-    def _explain(self, fault: Unavailable, only: Outbox | None = None) -> None:
+    def _explain(self, fault: BusError, only: Outbox | None = None) -> None:
         """Set `fault` as the reason of waiting publishes, so that `PendingPublish.expire` raises it.
 
         Args:

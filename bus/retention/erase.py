@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Erased", "SessionArchive", "erase")
 
-_ERASE, _FORGET = Script("erase", shares=("agents",)), Script("forget")
+_ERASE, _FORGET = Script("erase", shares=("damage", "agents")), Script("forget")
 
 _MEDIA = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 
@@ -155,7 +155,7 @@ async def _write_tombstone(log: Log, session: str, *, force: bool, has_archive: 
         case [b"archived"]:
             raise NoArchive(session)
         case [b"held"]:
-            raise EraseRefused(session, tuple(word.decode() for word in details))
+            raise EraseRefused(session, tuple(word.decode(errors="replace") for word in details))
         case _:
             first, last_notice, last_wake_up, notice, parent = (word.decode() for word in details)
             return _Tombstone(first, last_notice, last_wake_up, notice, parent, parts_of(groups), tuple(checkpoints))

@@ -24,6 +24,8 @@ class ConnectionBounds:
     """longest pause between two attempts of a short call"""
     lookup_seconds: float = 2.0
     """longest time that a Sentinel or cluster server may take to answer a look-up, before another server is asked"""
+    watch_seconds: float = 1.0
+    """time between two questions to each Sentinel whether the primary has changed"""
     lookup_pause_seconds: float = 0.05
     """shortest time between two reads of a cluster's slot map, by all connections together"""
     loading_pause_seconds: float = 0.1

@@ -180,6 +180,10 @@ class Connection:
         self._was_redirected = self._was_redirected or is_ask(refusal)
         self.note_redirect(refusal)
 
+    def leave(self) -> None:
+        """Break the connection, because its server no longer serves the keys. Calls that wait raise `Unavailable`."""
+        self._pipeline.fail(Unavailable("server: another server has become the primary"))
+
     async def close(self) -> None:
         """Close the connection. Calls that wait for an answer raise `Unavailable`. Closing twice is allowed."""
         self._is_broken = True

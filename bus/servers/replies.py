@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Protocol
 
-from lanebus.bus.errors import Redirected, Refused
+from lanebus.bus.errors import Redirected, Refused, SessionDamaged
 
 __all__ = ("Argument", "Calling", "Reply", "answered", "call_all", "is_ask", "refusal_of")
 
@@ -34,9 +34,13 @@ def answered(reply: Reply | Refused) -> Reply:
     """Return the reply, unless it is an error.
 
     Raises:
+        SessionDamaged: a script found a damaged value of a session.
         Refused: the reply is this error.
     """
     if isinstance(reply, Refused):
+        if reply.code == _DAMAGED:
+            session, _, place = reply.command.partition(" ")
+            raise SessionDamaged(session, place)
         raise reply
     return reply
 
@@ -62,8 +66,13 @@ def refusal_of(text: str) -> Refused:
     if code == "NOPERM" or _SCRIPT_FORBIDDEN.search(rest):
         command = _FORBIDDEN.search(rest)
         return Refused("NOPERM", command[1] if command else "")
+    if code == _DAMAGED:
+        return Refused(code, rest)
     return Refused(code if code.isupper() and code.isalpha() else "ERR")
 
+
+_DAMAGED = "DAMAGED"
+"""The code of the error that scripts/damage.lua returns, before the session and the damaged place."""
 
 _SCRIPT_FORBIDDEN = re.compile("ACL failure in script|The user executing the script can't")
 """Servers report a forbidden command of a script with the code ERR."""

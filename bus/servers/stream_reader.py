@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from lanebus.bus.errors import Unavailable
+from lanebus.bus.errors import Refused, Unavailable
 from lanebus.bus.servers.replies import answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from lanebus.bus.errors import Refused
     from lanebus.bus.servers.connection import Connection, Route
     from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.codec import Entry
@@ -38,7 +37,9 @@ class StreamReader:
         self._route, self._streams, self._silence = route, tuple(streams), silence
         self._connection: Connection | None = None
         self.positions: dict[str, str] = {}
-        """the id in each stream after which the next `read` begins; empty if unknown"""
+        """the id in each stream after which the next `read` begins. A key that is not a stream is left out"""
+        self.is_entered = False
+        """whether `positions` are known"""
 
     @property
     def is_connected(self) -> bool:
@@ -54,12 +55,13 @@ class StreamReader:
         if self._connection is None or self._connection.is_broken:
             await self.close()
             self._connection = await self._route.connect()
-            self.positions = {}
+            self.positions, self.is_entered = {}, False
         return self._connection
 
     async def enter(self) -> None:
         """Set the positions to the newest entry of each stream. Raises Unavailable."""
         self.positions = await last_ids(await self.connected(), self._streams)
+        self.is_entered = True
 
     async def restart_if_rolled_back(self) -> bool:
         """If a stream has lost its last entries, begin to read all streams anew.
@@ -73,7 +75,8 @@ class StreamReader:
             Unavailable: the server did not answer.
         """
         ends = await last_ids(self._entered(), self._streams)
-        if all(_number(ends[stream]) >= _number(position) for stream, position in self.positions.items()):
+        known = self.positions.items()
+        if ends.keys() == self.positions.keys() and all(_number(ends[name]) >= _number(at) for name, at in known):
             return False
         self.positions = ends
         return True
@@ -92,6 +95,9 @@ class StreamReader:
             Unavailable: the server did not answer, or the connection is dead.
         """
         connection, positions = self._entered(), self.positions
+        if not positions:
+            await anyio.sleep(max(seconds, 0.0))
+            return {}
         pages, _ = await read_blocking(connection, positions, count=count, seconds=seconds, silence=self._silence)
         for stream, entries in pages.items():
             if entries:
@@ -110,11 +116,21 @@ class StreamReader:
 
 
 async def last_ids(connection: Connection, streams: Iterable[str]) -> dict[str, str]:
-    """Return the id of the newest entry of each stream; `0-0` for an empty stream. Raises Unavailable."""
+    """Return the id of the newest entry of each stream; `0-0` for an empty stream.
+
+    A key that is not a stream is left out: a foreign client has replaced it, and the other streams can be read.
+
+    Raises:
+        Unavailable: the server did not answer, or refused to read any stream.
+    """
     names = tuple(streams)
     replies = await connection.call_many([("XREVRANGE", name, "+", "-", "COUNT", 1) for name in names])
-    newest = [cast("list[Entry]", answered(reply)) for reply in replies]
-    return {name: page[0][0].decode() if page else "0-0" for name, page in zip(names, newest, strict=True)}
+    newest = {
+        name: cast("list[Entry]", answered(reply))
+        for name, reply in zip(names, replies, strict=True)
+        if not (isinstance(reply, Refused) and reply.code == "WRONGTYPE")
+    }
+    return {name: page[0][0].decode() if page else "0-0" for name, page in newest.items()}
 
 
 async def read_blocking(

@@ -57,6 +57,11 @@ class Topology(Protocol):
         """Return a pool of connections for short calls to all servers, with at most `limit` connections to each."""
         ...
 
+    async def watch(self) -> None:
+        """Leave servers that no longer serve their keys, until cancelled. Return at once if the servers say so
+        themselves."""
+        ...
+
 
 class OneServer:
     """The `Topology` of a single server, or of the current primary that Sentinels name."""
@@ -75,6 +80,11 @@ class OneServer:
         """See `Topology`."""
         return ConnectionPool(self._route, limit, self._bounds)
 
+    async def watch(self) -> None:
+        """See `Topology`."""
+        if isinstance(self._route, SentinelRoute):
+            await self._route.watch()
+
 
 class ManyServers:
     """The `Topology` of a cluster."""
@@ -91,6 +101,9 @@ class ManyServers:
     def pool(self, limit: int = 8) -> Pool:
         """See `Topology`."""
         return ClusterPool(self._cluster, limit)
+
+    async def watch(self) -> None:
+        """See `Topology`."""
 
 
 def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:

@@ -195,7 +195,8 @@ async def subscribe(
         buffer_bytes: maximum number of bytes of JSON that wait while the caller is busy, 1 MiB by default. A single
             entry may be larger. Live deltas that did not fit are yielded later, joined.
         direct: receives new items without waking the caller, while the caller waits for the next item. An item that it
-            cannot receive is yielded, and so are all items before it is asked again. None yields every item.
+            cannot receive is yielded, and so are all items before it is asked again. An error that it raises is raised
+            here, and ends no other follower. None yields every item.
 
     Raises:
         NoLanes: `lanes` is empty.

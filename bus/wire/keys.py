@@ -97,6 +97,8 @@ __all__ = (
     "check_group",
     "check_namespace",
     "check_session_id",
+    "is_name",
+    "is_session_id",
 )
 
 ALL_AGENTS = ":agents"
@@ -134,6 +136,16 @@ def check_session_id(session: str, argument: str = "session_id") -> str:
     if _SESSION_ID.fullmatch(session) is None:
         raise InvalidSessionId(session)
     return session
+
+
+def is_session_id(name: bytes) -> bool:
+    """Return whether a stored name is a valid session id. A foreign client may have written any name."""
+    return _SESSION_ID.fullmatch(name.decode(errors="replace")) is not None
+
+
+def is_name(name: str) -> bool:
+    """Return whether a stored name is a valid name of an agent or a consumer group."""
+    return _GROUP.fullmatch(name) is not None
 
 
 def check_namespace(namespace: str) -> str:

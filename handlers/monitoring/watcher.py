@@ -12,7 +12,15 @@ from typing import NamedTuple
 import anyio
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import CursorTrimmed, MessageError, StreamError, Unavailable, check_bounds
+from lanebus.bus.errors import (
+    CursorTrimmed,
+    MessageError,
+    Refused,
+    StreamError,
+    Unavailable,
+    check_bounds,
+    is_of_session,
+)
 from lanebus.bus.groups.activity import Activity
 from lanebus.bus.groups.lease_status import LeaseStatus
 from lanebus.bus.groups.status import AgentWork, GroupStatus
@@ -175,8 +183,10 @@ class Watcher:
         except CursorTrimmed as gap:
             with suppress(StreamError):
                 await self._fold(name, watched, gap.first_kept - 1, last, since)
-        except StreamError:
-            return  # erased meanwhile
+        except (StreamError, Refused) as error:
+            if is_of_session(error):
+                return  # erased meanwhile, or damaged
+            raise
         watched.position = last
         self._watched.keep(name, watched, len(STATUS.dump(watched.status)))
 

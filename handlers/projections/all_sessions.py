@@ -18,10 +18,12 @@ from lanebus.bus.errors import (
     ArchiveDamaged,
     CursorTrimmed,
     InvalidArgument,
+    Refused,
     SessionErased,
     StreamError,
     Unavailable,
     check_bounds,
+    is_of_session,
     require_instance,
 )
 from lanebus.bus.log.batches import batched
@@ -75,7 +77,8 @@ class AllProjected(Generic[S]):
     trimmed: int = 0
     """Number of sessions whose first entries were trimmed before they were folded. The state has the later entries."""
     failed: int = 0
-    """Number of sessions that could not be read, such as a fork whose parent was erased. They are not in the state."""
+    """Number of sessions that could not be read, such as a fork whose parent was erased, or a damaged session. They are
+    not in the state."""
 
 
 def _require(bus: object, projection: object, merge: object, bounds: object) -> None:
@@ -227,10 +230,10 @@ class _Totals(Generic[S]):
     def _nothing(self) -> AllProjected[S]:
         return AllProjected(deepcopy(self.projection.initial))  # a copy, because `merge` may change it in place
 
-    def _with(self, total: AllProjected[S], found: Projected[S] | StreamError) -> AllProjected[S]:
+    def _with(self, total: AllProjected[S], found: Projected[S] | StreamError | Refused) -> AllProjected[S]:
         if isinstance(found, SessionErased):
             return total
-        if isinstance(found, StreamError):
+        if isinstance(found, StreamError | Refused):
             return replace(total, failed=total.failed + 1)
         return AllProjected(
             self.merge(total.state, found.state),
@@ -241,15 +244,18 @@ class _Totals(Generic[S]):
             total.failed,
         )
 
-    async def _read(self, heads: Sequence[SessionHead], *, is_anew: bool) -> list[Projected[S] | StreamError]:
+    async def _read(self, heads: Sequence[SessionHead], *, is_anew: bool) -> list[Projected[S] | StreamError | Refused]:
         """Return the state of each session, or the error if the session has no state. In the order of `heads`."""
-        found: dict[str, Projected[S] | StreamError] = {}
+        found: dict[str, Projected[S] | StreamError | Refused] = {}
         failures: list[Exception] = []
 
         async def read(head: SessionHead) -> None:
             try:
                 found[head.session] = await self._state(head, is_anew=is_anew)
-            except StreamError as error:
+            except (StreamError, Refused) as error:
+                if not is_of_session(error):
+                    failures.append(error)
+                    tasks.cancel_scope.cancel()
                 found[head.session] = error
             except Exception as error:  # noqa: BLE001  # raised after the task group, which would wrap the error
                 failures.append(error)

@@ -13,7 +13,16 @@ from decimal import Decimal
 import anyio
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, SessionErased, StreamError, check_bounds
+from lanebus.bus.errors import (
+    ArchiveDamaged,
+    CursorTrimmed,
+    LogRolledBack,
+    Refused,
+    SessionErased,
+    StreamError,
+    check_bounds,
+    is_of_session,
+)
 from lanebus.bus.groups.activity import Activity
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.head import SessionHead
@@ -185,8 +194,10 @@ class SessionIndex:
         except SessionErased:
             self._forget(name)
             return
-        except StreamError:  # a fork whose parent was erased: listed without what its entries tell
-            self._stale.discard(name)
+        except (StreamError, Refused) as error:
+            if not is_of_session(error):
+                raise
+            self._stale.discard(name)  # damaged, or a fork of an erased parent: listed without what its entries tell
             return
         is_read = now.position >= head.position
         card, usage = now.state, now.state.line.usage

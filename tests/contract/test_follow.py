@@ -8,16 +8,17 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from lanebus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, Session
+from lanebus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, Notice, Session
 from lanebus.bus.following.subscription import HubBounds
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.wire.keys import Keys
 from lanebus.errors import LogRolledBack, NoLanes
 from tests.contract.test_read import fill
+from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, blocked, eventually
+from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 
 
 class Follower:
@@ -326,4 +327,37 @@ async def test_a_stream_of_a_wrong_type_ends_only_its_own_followers(server: AnyS
         await eventually(second.has(2))
         await eventually(lambda: third.error is not None)
         assert first.seen == third.seen == []
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_error_of_a_direct_receiver_ends_only_its_own_follower(shared_valkey: RealServer) -> None:
+    class Failing:
+        def can_receive(self, item: Envelope | Notice, /) -> bool:
+            return True
+
+        def receive(self, item: Envelope | Notice, /) -> None:
+            raise ZeroDivisionError
+
+    failed = anyio.Event()
+
+    async def fail(session: Session, ready: anyio.Event) -> None:
+        try:
+            async for item in session.subscribe(direct=Failing()):
+                if isinstance(item, Notice) and item.kind == "caughtUp":
+                    ready.set()
+        except ZeroDivisionError:
+            failed.set()
+
+    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks, shortly():
+        session, ready = bus.session("s"), anyio.Event()
+        await session.publish(said("first"))
+        subscriber = Subscriber(session).start(tasks)
+        tasks.start_soon(fail, session, ready)
+        await ready.wait()
+        await eventually(subscriber.has_taken(1))
+        await session.publish(said("second"))
+        await failed.wait()
+        await session.publish(said("third"))
+        await eventually(subscriber.has_taken(3))
+        assert subscriber.error is None
         tasks.cancel_scope.cancel()

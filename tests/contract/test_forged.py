@@ -10,6 +10,7 @@ from lanebus.bus.bounds import Bounds
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.following.subscription import HubBounds
 from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.servers.rights import acl_users
 from lanebus.bus.wire.keys import Keys
 from lanebus.errors import CursorTrimmed, ForgedEntry
 from tests.support.log.following import Subscriber, stalled
@@ -341,3 +342,26 @@ async def test_a_foreign_entry_comes_after_the_entry_of_its_position_in_the_othe
         await eventually(lambda: followed[-1].position == 6)
         assert [entry.position for entry in followed if not entry.delta] == [1, 2, 3, 4, 5, 6]
         tasks.cancel_scope.cancel()
+
+
+async def test_a_process_that_may_not_quarantine_goes_on_following(shared_valkey: RealServer) -> None:
+    """A process with the user that only reads: a foreign entry of one session does not hold up the other sessions."""
+    reader = acl_users("lanebus")[0]
+    shared_valkey.do("ACL", "SETUSER", reader.name, *reader.rules, ">secret")
+    url = shared_valkey.url.replace("://", f"://{reader.name}:secret@")
+    async with shared_valkey.bus() as bus:
+        for name in ("forged", "other"):
+            await bus.session(name).publish(said("first"))
+        bounds = Bounds(hub=HubBounds(block_seconds=0.1))
+        async with Bus.open(url, bounds=bounds) as readers, shortly(), anyio.create_task_group() as tasks:
+            forged = Subscriber(readers.session("forged")).start(tasks)
+            other = Subscriber(readers.session("other")).start(tasks)
+            await eventually(lambda: forged.has_taken(1)() and other.has_taken(1)())
+            shared_valkey.do("XADD", Keys().lane("forged", Lane.LLM), "9-0", "h", HEADER, "m", "x")
+            await bus.session("other").publish(said("second"))
+            await eventually(other.has_taken(2))
+            await bus.session("forged").publish(said("second"))
+            await eventually(forged.has_taken(2))
+            assert (forged.error, other.error) == (None, None)
+            assert [word(each) for each in forged.envelopes] == ["first", "second"]
+            tasks.cancel_scope.cancel()

@@ -13,6 +13,8 @@
 
 local head = redis.call('HMGET', KEYS[1], 'archive', 'position', 'state')
 if head[3] == 'erased' then return 'erased' end
+local damage = damage_in(KEYS[1], { 'position' }, { head[2] })
+if damage then return damage end
 local tip = head[1] or ''
 -- A known segment is a repeat, even if the chain has grown since. Or another archiver has written the same segment.
 if tip ~= ARGV[1] then return redis.call('ZSCORE', KEYS[2], ARGV[#ARGV]) and 'moved' or 'behind' end

@@ -18,8 +18,13 @@
 -- The head of a fork keeps its `parent` until the last step, which removes the fork's pin from the parent.
 
 local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent', 'created', 'updated', 'archived', 'agent')
-local groups, checkpoints, parent = redis.call('HKEYS', KEYS[9]), redis.call('HKEYS', KEYS[4]), head[4] or ''
-if ARGV[5] ~= '1' and (tonumber(head[7] or 0) > 0 or redis.call('EXISTS', KEYS[10]) == 1) then
+local groups, checkpoints = redis.call('HKEYS', KEYS[9]), redis.call('HKEYS', KEYS[4])
+-- A damaged session can be erased: its damaged fields count as missing.
+if head[4] and not string.find(head[4], '^[%w_-]+$') then head[4] = nil end
+if head[8] and not is_agent(head[8]) then head[8] = nil end
+local parent = head[4] or ''
+local position, bytes, archived = stored(head[2]) or 0, stored(head[3]) or 0, stored(head[7]) or 0
+if ARGV[5] ~= '1' and (archived > 0 or redis.call('EXISTS', KEYS[10]) == 1) then
   return { { 'archived' }, {}, {}, {} } -- after an interrupted erasure, only the archived segments may be left
 end
 if head[1] == 'erased' then return { { 'erased' }, { '-', '+', '+', '', parent }, groups, checkpoints } end
@@ -39,20 +44,24 @@ if head[4] then redis.call('HSET', KEYS[1], 'parent', head[4]) end
 if redis.call('HDEL', KEYS[6], ARGV[1]) == 1 and head[8] then count_agents(KEYS[6], head[8], nil) end
 redis.call('ZREM', KEYS[7], ARGV[1])
 redis.call('HDEL', KEYS[8], ARGV[1])
-if tonumber(head[3] or 0) > 0 then redis.call('HINCRBY', KEYS[6], ':bytes', -tonumber(head[3])) end
+if bytes > 0 then count_bytes(KEYS[6], -bytes, 0) end
 
 -- Deleting a stream does not end blocking reads of it. So add an entry: the readers then read the head and find the
 -- tombstone.
-local position, notice = tonumber(head[2] or 0), ''
+local notice = ''
 if position > 0 then
-  for lane = 2, 3 do redis.pcall('XADD', KEYS[lane], (position + 1) .. '-0', 'h', '', 'm', '') end
-  notice = redis.pcall('XADD', KEYS[5], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', ARGV[1], 'z', position .. '')
+  for lane = 2, 3 do redis.pcall('XADD', KEYS[lane], string.format('%.0f-0', position + 1), 'h', '', 'm', '') end
+  notice = add_hint(KEYS[5], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', ARGV[1], 'z', position .. '')
   if type(notice) ~= 'string' then notice = '' end
 end
-local first, updated, last = '-', '+', '+'
-if head[5] and head[6] then -- the ids, with a margin of one second on both sides; see wake.lua
-  first, updated = math.max(head[5] - 1000, 0), head[6] + 1000
-  last = math.max(updated, tonumber(hinted or 0))
+local first, updated, last
+local created = stored(head[5])
+updated = stored(head[6])
+if created and updated then -- the ids, with a margin of one second on both sides; see wake.lua
+  first, updated = math.max(created - 1000, 0), updated + 1000
+  last = math.max(updated, stored(hinted) or 0)
   first, updated, last = string.format('%.0f', first), string.format('%.0f', updated), string.format('%.0f', last)
+else
+  first, updated, last = '-', '+', '+'
 end
 return { { 'erased' }, { first, updated, last, notice, parent }, groups, checkpoints }

@@ -14,6 +14,8 @@
 local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'parent', 'fork')
 if head[1] == 'erased' then return 'erased' end
 if head[3] == ARGV[2] and head[4] == ARGV[3] then return 'forked' end
+local damage = damage_in(KEYS[1], { 'position' }, { head[2] })
+if damage then return damage end
 -- A session without entries also exists if forks have pinned it. Otherwise it could become the fork of its own fork.
 if head[3] or tonumber(head[2] or 0) > 0 or redis.call('HLEN', KEYS[2]) > 0 then
   return { 'exists', head[3] or '', head[4] or '' }

@@ -7,7 +7,6 @@
 -- Returns how many of the sessions were assigned to this consumer. Work that another consumer has claimed is not changed.
 
 local count = 0
-for i = 7, #KEYS do call('HGET', KEYS[i], 'state') end -- if a key is no hash, this ends the script before its first write
 for i = 5, #ARGV, 3 do
   local work = read(ARGV[i])
   if work and work.holder == consumer then

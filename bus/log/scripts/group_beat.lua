@@ -22,14 +22,14 @@ if ARGV[5] == '1' then
   return {}
 end
 local count, seen, _, sessions = match(call('HGET', KEYS[1], consumer) or '', '^(%d+) (%d+) (%d+) (%d+)')
-local since = now - tonumber(seen or 0)
+local since = now - (stored(seen) or 0)
 if since < 0 or since >= heartbeat / 4 - 5 or sessions ~= ARGV[3] and since > 1000 then
-  local field = text(tonumber(count or 0) + 1) .. ' ' .. text(now) .. ' ' .. text(heartbeat) .. ' ' .. ARGV[3] .. ' ' .. ARGV[6]
+  local field = text((stored(count) or 0) + 1) .. ' ' .. text(now) .. ' ' .. text(heartbeat) .. ' ' .. ARGV[3] .. ' ' .. ARGV[6]
   call('HSET', KEYS[1], consumer, field, ':seen', text(now))
 end
 local all, answer = call('HGETALL', KEYS[1]), {}
 for i = 1, #all, 2 do
-  local when = tonumber(match(all[i + 1], '^%d+ (%d+)'))
+  local when = stored(match(all[i + 1], '^%d+ (%d+) %d+ %d+')) -- a foreign client wrote other fields
   if when and now - when > day then
     call('HDEL', KEYS[1], all[i])
   elseif when then

@@ -12,8 +12,7 @@
 
 local session = ARGV[5]
 local work = read(session)
-call('HGET', KEYS[7], 'state') -- if a key has a wrong type, these reads end the script before its first write
-call('XLEN', KEYS[8])
+call('XLEN', KEYS[8]) -- if a key has a wrong type, these reads end the script before its first write
 call('ZCARD', KEYS[6])
 if not work or work.holder ~= consumer then return '' end
 local id = ''
@@ -21,7 +20,9 @@ if call('ZSCORE', KEYS[1], session) then
   id = call('XADD', KEYS[8], '*', 's', session, 'z', work.position, 'n', ARGV[8], 'r', ARGV[9], 't', text_of(now),
     'w', consumer, 'l', ARGV[11], 'b', ARGV[10])
   local dropped = call('XTRIM', KEYS[8], 'MAXLEN', '=', ARGV[12])
-  if dropped > 0 then call('HINCRBY', KEYS[4], ':dropped:' .. group, dropped) end
+  if dropped > 0 and type(redis.pcall('HINCRBY', KEYS[4], ':dropped:' .. group, dropped)) == 'table' then
+    call('HSET', KEYS[4], ':dropped:' .. group, dropped) -- a foreign client has damaged the count
+  end
 end
 settle(session, KEYS[7], tonumber(ARGV[6]), tonumber(ARGV[7]))
 return id

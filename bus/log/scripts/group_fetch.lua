@@ -34,21 +34,25 @@ for i = 1, named do heads[ARGV[after_dead + 3 + i]] = KEYS[6 + i] end
 for i = after_dead + 4 + named, #ARGV do in_hand[ARGV[i]] = true end
 
 local at, began = match(call('HGET', KEYS[4], place) or '', '^(%d+) (%d+)$')
-local last = tonumber(call('HGET', KEYS[2], ':last') or 0)
-local first_mark = tonumber(at)
-if not at or first_mark > last then -- the group is new, or the bucket has lost its order numbers
-  first_mark = not at and ARGV[7] == 'now' and last or 0
+local last = stored(call('HGET', KEYS[2], ':last')) or 0
+local first_mark = stored(at)
+if not first_mark or first_mark > last then -- the group is new, or the bucket has lost its order numbers
+  first_mark = not first_mark and ARGV[7] == 'now' and last or 0
   began = text_of(first_mark)
   call('HSET', KEYS[4], place, began .. ' ' .. began)
 end
 local here = first_mark
+local top = last > 0 and text_of(last) or '(1e15' -- a foreign client wrote the order numbers above
 
 -- If the clock was set back since a retry was scheduled, move all due times back by as much.
 if call('EXISTS', KEYS[6]) == 1 then
-  local noted = tonumber(call('HGET', KEYS[4], place .. ':clock') or 0)
+  local noted = stored(call('HGET', KEYS[4], place .. ':clock')) or 0
   if noted > now then
     local all = call('ZRANGE', KEYS[6], 0, -1, 'WITHSCORES')
-    for i = 1, #all, 2 do call('ZADD', KEYS[6], text_of(tonumber(all[i + 1]) - (noted - now)), all[i]) end
+    for i = 1, #all, 2 do
+      local due = stored(all[i + 1]) or now -- a damaged time is due at once
+      call('ZADD', KEYS[6], text_of(math.max(due - (noted - now), 0)), all[i])
+    end
     call('HSET', KEYS[4], place .. ':clock', text_of(now))
   end
 end
@@ -59,10 +63,10 @@ local function give(session, work, is_due)
     left = left + 1
     return false
   end
-  local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
+  local score = order_of(call('ZSCORE', KEYS[1], session))
   local position = match(call('HGET', KEYS[2], session) or '', '^%d+')
   call('ZREM', KEYS[6], session)
-  if not score or not position then -- erased, or handed over
+  if not score or not stored(position) then -- erased, or handed over, or damaged
     call('HDEL', KEYS[5], session)
     return true
   end
@@ -72,7 +76,7 @@ local function give(session, work, is_due)
   local epoch = 0
   if heads[session] and owner ~= '' then
     local lease = lease_of(heads[session])
-    if lease[4] ~= 'erased' then epoch = take_lease(heads[session], lease, owner, lease_ms, now, false) end
+    if lease[4] ~= 'erased' and not lease.damage then epoch = take_lease(heads[session], lease, owner, lease_ms, now, false) end
   end
   given[#given + 1] = { session, position, text_of(score), work.attempt, work.error, is_due and work.flags or '', epoch }
   return true
@@ -115,7 +119,7 @@ end
 
 -- Assign sessions after the mark. Return the new mark: up to the first session that was passed over.
 local function assign_new(from)
-  local page = call('ZRANGEBYSCORE', KEYS[1], '(' .. text_of(from), '+inf', 'WITHSCORES', 'LIMIT', 0, PAGE)
+  local page = call('ZRANGEBYSCORE', KEYS[1], '(' .. text_of(from), top, 'WITHSCORES', 'LIMIT', 0, PAGE)
   if #page == 0 then return from end
   local names, works, waiting, is_waiting = {}, {}, {}, {}
   for i = 1, #page, 2 do names[#names + 1] = page[i] end
@@ -178,9 +182,11 @@ if mode ~= 'own' then
   end
   left = left + count
   if #given < most then here = assign_new(here) end
-  if here < last then left = left + call('ZCOUNT', KEYS[1], '(' .. text_of(here), '+inf') end
+  if here < last then left = left + call('ZCOUNT', KEYS[1], '(' .. text_of(here), top) end
   if here > first_mark then call('HSET', KEYS[4], place, text_of(here) .. ' ' .. began) end
 end
 
 local soonest = call('ZRANGE', KEYS[6], 0, 0, 'WITHSCORES')[2]
-return { left, soonest and math.max(tonumber(soonest) - now, 0) or -1, table.concat(holders, ' '), unpack(given) }
+soonest = soonest and tonumber(soonest)
+if soonest and not (soonest < 1e15) then soonest = nil end -- a foreign client wrote it
+return { left, soonest and math.max(soonest - now, 0) or -1, table.concat(holders, ' '), unpack(given) }

@@ -18,21 +18,23 @@ for i = 6, #ARGV, 2 do
     local fields, session = {}, ARGV[i + 1]
     for f = 1, #entry[2], 2 do fields[entry[2][f]] = entry[2][f + 1] end
     local head = KEYS[8 + (i - 6) / 2]
-    local own, score = call('HGET', head, 'agent'), call('ZSCORE', KEYS[1], session)
+    local own, score = redis.pcall('HGET', head, 'agent'), order_of(call('ZSCORE', KEYS[1], session))
+    if type(own) == 'table' then own, score = nil, nil end -- a foreign client has replaced the head
+    if not stored(fields.z) then score = nil end
     if own and own ~= agent then
       left[#left + 1] = ARGV[i]
     elseif score and fields.s == session then
       local work = read(session)
       if not work or work.flags == 'd' then
         write(session, {
-          holder = '', order = tonumber(score), position = fields.z, attempt = 0, delay = 0, flags = 'r',
-          error = string.sub(fields.r, 1, tonumber(ARGV[5])),
+          holder = '', order = score, position = fields.z, attempt = 0, delay = 0, flags = 'r',
+          error = string.sub(fields.r or '', 1, tonumber(ARGV[5])),
         })
         call('ZADD', KEYS[6], text_of(now), session)
         hint(session, fields.z)
       end
       local before = math.max(tonumber(fields.z) - 1, 0)
-      if tonumber(call('HGET', head, 'g:' .. group) or 0) > before then call('HSET', head, 'g:' .. group, before) end
+      if (stored(call('HGET', head, 'g:' .. group)) or 0) > before then call('HSET', head, 'g:' .. group, before) end
       count = count + 1
     end
     if left[#left] ~= ARGV[i] then call('XDEL', KEYS[7], ARGV[i]) end

@@ -17,7 +17,7 @@ for i = 5, #ARGV, 4 do
   local session = ARGV[i]
   local work = read(session)
   if work and work.holder == consumer then
-    local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
+    local score = order_of(call('ZSCORE', KEYS[1], session))
     if not score then
       call('HDEL', KEYS[5], session)
     else

@@ -20,7 +20,7 @@ local function wait(session, order)
 end
 local at = (ARGV[7] == '1' or call('HGET', KEYS[4], place)) and '(' .. text_of(mark()) or '(+inf'
 local function is_new(session, order)
-  local score = tonumber(call('ZSCORE', KEYS[1], session) or nil) or 0
+  local score = order_of(call('ZSCORE', KEYS[1], session)) or 0
   return score > mark() and score > order -- woken since it was nacked
 end
 for _, session in ipairs(call('HKEYS', KEYS[5])) do
@@ -35,7 +35,7 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
         in_hand[#in_hand + 1] = session
       end
     elseif work.flags ~= 'd' then
-      local at = tonumber(call('ZSCORE', KEYS[6], session) or 0)
+      local at = stored(call('ZSCORE', KEYS[6], session)) or 0
       if work.flags == 'r' and not is_new(session, work.order) then
         delayed = delayed + 1
         if due == 0 or at < due then due = at end
@@ -45,9 +45,9 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
     end
   end
 end
-local seen = 0
+local seen, top = 0, '(1e15' -- a foreign client wrote the numbers above
 while true do
-  local page = call('ZRANGEBYSCORE', KEYS[1], at, '+inf', 'WITHSCORES', 'LIMIT', 0, math.min(PAGE, most - seen))
+  local page = call('ZRANGEBYSCORE', KEYS[1], at, top, 'WITHSCORES', 'LIMIT', 0, math.min(PAGE, most - seen))
   for i = 1, #page, 2 do
     local work = open[page[i]]
     if not work or work.flags == 'd' and work.order < tonumber(page[i + 1]) then wait(page[i], tonumber(page[i + 1])) end
@@ -56,7 +56,7 @@ while true do
   if #page == 0 then break end
   at = '(' .. page[#page]
   if seen >= most then
-    is_more = call('ZCOUNT', KEYS[1], at, '+inf') > 0 and 1 or 0
+    is_more = call('ZCOUNT', KEYS[1], at, top) > 0 and 1 or 0
     break
   end
 end

@@ -12,6 +12,7 @@
 --   0, milliseconds   another owner has the lease for this time. A negative number is the time that the session rests
 --   0, 0              the lease to renew or release is lost
 --   -1, 0             the session was erased
+--   -3, 0             the head is damaged, and nothing was changed. The third word is the damaged key and field
 --   -2, 0             the session belongs to another agent than the believed one; nothing was changed
 --
 -- The clock only decides when a lease may be taken over. The epoch makes leases safe: it only grows, and every append of a
@@ -24,7 +25,7 @@ local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers, heads = {}, {}
 local run
--- All reads come first: a key of a wrong type ends the script before its first write.
+-- All reads come first: a shared key of a wrong type ends the script before its first write.
 local count = (#ARGV - 6) / 3
 for i = 1, count do
   heads[i] = lease_of(KEYS[2 + i])
@@ -39,9 +40,11 @@ end
 for i = 1, count do
   local head, key, session, epoch, believed = heads[i], KEYS[2 + i], ARGV[3 * i + 4], ARGV[3 * i + 5], ARGV[3 * i + 6]
   local agent = head[10] or ''
-  local held_by, held = head[1] or '', tonumber(head[2] or 0)
+  local held_by, held = head[1] or '', stored(head[2]) or 0
   local given, left = 0, 0
-  if head[4] == 'erased' then
+  if head.damage and head[4] ~= 'erased' then
+    given, agent = -3, head.damage
+  elseif head[4] == 'erased' then
     given = -1
   elseif step == 'take' and believed ~= '' and believed ~= agent then
     given = -2

@@ -10,11 +10,13 @@ local counted = redis.call('HGET', sizes, sha256)
 if size == '' then
   if not counted then return 0 end
   redis.call('HDEL', sizes, sha256)
-  if redis.call('HINCRBY', sizes, ':bytes', -tonumber(counted)) <= 0 then redis.call('HDEL', sizes, ':bytes') end
-  return tonumber(counted)
+  local bytes = stored(counted) or 0
+  count_bytes(sizes, -bytes, 0)
+  if (tonumber(redis.call('HGET', sizes, ':bytes') or 0) or 0) <= 0 then redis.call('HDEL', sizes, ':bytes') end
+  return bytes
 end
 if counted then return 0 end
 if ARGV[3] ~= '1' then return -1 end
 redis.call('HSET', sizes, sha256, size)
-redis.call('HINCRBY', sizes, ':bytes', size)
+count_bytes(sizes, size, size)
 return 1

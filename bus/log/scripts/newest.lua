@@ -13,8 +13,8 @@ local function is_wanted(state, parent, trimmed, archived)
   if which == 'open' then return state ~= 'closed' end
   if which == 'closed' then return state == 'closed' end
   if which == 'forked' then return parent end
-  if which == 'trimmed' then return tonumber(trimmed or 0) > 0 end
-  if which == 'archived' then return tonumber(archived or 0) > 0 end
+  if which == 'trimmed' then return (stored(trimmed) or 0) > 0 end
+  if which == 'archived' then return (stored(archived) or 0) > 0 end
   return true
 end
 
@@ -27,9 +27,9 @@ for i, key in ipairs(KEYS) do
   else
     head = redis.pcall('HMGET', key, 'updated', 'state', 'parent', 'trimmed', 'archived')
   end
-  if not head.err and head[1] and head[2] ~= 'erased' and is_wanted(head[2], head[3], head[4], head[5]) then
+  local time = not head.err and stored(head[1]) -- without a readable time, the head is damaged or of an empty session
+  if time and head[2] ~= 'erased' and is_wanted(head[2], head[3], head[4], head[5]) then
     matching = matching + 1
-    local time = tonumber(head[1])
     if not latest or time < latest or (time == latest and key > follows) then found[#found + 1] = { time, key, i } end
   end
 end

@@ -9,12 +9,14 @@
 -- changes nothing.
 
 local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'incarnations', 'trimmed', 'archived', 'fork', 'agent')
+local damage = damage_in(KEYS[1], { 'position', 'trimmed', 'archived' }, { head[2], head[4], head[5] })
+if damage and head[1] ~= 'erased' then return damage end
 local last, trimmed, archived = tonumber(head[2] or 0), tonumber(head[4] or 0), tonumber(head[5] or 0)
 local at = ARGV[2] == '' and last or tonumber(ARGV[2])
 if head[1] == 'erased' then return 'erased' end
 if at > last or at < 0 then return 'beyond ' .. last end
 -- If the parent is a fork, `trimmed` may be among the entries that it shares. Its archive holds only later entries.
-local shared = tonumber(string.match(head[6] or '', '^%d+') or 0)
+local shared = stored(string.match(head[6] or '', '^%d+')) or 0
 if trimmed > shared and (at <= shared or archived >= trimmed or archived >= at) then trimmed = 0 end
 if at < trimmed then return 'trimmed ' .. trimmed end
 redis.call('HSET', KEYS[2], ARGV[1], 0)

@@ -21,12 +21,16 @@ local AHEAD = 1048576 -- more than the number of deltas below any position
 local ENTRY_BYTES = 64 -- about the server's memory for an entry besides its JSON
 local producer, number, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
 local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run', 'incarnation')
+if head[3] == 'erased' then return 'erased' end
+local damage = damage_in(KEYS[1], { 'position', 'epoch' }, head)
+if damage then return damage end
 local position, epoch = head[1] or '0', head[2] or '0'
-local last, bytes, written_under = match(head[4] or '0-0 0', '^(%S+) (%d+) ?(%x*)$')
+local last, bytes, written_under = match(head[4] or '0-0 0', '^(%d+%-%d+) (%d+) ?(%x*)$')
+if not last or not stored(bytes) then return damaged(KEYS[1], 'live') end
+if head[7] and match(head[7], '[^%w_-]') then return damaged(KEYS[1], 'incarnation') end
 if call('EXISTS', KEYS[2]) == 0 then bytes = 0 end
 bytes = tonumber(bytes)
 
-if head[3] == 'erased' then return 'erased' end
 if ARGV[4] ~= '' and ARGV[4] ~= epoch then return 'fenced ' .. epoch end
 local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
 local is_another = head[6] and head[6] ~= run -- the last entry was appended under another replication id

@@ -11,7 +11,7 @@
 local function answers_of(kept, floor, term)
   if kept then
     if string.sub(kept, 1, #term + 1) == term .. ' ' then return string.sub(kept, #term + 2) end
-    local newest = string.match(kept, '^%d+')
+    local newest = string.match(kept, '^%d+') -- the caller has checked that it is there
     if tonumber(term) <= tonumber(newest) then return nil, newest end
   elseif floor and tonumber(term) <= tonumber(floor) then
     return nil, floor
@@ -22,18 +22,20 @@ end
 -- Count a producer that is new to a head. If there are too many producers, delete those that published longest ago, so
 -- that about half remain.
 local function count_producer(head, field, most)
-  if redis.call('HINCRBY', head, 'producers', 1) <= most then return end
+  local count = redis.pcall('HINCRBY', head, 'producers', 1)
+  if type(count) == 'number' and count > 0 and count <= most then return end -- else there are too many, or it is damaged
   local all, found, floor = redis.call('HGETALL', head), {}, 0
   for i = 1, #all, 2 do
     if all[i] == 'floor' then
-      floor = tonumber(all[i + 1])
+      floor = stored(all[i + 1], 18) or 0
     elseif string.sub(all[i], 1, 2) == 'p:' and all[i] ~= field then
       local term, position = string.match(all[i + 1], '^(%d+) %d+ (%d+) ')
-      found[#found + 1] = { all[i], tonumber(term or 0), tonumber(position or 0) }
+      found[#found + 1] = { all[i], stored(term, 18) or 0, stored(position) or 0 }
     end
   end
   table.sort(found, function(one, other) return one[3] < other[3] end)
-  local left = math.min(#found, math.max(math.floor(most / 2) - 1, 0))
+  local left = #found -- those that stay, in addition to this one
+  if left >= most then left = math.max(math.floor(most / 2) - 1, 0) end
   for i = 1, #found - left do
     redis.call('HDEL', head, found[i][1])
     floor = math.max(floor, found[i][2])

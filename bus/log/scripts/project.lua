@@ -9,6 +9,7 @@
 
 if redis.call('HGET', KEYS[3], 'state') == 'erased' then return -1 end
 local stored = redis.call('HGET', KEYS[1], 'position') or '0'
+if not string.find(stored, '^%d+$') or #stored > 18 then stored = '0' end -- a damaged state is replaced
 if stored == ARGV[2] and redis.call('HGET', KEYS[1], 'state') == ARGV[3] then return 1 end
 if stored ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'position', ARGV[2], 'state', ARGV[3], 'incarnation', ARGV[4])

@@ -21,6 +21,7 @@
 --   "agent <name>"                   the session belongs to this agent, not to the believed one; the number is not used
 --   "forged <lane> <position>"       a foreign client has written into a stream; later sessions were not processed
 --   "refused <error>"                the server refused a write, or a key has a wrong type
+--   "damaged <key>[, <field>]"       a stored value that the append needs is damaged; nothing was written
 --   "stale <floor> <position>"       the producer's term is over; its next term must be above the floor (producers.lua)
 -- Outcomes are empty if every publish was appended. Otherwise there is one word for each publish:
 --   a appended · d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced ·
@@ -59,15 +60,17 @@ local function judge(plan, state, epoch, position, caller_keys, agent, head)
   if plan and plan.key then
     local seen = pcall_('HGET', caller_keys, plan.key)
     if type(seen) == 'table' then return nil, seen.err end
+    if seen and not match(seen, '^%d+%+%d+%+[%w_-]*$') then return nil, nil, 'keys' end
     if seen then return 'd' .. seen end
   end
   -- A repeat of the last handover; position 0 if the session belonged to the agent from its first message on.
   -- Its key is kept too, or the same request would take the session back after another handover.
   if plan and plan.assign == agent then
-    local seen = call('HGET', head, 'assigned') or '0+1+'
-    local kept = plan.key and pcall_('HSET', caller_keys, plan.key, seen)
+    local assigned = call('HGET', head, 'assigned') or '0+1+'
+    if not match(assigned, '^%d+%+1%+[%w_-]*$') then return nil, nil, 'head, assigned' end
+    local kept = plan.key and pcall_('HSET', caller_keys, plan.key, assigned)
     if type(kept) == 'table' then return nil, kept.err end
-    return 'd' .. seen, nil, kept
+    return 'd' .. assigned, nil, nil, kept
   end
   if state == 'closed' and not (plan and plan.state == 'open') then return 'x' end
   if not plan then return nil end
@@ -85,11 +88,28 @@ local function over_limit(bytes, first, count, is_control)
 end
 
 local function begin_incarnation(head, token)
-  local past = call('HGET', head, 'incarnations')
-  local all = past and past ~= '' and past .. ' ' .. token or token
-  local _, spaces = string.gsub(all, ' ', '')
-  for _ = tonumber(kept_incarnations), spaces do all = match(all, '^%S+ (.*)$') end
+  local tokens = {}
+  for past in string.gmatch(call('HGET', head, 'incarnations') or '', '%S+') do tokens[#tokens + 1] = past end
+  tokens[#tokens + 1] = token
+  local all = concat(tokens, ' ', math.max(#tokens - tonumber(kept_incarnations) + 1, 1))
   call('HSET', head, 'run', run, 'incarnation', token, 'incarnations', all)
+end
+
+-- Return the field of a head that an append cannot use as it is stored, or nil. Hot path: one pattern covers three numbers.
+local function damage_of(head, base_text, epoch, kept_term, last)
+  local bytes = head[2] or '0'
+  local numbers = base_text .. ' ' .. bytes .. ' ' .. epoch
+  if #numbers > 32 or not string.find(numbers, '^%d+ %d+ %d+$') then
+    if not stored(base_text) then return 'position' end
+    if not stored(bytes) then return 'bytes' end
+    if not stored(epoch) then return 'epoch' end
+  end
+  if head[5] and not (stored(kept_term, 18) and stored(last)) then return field end
+  if head[7] and head[7] ~= '' then
+    if base_text == '0' then return 'position' end -- the first append began an incarnation
+    if head[6] == run and string.find(head[7], '[^%w_-]') then return 'incarnation' end
+  end
+  return nil
 end
 
 -- A stream keeps its highest id even if the entry with that id is deleted. If the server refuses to lower the id, the next
@@ -134,15 +154,19 @@ while arg <= words do
   local fault, incarnation, bytes = head.err, head[7] or '', bytes_before
   local reply, floor, kept_term, answer, last
   if head[5] then kept_term, answer, last = match(head[5], '^(%d+) ((%d+)[^|]*)') end
+  local damage = not fault and damage_of(head, base_text, epoch, kept_term, last)
   if kept_term ~= term then -- this append begins the term, if the term is above the floor
     answer, last = nil, 0
-    if not fault then
-      _, floor = answers_of(head[5], not head[5] and call('HGET', KEYS[key + 2], 'floor'), term)
+    if not fault and not damage then
+      floor = not head[5] and call('HGET', KEYS[key + 2], 'floor')
+      if floor and not stored(floor, 18) then damage = 'floor' else _, floor = answers_of(head[5], floor, term) end
     end
   end
   last = tonumber(last)
   if fault then
     reply = 'refused ' .. fault
+  elseif damage then
+    reply = 'damaged head, ' .. damage
   elseif state == 'erased' then
     reply = number_text .. ' 0  ' .. string.rep('z ', count - 1) .. 'z'
   elseif floor then
@@ -150,8 +174,9 @@ while arg <= words do
   elseif number <= last then
     local answers = '|' .. answers_of(head[5], nil, term) .. '|'
     reply = match(answers, '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
+    if byte(reply, 1) ~= 103 and not match(reply, '^%d+ %d+ [%w_-]* ') then reply = 'damaged head, ' .. field end
   elseif head[8] and head[8] ~= believed then
-    reply = 'agent ' .. head[8]
+    reply = is_agent(head[8]) and 'agent ' .. head[8] or 'damaged head, agent'
   elseif number > last + 1 then
     reply = 'gap ' .. last .. ' ' .. base
   end
@@ -176,16 +201,20 @@ while arg <= words do
     local length = #lanes
     if not reply then
       local verdict, kept
+      damage = nil
       if plan or state then
-        verdict, fault, kept = judge(plan, state, epoch, position, KEYS[key + 3], agent, KEYS[key + 2])
+        verdict, fault, damage, kept = judge(plan, state, epoch, position, KEYS[key + 3], agent, KEYS[key + 2])
         if kept then
           new_keys = new_keys or {}
           new_keys[#new_keys + 1] = plan.key
         end
       end
-      if limit and not verdict and not fault then verdict = over_limit(bytes, arg, length, is_control) end
+      if limit and not verdict and not fault and not damage then verdict = over_limit(bytes, arg, length, is_control) end
       if fault then
         reply = 'refused ' .. fault
+      elseif damage then
+        reply = 'damaged ' .. damage
+        fault = reply -- takes back what this append has written
       elseif verdict then
         if not outcomes then
           outcomes = {}
@@ -235,10 +264,10 @@ while arg <= words do
 
   if not reply and position > base then
     -- Shared keys are written before the head, because a shared key of a wrong type refuses the append.
-    local notice = pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
+    local notice = add_hint(KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
     fault = failed(notice)
       or woken and wake(order, KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, agent, now)
-      or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - bytes_before))
+      or count_bytes(KEYS[key + 1], bytes - bytes_before, bytes)
     if not fault and agent ~= head[8] then address(key, session, head[8], agent, now) end
     if fault then reply = 'refused ' .. fault end
     if not fault then updated = time_behind(now, notice) or now end

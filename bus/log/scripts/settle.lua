@@ -10,6 +10,7 @@
 -- Returns an answer for each append: that of publish.lua, or "<number> <position>  n" if the append was not applied and
 -- can no longer be applied. Or a single answer:
 --   "gap <last number> <position>"   numbers before ARGV 3 are missing: the log lost its end
+--   "damaged <key>, <field>"         a stored value is damaged; nothing was written, and the outcomes are unknown
 --   "stale <floor> <position>"       the term is over, and no append of this term is accepted any more. The outcomes are
 --                                    unknown: many other producers have published since, so this producer was deleted
 --
@@ -20,6 +21,9 @@ local producer, term, first, last_wanted, is_forced = ARGV[1], ARGV[2], tonumber
 local field = 'p:' .. producer
 local head = redis.call('HMGET', KEYS[1], 'position', 'state', field, 'floor')
 local base = head[1] or '0'
+local damage = not stored(base) and 'position' or head[3] and not string.find(head[3], '^%d+ %d+ ') and field
+  or head[4] and not stored(head[4], 18) and 'floor'
+if damage and head[2] ~= 'erased' then return { 'damaged head, ' .. damage } end
 local kept, floor = answers_of(head[3], head[4], term)
 local last = kept and tonumber(string.match(kept, '^%d+')) or 0
 local answers = {}

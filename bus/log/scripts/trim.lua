@@ -26,12 +26,16 @@ local now_trimmed, position, bytes, state, archived, lost, last_step, agent
 do
   local names = { 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim', 'fork', 'agent' }
   local head = call('HMGET', KEYS[1], unpack(names))
+  local numbers = { 'trimmed', 'position', 'bytes', 'archived', FIELDS[2], FIELDS[3] }
+  local damage = damage_in(KEYS[1], numbers, { head[1], head[2], head[3], head[5], head[6], head[7] })
+  if not damage and head[10] and not is_agent(head[10]) then damage = damaged(KEYS[1], 'agent') end
+  if damage and head[4] ~= 'erased' then return damage end
   now_trimmed, position, bytes = tonumber(head[1] or 0), tonumber(head[2] or 0), tonumber(head[3] or 0)
   state, archived, last_step, agent = head[4], tonumber(head[5] or 0), head[8], head[10] or ''
   lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
   keep = min(keep, position + 1)
   -- The entries that a fork shares are in its parent. They are not removed, so `trimmed` must not cover them.
-  if keep - 1 <= tonumber(match(head[9] or '', '^%d+') or 0) then keep = now_trimmed + 1 end
+  if keep - 1 <= (stored(match(head[9] or '', '^%d+')) or 0) then keep = now_trimmed + 1 end
 end
 
 do -- a repeat of the last step
@@ -39,6 +43,7 @@ do -- a repeat of the last step
   last_step = nil
   if token == ARGV[5] then
     local kept, gone, entries, size = match(numbers, '^(%d+) (%d+) (%d+) (%d+)$')
+    if not kept then return damaged(KEYS[1], 'trim') end
     keep, last_step = tonumber(kept), { tonumber(entries), tonumber(size) }
     now_trimmed = tonumber(gone)
   end
@@ -70,8 +75,8 @@ end
 -- Return the position up to which a group has handled this session; nil if the group has no work in the session. A group
 -- has no work in a session that has not woken a worker since the group started.
 local function handled_by(group, place, score, woken)
-  if score <= tonumber(match(place, '%d+$') or 0) then return nil end
-  local done = tonumber(call('HGET', KEYS[1], 'g:' .. group) or 0)
+  if score <= (tonumber(match(place, '%d+$')) or 0) then return nil end
+  local done = stored(call('HGET', KEYS[1], 'g:' .. group)) or 0
   if done < woken then return done end
 end
 
@@ -131,7 +136,7 @@ while at <= last and size < STEP_BYTES do
     for _, entry in ipairs(call('XRANGE', KEYS[lane], at .. '-0', to .. '-18446744073709551615')) do
       if match(entry[1], '-0$') then -- entries with other ids are foreign, and were never counted
         entries = entries + 1
-        if entry[2][3] == 'm' then size = size + #entry[2][4] end
+        if entry[2][3] == 'm' and entry[2][4] then size = size + #entry[2][4] end
         local gone = tonumber(match(entry[1], '^%d+'))
         lost[lane] = gone
         if gone > last_gone then last_gone, last_header = gone, entry[2][2] or '' end
@@ -177,20 +182,21 @@ if must_note then
   local token = past[2] or ''
   if past[1] ~= run then
     token = position .. '_' .. ARGV[7]
-    local all = past[3] and past[3] ~= '' and past[3] .. ' ' .. token or token
-    local _, spaces = string.gsub(all, ' ', '')
-    for _ = tonumber(ARGV[10]), spaces do all = match(all, '^%S+ (.*)$') end
+    local tokens = {}
+    for each in string.gmatch(past[3] or '', '%S+') do tokens[#tokens + 1] = each end
+    tokens[#tokens + 1] = token
+    local all = table.concat(tokens, ' ', max(#tokens - tonumber(ARGV[10]) + 1, 1))
     call('HSET', KEYS[1], 'run', run, 'incarnation', token, 'incarnations', all)
   end
   position = position + 1
   local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. crc32(note, tonumber(ARGV[14]))
   call('XADD', KEYS[3], position .. '-0', 'h', header, 'm', note)
-  local notice = call('XADD', KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
-  local updated = match(notice, '^%d+') -- if the clock was set back, this time is ahead of it; see wake.lua
+  local notice = add_hint(KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
+  local updated = type(notice) == 'string' and match(notice, '^%d+') or now -- ahead of the clock if that was set back
   if tonumber(updated) <= tonumber(now) + 1000 then updated = now end
   left, change = left + #note, change + #note
   call('HSET', KEYS[1], 'position', position, 'updated', updated)
 end
 call('HSET', KEYS[1], 'bytes', left, 'trim', table.concat({ ARGV[5], keep, now_trimmed, entries, size }, ' '))
-call('HINCRBY', KEYS[6], ':bytes', change)
+count_bytes(KEYS[6], change, left)
 return answer('done', entries, size, holders)

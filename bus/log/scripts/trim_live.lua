@@ -7,13 +7,13 @@
 
 local call = redis.call
 local ENTRY_BYTES = 64
-local last, bytes, tag = string.match(call('HGET', KEYS[1], 'live') or '', '^(%S+) (%d+)(.*)$')
-if not last then return 0 end
+local last, bytes, tag = string.match(call('HGET', KEYS[1], 'live') or '', '^(%d+%-%d+) (%d+)(.*)$')
+if not last or #bytes > 15 then return 0 end -- damaged: preview.lua tells
 bytes = tonumber(bytes)
 for _, id in ipairs(ARGV) do
   local entry = call('XRANGE', KEYS[2], id, id)[1]
   if entry then
-    bytes = bytes - #entry[2][4] - ENTRY_BYTES
+    bytes = bytes - #(entry[2][4] or '') - ENTRY_BYTES
     call('XDEL', KEYS[2], id)
   end
 end

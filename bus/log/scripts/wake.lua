@@ -17,15 +17,23 @@ local function time_behind(now, id)
   return nil
 end
 
+-- Return the number after which a bucket that has lost its order numbers continues. All known numbers are below it.
+local function highest_order(order)
+  local count = redis.pcall('ZCOUNT', order, '-inf', '(1e15')
+  if type(count) == 'table' or count == 0 then return 0 end
+  return math.max(tonumber(redis.call('ZRANGEBYSCORE', order, '-inf', '(1e15', 'WITHSCORES', 'LIMIT', count - 1, 1)[2]), 0)
+end
+
 local function wake(order, woken, wakeups, run, trim, length, session, position, agent, now)
   local last = redis.pcall('HMGET', woken, ':last', ':run')
   if last.err then return last.err end
-  local number = tonumber(last[1] or 0)
-  if last[2] ~= run then number = (math.floor(number / BLOCK) + 1) * BLOCK end
+  local number, is_known = stored(last[1]), last[2] == run
+  if not number then number, is_known = highest_order(order), false end
+  if not is_known then number = (math.floor(number / BLOCK) + 1) * BLOCK end
   number = string.format('%.0f', number + 1)
   local done = redis.pcall('ZADD', order, number, session)
   if type(done) == 'table' and done.err then return done.err end
-  done = redis.pcall('XADD', wakeups, 'MAXLEN', trim, length, '*', 's', session, 'z', position, 'n', number, 'a', agent)
+  done = add_hint(wakeups, 'MAXLEN', trim, length, '*', 's', session, 'z', position, 'n', number, 'a', agent)
   if type(done) == 'table' and done.err then return done.err end
   redis.call('HSET', woken, ':last', number, ':run', run, session, position)
   local time = time_behind(now, done)

@@ -27,10 +27,17 @@ end
 
 local function text_of(number) return string.format('%.0f', number) end
 
+-- Return the order number of a session; nil if it has none, or one that a foreign client has damaged.
+local function order_of(score)
+  local number = tonumber(score or nil)
+  if number and number >= 0 and number < 1e15 then return floor(number) end
+  return nil
+end
+
 local function parse(text)
   local holder, order, position, attempt, delay, flags, why =
     match(text or '', '^(%S*) (%d+) (%d+) (%d+) (%d+) (%l*) (.*)$')
-  if not holder then return nil end
+  if not (holder and stored(order) and stored(position) and stored(attempt) and stored(delay)) then return nil end
   return {
     holder = holder, order = tonumber(order), position = position, attempt = tonumber(attempt), delay = tonumber(delay),
     flags = flags, error = why,
@@ -46,23 +53,23 @@ local function write(session, work)
   call('HSET', KEYS[5], session, table.concat(words, ' '))
 end
 
-local function mark() return tonumber(match(call('HGET', KEYS[4], place) or '', '^%d+')) or 0 end
+local function mark() return stored(match(call('HGET', KEYS[4], place) or '', '^%d+')) or 0 end
 
 local function hint(session, position)
-  local id = call('XADD', KEYS[3], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', session, 'z', position, 'n', '0', 'a', agent)
-  call('HSET', KEYS[2], ':hinted', match(id, '^%d+'))
+  local id = add_hint(KEYS[3], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', session, 'z', position, 'n', '0', 'a', agent)
+  if type(id) == 'string' then call('HSET', KEYS[2], ':hinted', match(id, '^%d+')) end
 end
 
 -- Record that nothing is left to do in a session up to an order number and a position. Later wake-ups make the session
 -- wait again. If the log has lost its end since, only the order number is compared, because positions are used again.
 local function settle(session, head, order, position)
-  local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
-  if not score then -- erased, or handed over
+  local score = order_of(call('ZSCORE', KEYS[1], session))
+  if not score then -- erased, or handed over, or damaged
     call('HDEL', KEYS[5], session)
     call('ZREM', KEYS[6], session)
     return
   end
-  local woken = tonumber(match(call('HGET', KEYS[2], session) or '', '^%d+')) or 0
+  local woken = stored(match(call('HGET', KEYS[2], session) or '', '^%d+')) or 0
   local is_same_log = floor(score / BLOCK) == floor(order / BLOCK)
   local is_done, is_behind = score <= order or is_same_log and woken <= position, score > mark()
   call('HDEL', KEYS[5], session) -- a full server accepts this as the first write, and after that all other writes
@@ -74,6 +81,7 @@ local function settle(session, head, order, position)
   end
   if not is_done then hint(session, woken) end
   local up_to = is_done and woken or is_same_log and position or 0
-  if up_to > tonumber(call('HGET', head, 'g:' .. group) or 0) then call('HSET', head, 'g:' .. group, up_to) end
+  local done = redis.pcall('HGET', head, 'g:' .. group) -- fails if a foreign client has replaced the head
+  if type(done) ~= 'table' and up_to > (stored(done) or 0) then call('HSET', head, 'g:' .. group, text_of(up_to)) end
 end
 
