@@ -134,7 +134,7 @@ class Log:
             self._keys.head(session),
             self._keys.lane(session, lane),
             self._keys.forged(self._keys.bucket(session)),
-            self._keys.rebuilt(session, lane),
+            self._keys.rebuilt(self._keys.lane(session, lane)),
         )
         return [
             name.decode() for name in cast("list[bytes]", await self.run(_QUARANTINE, names, (session, lane.value)))

@@ -226,10 +226,9 @@ class Keys:
         """Return the key of a lane's stream."""
         return f"{self._session(session)}:{_STREAM[lane]}"
 
-    def rebuilt(self, session: str, lane: Lane) -> str:
-        """Return the key of the stream in which quarantine.lua rebuilds a lane without the entries of foreign
-        clients."""
-        return f"{self.lane(session, lane)}:rebuilt"
+    def rebuilt(self, stream: str) -> str:
+        """Return the key in which a script rebuilds a stream, before it renames the key to that of the stream."""
+        return f"{stream}:rebuilt"
 
     def live(self, session: str) -> str:
         """Return the key of the stream of a session's live deltas."""
