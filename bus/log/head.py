@@ -93,6 +93,16 @@ class SessionHead(NamedTuple):
     """the highest id of any live delta so far; "" if the session never had a live delta"""
     agent: str = ""
     """the agent that the session belongs to; "" before its first message"""
+    last_llm: int = 0
+    """position of the last entry that was appended to the LLM lane; 0 if there is none, or if it is unknown because an
+    older version appended it"""
+    last_extension: int = 0
+    """the same of the extension lane"""
+    lost_llm: int = 0
+    """all entries of the LLM lane up to this position are missing, as another client deleted the lane's stream; 0 if it
+    was never deleted"""
+    lost_extension: int = 0
+    """the same of the extension lane"""
 
     @property
     def own_start(self) -> Cursor:
@@ -119,6 +129,21 @@ class SessionHead(NamedTuple):
             return True
         gone = {Lane.LLM: self.trimmed_llm, Lane.EXTENSION: self.trimmed_extension}
         return any(after < gone[lane] for lane in lanes)
+
+    def last_in(self, lanes: Collection[Lane]) -> int:
+        """Return the position of the last entry of `lanes`, as far as the head knows. It may have been trimmed."""
+        if len(lanes) == len(Lane):
+            return self.position
+        last = {Lane.LLM: self.last_llm, Lane.EXTENSION: self.last_extension}
+        return max(last[lane] for lane in lanes)
+
+    def lost_in(self, lane: Lane) -> int:
+        """Return the position up to which all entries of a lane are missing, although they were not trimmed; 0 if no
+        entry is."""
+        lost, trimmed = (
+            (self.lost_llm, self.trimmed_llm) if lane is Lane.LLM else (self.lost_extension, self.trimmed_extension)
+        )
+        return lost if lost > trimmed else 0
 
     @property
     def cursor(self) -> Cursor:
@@ -177,12 +202,13 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
     *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live", "agent"),
+    *("last_llm", "last_ext", "lost"),
 )
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """Return the head that the reply to `head_command` describes. If the command was refused, raise the error."""
-    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent = cast(
+    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent, last_llm, last_extension, lost = cast(
         "list[bytes | None]", answered(reply)
     )
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
@@ -204,6 +230,9 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         (by or b"").decode(),
         (live or b"").partition(b" ")[0].decode(),
         (agent or b"").decode(errors="replace"),
+        int(last_llm or 0),
+        int(last_extension or 0),
+        *((int(number) for number in lost.split(b" ")) if lost else ()),
     )
 
 

@@ -32,6 +32,9 @@ The head is a single hash, because every append reads and writes most of its fie
   session has no other field.
 - `run`: the server's replication id at the last append. `incarnation`: the token of the present incarnation,
   `<position before its first entry>_<random>`. `incarnations`: the tokens of the newest incarnations.
+- `last_llm`, `last_ext`: the position of the last entry that was appended to each lane; absent if there is none.
+  `lost`: `<LLM> <extension>`, in each lane the position up to which all entries are missing, because another client
+  deleted the stream; 0 if none did.
 - `trimmed`, `trimmed_llm`, `trimmed_ext`: the highest trimmed position, over both lanes and in each lane. `trimmed_by`:
   the token of the entry at `trimmed`. `trim`: the result of the last step of a trim.
 - `archived`: the last archived position. `archive`: `<number> <name>` of the last segment.

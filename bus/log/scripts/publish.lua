@@ -85,6 +85,19 @@ local function begin_incarnation(head, token)
   call('HSET', head, 'run', run, 'incarnation', token, 'incarnations', all)
 end
 
+-- Append a lane's first entry, which creates its stream. If the lane had entries that no trim removed, another client has
+-- deleted the stream. The head then tells it to readers: without a stream, they could not see that entries are missing.
+local function begin_lane(head, stream, lane, id, header, json)
+  local known = call('HMGET', head, 'last_' .. lane, 'trimmed_' .. lane, 'trimmed', 'lost')
+  local added = pcall_('XADD', stream, id, 'h', header, 'm', json)
+  local last = tonumber(known[1] or 0)
+  if type(added) == 'string' and last > tonumber(known[2] or known[3] or 0) then
+    local llm, extension = match(known[4] or '0 0', '^(%d+) (%d+)$')
+    call('HSET', head, 'lost', lane == 'llm' and last .. ' ' .. extension or llm .. ' ' .. last)
+  end
+  return added
+end
+
 -- A stream keeps its highest id even if the entry with that id is deleted. If the server refuses to lower the id, the next
 -- append finds the id too high, and quarantine.lua repairs the stream.
 local function take_back(key, in_llm, in_extension, new_keys, first, last)
@@ -150,7 +163,7 @@ while arg <= words do
   end
 
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil while every publish was appended
-  local in_llm, in_extension, new_keys, woken, new_state
+  local in_llm, in_extension, new_keys, woken, new_state -- in_…: the last new position in the lane
   local agent, order, assigned, assigns = believed, KEYS[key + 6], nil, 0
   local begins = head[6] ~= run
   local token, updated = begins and base_text .. '_' .. fresh or incarnation, now
@@ -187,7 +200,9 @@ while arg <= words do
           position = position + 1
           position_text = position .. ''
           local header = entry_header .. token .. ' ' .. ARGV[arg + 2 * m - 2]
-          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header, 'm', json)
+          local id = position_text .. '-0'
+          local added = pcall_('XADD', stream, 'NOMKSTREAM', id, 'h', header, 'm', json)
+          if not added then added = begin_lane(KEYS[key + 2], stream, is_llm and 'llm' or 'ext', id, header, json) end
           if type(added) == 'table' then
             fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
@@ -198,7 +213,7 @@ while arg <= words do
             reply = 'refused ' .. fault
             break
           end
-          if is_llm then in_llm = true else in_extension = true end
+          if is_llm then in_llm = position_text else in_extension = position_text end
           bytes = bytes + #json
         end
         if plan and plan.key and not reply then
@@ -243,7 +258,10 @@ while arg <= words do
       if base == 0 then call('HSETNX', KEYS[key + 2], 'created', now) end
       if agent ~= head[8] then call('HSET', KEYS[key + 2], 'agent', agent) end
       if assigned then hand_over(KEYS[key + 2], KEYS[key + 6], order, session, epoch, assigned) end
-      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers)
+      local last_in = in_llm and 'last_llm' or 'last_ext'
+      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers,
+        last_in, in_llm or in_extension)
+      if in_llm and in_extension then call('HSET', KEYS[key + 2], 'last_ext', in_extension) end
       if new_state == 'closed' then
         call('HSET', KEYS[key + 2], 'state', new_state)
       elseif new_state then

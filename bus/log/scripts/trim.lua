@@ -22,10 +22,14 @@ local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
 local call, match, min, max = redis.call, string.match, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now_trimmed, position, bytes, state, archived, lost, last_step, agent
+local now_trimmed, position, bytes, state, archived, lost, last_step, agent, last_in, missing
 do
   local names = { 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim', 'fork', 'agent' }
-  local head = call('HMGET', KEYS[1], unpack(names))
+  local head = call('HMGET', KEYS[1], 'last_llm', 'last_ext', 'lost')
+  local llm, extension = match(head[3] or '0 0', '^(%d+) (%d+)$')
+  last_in = { [2] = tonumber(head[1] or 0), [3] = tonumber(head[2] or 0) }
+  missing = { [2] = tonumber(llm), [3] = tonumber(extension) }
+  head = call('HMGET', KEYS[1], unpack(names))
   now_trimmed, position, bytes = tonumber(head[1] or 0), tonumber(head[2] or 0), tonumber(head[3] or 0)
   state, archived, last_step, agent = head[4], tonumber(head[5] or 0), head[8], head[10] or ''
   lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
@@ -160,6 +164,12 @@ call('HGET', KEYS[6], ':bytes') -- ends the script before its first write if the
 
 now_trimmed = at - 1
 for _, lane in ipairs(LANES) do call('XTRIM', KEYS[lane], 'MINID', '=', at .. '-0') end
+-- Entries that were missing before this trim count as trimmed, so that readers begin after them, or read the archive.
+for _, lane in ipairs(LANES) do
+  for _, at_most in ipairs({ last_in[lane], missing[lane] }) do
+    if at_most <= now_trimmed then lost[lane] = max(lost[lane], at_most) end
+  end
+end
 local left = max(bytes - size, 0)
 local change = left - bytes
 -- The token of the last trimmed entry is kept, to check cursors just before the first kept entry.
@@ -184,12 +194,15 @@ if must_note then
   end
   position = position + 1
   local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. crc32(note, tonumber(ARGV[14]))
+  if last_in[3] > lost[3] and call('EXISTS', KEYS[3]) == 0 then -- the stream was lost; as begin_lane in publish.lua
+    call('HSET', KEYS[1], 'lost', missing[2] .. ' ' .. last_in[3])
+  end
   call('XADD', KEYS[3], position .. '-0', 'h', header, 'm', note)
   local notice = call('XADD', KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
   local updated = match(notice, '^%d+') -- if the clock was set back, this time is ahead of it; see wake.lua
   if tonumber(updated) <= tonumber(now) + 1000 then updated = now end
   left, change = left + #note, change + #note
-  call('HSET', KEYS[1], 'position', position, 'updated', updated)
+  call('HSET', KEYS[1], 'position', position, 'last_ext', position, 'updated', updated)
 end
 call('HSET', KEYS[1], 'bytes', left, 'trim', table.concat({ ARGV[5], keep, now_trimmed, entries, size }, ' '))
 call('HINCRBY', KEYS[6], ':bytes', change)
