@@ -32,6 +32,8 @@ class Page(NamedTuple):
     envelopes: list[Envelope]
     cursor: Cursor
     """cursor of the end of the range, which may be after the last selected envelope"""
+    head: SessionHead | None = None
+    """head of the session, read together with the page; None if the page is from the archive or a fork's parent"""
 
 
 async def read_pages(
@@ -123,7 +125,7 @@ async def read_pages(
                 yield Page(envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""))
                 raise EntriesMissing(name, str(Cursor(gap.after)), gap.first_kept)
             position = bound
-            yield Page(envelopes, await cursor_at(log, head, bound, pages, archive))
+            yield Page(envelopes, await cursor_at(log, head, bound, pages, archive), head if part is None else None)
     finally:
         if ahead is not None:
             await _end(ahead)

@@ -18,6 +18,7 @@ from lanebus.bus.errors import (
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.handlers.context.build import fold_kept, require_whole, unreadable_up_to
 from lanebus.handlers.context.fold import Context, evolve
 
 __all__ = ("DEFAULT_PAST_BOUNDS", "PastBounds", "PastContexts")
@@ -53,6 +54,8 @@ class _Step(NamedTuple):
 @dataclass(slots=True)
 class _Known:
     size_bytes: int
+    gone: int
+    """the result of `unreadable_up_to` when the session was last read"""
     steps: list[_Step] = field(default_factory=list[_Step])
     """by position"""
 
@@ -102,15 +105,18 @@ class PastContexts:
         if position is not None and position > head.position:
             raise NoSuchPosition(session.id, position, head.position)
         until = head.position if position is None else position
-        known = self._sessions.get(session.id) or _Known(head.size_bytes)
+        gone = unreadable_up_to(session, head)
+        known = self._sessions.get(session.id)
+        if known is None or known.gone != gone:
+            known = _Known(head.size_bytes, gone)
         start = known.before(until)
         try:
             steps = await self._fold(session, start, until)
         except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
-            if start is None:
-                raise
-            known, start = _Known(head.size_bytes), None
-            steps = await self._fold(session, start, until)
+            known = _Known(head.size_bytes, gone)
+            context, gap = await fold_kept(session, until=until)
+            require_whole(context, gap)
+            steps = [_Step(context.entries[-1].cursor if context.entries else START, context)]
         known.size_bytes = head.size_bytes
         known.keep(steps, self._bounds.contexts)
         self._sessions[session.id] = known
