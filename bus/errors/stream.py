@@ -13,6 +13,7 @@ __all__ = (
     "EraseRefused",
     "Fenced",
     "GroupInUse",
+    "HeadMissing",
     "LeaseHeld",
     "LeaseNotHeld",
     "LogRolledBack",
@@ -253,6 +254,22 @@ class EntriesMissing(CursorTrimmed):
             f"restore the server's data from a backup, trim to {first_kept} if they are archived, or begin there",
         )
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+class HeadMissing(StreamError):
+    """The lanes of a session have entries of several publishes, but the session's head is gone.
+
+    Another client of the server deleted the head, or the server's data was restored without it. Nothing was written.
+
+    Fields: `session`; `last`, the position of the last entry that was found.
+    """
+
+    def __init__(self, session: str, last: int) -> None:
+        super().__init__(
+            f"session {session!r} has entries up to {last} at least, but its head is missing",
+            "restore the server's data from a backup, or erase the session",
+        )
+        self.session, self.last = session, last
 
 
 class ParentErased(CursorTrimmed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import CursorTrimmed, EntriesMissing
+from lanebus.bus.errors import CursorTrimmed, EntriesMissing, HeadMissing
 from lanebus.bus.following.log_checks import why_lost
 from lanebus.bus.log.incarnations import cursor_at
 from lanebus.bus.messages.lanes import Lane
@@ -64,7 +64,11 @@ class Delivery:
                 followed.fail(CursorTrimmed(followed.session, str(Cursor(followed.position)), head.trimmed + 1))
                 return
             followed.cursor = head.cursor_at(head.trimmed)  # the trimmed positions held no entries of these lanes
-        pages, ends = await self._complete(followed, lanes, found, head, count)
+        try:
+            pages, ends = await self._complete(followed, lanes, found, head, count)
+        except HeadMissing as missing:
+            followed.fail(missing)
+            return
         live = found.get(followed.live_name, []) if followed.live is not None else []
         if ends:  # a delta after the end of a full page must wait for the entries that were not read yet
             live = [delta for delta in live if position_of(delta) <= min(ends)]

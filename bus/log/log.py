@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
+from lanebus.bus.errors import HeadMissing
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.bounds import LogBounds
 from lanebus.bus.log.head import SessionHead, head_command, read_head
@@ -129,16 +130,21 @@ class Log:
         return sum(int(size or 0) for size in cast("list[bytes | None]", await call_all(self.pool, commands)))
 
     async def quarantine(self, session: str, lane: Lane) -> list[str]:
-        """Quarantine the entries at the end of a lane that foreign clients wrote. Return their ids, 1,000 at most."""
+        """Quarantine the entries at the end of a lane that foreign clients wrote. Return their ids, 1,000 at most.
+
+        Raises:
+            HeadMissing: the session has no head, and the entries are of the bus. Nothing was quarantined.
+        """
         names = (
             self._keys.head(session),
             self._keys.lane(session, lane),
             self._keys.forged(self._keys.bucket(session)),
             self._keys.rebuilt(self._keys.lane(session, lane)),
         )
-        return [
-            name.decode() for name in cast("list[bytes]", await self.run(_QUARANTINE, names, (session, lane.value)))
-        ]
+        reply = cast("list[bytes] | bytes", await self.run(_QUARANTINE, names, (session, lane.value)))
+        if isinstance(reply, bytes):
+            raise HeadMissing(session, int(reply.split(b" ")[1]))
+        return [name.decode() for name in reply]
 
     async def unblock(self, client_id: int, session: str) -> None:
         """End a blocking read of another connection. The read then returns no entries.

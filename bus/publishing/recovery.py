@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
-from lanebus.bus.errors import CursorTrimmed, Refused, Unavailable
+from lanebus.bus.errors import CursorTrimmed, HeadMissing, Refused, Unavailable
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.log.script import Script, send_scripts
 from lanebus.bus.publishing.append import PUBLISH, publish_command
@@ -180,6 +180,8 @@ class Recovery:
                 except Refused as refusal:
                     self._explain(refusal, outbox)
                     self._delay(trouble)
+                except HeadMissing as missing:
+                    outbox.fail_waiting(missing)
                 else:
                     outbox.give_way(self._bounds.quarantine_attempts, ids)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.errors import AnswerLost, ReplyTooLarge
+from lanebus.bus.errors import AnswerLost, HeadMissing, ReplyTooLarge
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead, head_command, read_head
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.page_size import Pager
 from lanebus.bus.servers.replies import answered
-from lanebus.bus.wire.codec import Entry, position_of
+from lanebus.bus.wire.codec import Entry, position_of, token_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -84,6 +84,7 @@ async def fetch_page(
 
     Raises:
         ReplyTooLarge: an entry is larger than the largest reply of the server.
+        HeadMissing: the session has no head, but entries of the bus.
         Refused: the server answered with an error.
         Unavailable: the server did not answer.
     """
@@ -113,6 +114,10 @@ async def fetch_page(
             )
         found = [cast("list[Entry]", answered(page)) for page in replies[1:-1]]
         found = [await with_rest(log, session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
+        if not (head.created or head.position or later.created or head.is_erased):
+            last = max((position_of(page[-1]) for page in found if page and token_of(page[-1])), default=0)
+            if last:
+                raise HeadMissing(session, last)
         pager.took(sum(map(len, found)), sum(size_of(e) for page in found for e in page), head.size_bytes)
         return LanePages(head, lanes, found, count)
 

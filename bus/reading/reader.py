@@ -66,6 +66,7 @@ async def read_pages(
         CursorTrimmed: the next entries were trimmed, or the entry that is needed to check the cursor was trimmed.
         EntriesMissing: the next entries are missing, although they were not trimmed. All entries before them were
             yielded. If one lane is read, only a missing end of the lane is noticed.
+        HeadMissing: the session has no head, but entries of the bus.
         ReplyTooLarge: an entry is larger than the largest reply of the server.
         ArchiveDamaged: the next entries were trimmed, and their segment in `archive` is damaged.
         LogRolledBack: the log lost entries before the cursor, or a fork's parent lost shared entries.

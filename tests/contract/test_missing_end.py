@@ -12,7 +12,7 @@ from lanebus.bus.bounds import Bounds
 from lanebus.bus.following.subscription import HubBounds
 from lanebus.bus.log.bounds import LogBounds
 from lanebus.bus.wire.keys import Keys
-from lanebus.errors import CursorTrimmed, EntriesMissing
+from lanebus.errors import CursorTrimmed, EntriesMissing, HeadMissing
 from lanebus.handlers.context.build import WarmContext, build_context
 from lanebus.handlers.context.past import PastContexts
 from lanebus.handlers.projections.projection import project, rebuild
@@ -273,3 +273,28 @@ async def test_an_archive_is_not_made_of_a_log_whose_end_is_missing(server: AnyS
         lose(server, "all", Lane.LLM)
         with pytest.raises(EntriesMissing):
             await session.archive()
+
+
+async def test_a_missing_head_is_told_and_no_entry_is_touched(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        await fill(bus.session("s"))
+        assert server.do("DEL", Keys().head("s")) == 1
+        session = other.session("s")
+        for envelopes in (session.read(), session.read(lanes=LLM), session.follow(), session.follow(lanes=EXTENSION)):
+            with pytest.raises(HeadMissing):
+                await anext(envelopes)
+        for call in (session.publish(said("7")), session.publish(told("7")), build_context(session)):
+            with pytest.raises(HeadMissing) as caught:
+                await call
+            assert caught.value.last in {5, 6}
+        assert [server.do("XLEN", Keys().lane("s", lane)) for lane in Lane] == [3, 3]
+        assert server.do("EXISTS", Keys().forged(Keys().bucket("s"))) == 0
+        await session.erase()
+
+
+async def test_entries_of_one_publish_without_a_head_are_quarantined(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        await bus.session("s").publish(said("1"), said("2"))
+        server.do("DEL", Keys().head("s"))
+        assert (await other.session("s").publish(said("again"))).position == 1
+        assert await words(other.session("s")) == ["again"]
