@@ -13,7 +13,7 @@ from lanebus.bus.archive.names import SegmentName, Tip, file_of
 from lanebus.bus.archive.segment import LINE_LIMIT_BYTES, Header, line_of, sealed
 from lanebus.bus.errors import (
     ArchiveDamaged,
-    CursorTrimmed,
+    EntriesMissing,
     LogRolledBack,
     MessageTooLarge,
     SessionErased,
@@ -106,7 +106,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
         SessionErased: the session was erased. The segment written last is deleted again.
         LogRolledBack: the log lost entries that are already archived.
         ArchiveDamaged: the last segment has changed, or the store does not return what was written.
-        CursorTrimmed: a foreign client deleted an entry of the log.
+        EntriesMissing: a foreign client deleted an entry of the log.
         MessageTooLarge: an entry of a foreign client is larger than a segment may be.
         Unavailable: the server or the store cannot be reached.
         SetupError: the store refused access.
@@ -208,7 +208,7 @@ async def _positions(
         for each in range(position + 1, bound + 1):
             if each not in own:
                 first_kept = min((p for p in own if p > each), default=bound + 1)
-                raise CursorTrimmed(session, str(Cursor(each - 1)), first_kept)
+                raise EntriesMissing(session, str(Cursor(each - 1)), first_kept)
             yield each, entries_at[each]
         position = bound
 
@@ -238,7 +238,7 @@ async def _append_segment(archive: Archive, tip: Tip | None, written: _Written) 
         case "behind":
             return False
         case "erased":
-            await archive.store.delete(file_of(archive.namespace, session, name))
+            await archive.erase(session)
             raise SessionErased(session)
         case _:
             raise LogRolledBack(session, name.last, header.first - 1)

@@ -66,9 +66,10 @@ class ArchiveStore(Protocol):
         ...
 
     async def clear(self, folder: str) -> None:
-        """Delete everything in a folder, including files of other programs.
+        """Delete everything in a folder, including files of other programs, and the folder itself.
 
-        If the call is cancelled, some files remain.
+        The folder's name holds the id of a session, which an erasure must not leave. If the call is cancelled, some
+        files remain.
 
         Raises:
             InvalidArchiveName: as for `put_if_absent`.

@@ -11,9 +11,11 @@ __all__ = (
     "ArchiveDamaged",
     "Conflict",
     "CursorTrimmed",
+    "EntriesMissing",
     "EraseRefused",
     "Fenced",
     "GroupInUse",
+    "HeadMissing",
     "LeaseHeld",
     "LeaseNotHeld",
     "LogRolledBack",
@@ -252,6 +254,40 @@ class CursorTrimmed(StreamError):
             "begin there, or open the bus with the archive that has them",
         )
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+class EntriesMissing(CursorTrimmed):
+    """Entries after the cursor are missing from the log, although no trim removed them.
+
+    Another client of the server deleted them, or the server's data was restored without them. They may be in the middle
+    of the log or at its end.
+
+    Fields: the fields of `CursorTrimmed`. If the end is missing, `first_kept` is the position of the next append.
+    """
+
+    def __init__(self, session: str, cursor: str, first_kept: int) -> None:
+        StreamError.__init__(
+            self,
+            f"entries of session {session!r} after {cursor} and before {first_kept} are missing, no trim removed them",
+            f"restore the server's data from a backup, trim to {first_kept} if they are archived, or begin there",
+        )
+        self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+class HeadMissing(StreamError):
+    """The lanes of a session have entries of several publishes, but the session's head is gone.
+
+    Another client of the server deleted the head, or the server's data was restored without it. Nothing was written.
+
+    Fields: `session`; `last`, the position of the last entry that was found.
+    """
+
+    def __init__(self, session: str, last: int) -> None:
+        super().__init__(
+            f"session {session!r} has entries up to {last} at least, but its head is missing",
+            "restore the server's data from a backup, or erase the session",
+        )
+        self.session, self.last = session, last
 
 
 class ParentErased(CursorTrimmed):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import CursorTrimmed, Refused
+from lanebus.bus.errors import CursorTrimmed, EntriesMissing, HeadMissing, Refused
 from lanebus.bus.following.log_checks import why_lost
 from lanebus.bus.log.incarnations import cursor_at
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.reading.gaps import find_gap, has_all
+from lanebus.bus.reading.gaps import Gap, find_gap, has_all, last_own
 from lanebus.bus.reading.merge import cut, merge
 from lanebus.bus.reading.pages import size_of, whole, with_rest
 from lanebus.bus.wire.codec import decode_delta, position_of
@@ -68,7 +68,11 @@ class Delivery:
                 followed.fail(CursorTrimmed(followed.session, str(Cursor(followed.position)), head.trimmed + 1))
                 return
             followed.cursor = head.cursor_at(head.trimmed)  # the trimmed positions held no entries of these lanes
-        pages, ends = await self._complete(followed, lanes, found, head, count)
+        try:
+            pages, ends = await self._complete(followed, lanes, found, head, count)
+        except HeadMissing as missing:
+            followed.fail(missing)
+            return
         live = found.get(followed.live_name, []) if followed.live is not None else []
         if ends:  # a delta after the end of a full page must wait for the entries that were not read yet
             live = [delta for delta in live if position_of(delta) <= min(ends)]
@@ -76,7 +80,7 @@ class Delivery:
             ends.append(position_of(live[-1]))
         end = max((position_of(page[-1]) for page in pages if page), default=followed.position)
         if len(lanes) < len(Lane):  # positions without an entry are in the other lane. With both lanes they are a loss
-            end = max(end, request.counted)
+            end = max(end, request.newest.position)
         bound = min([end, *ends])
         if bound < end:
             pages = cut(pages, bound)
@@ -84,14 +88,16 @@ class Delivery:
         is_dense = len(lanes) < len(Lane) or has_all(pages, followed.position, bound)
         sized = _sized(followed, lanes, pages, is_dense=is_dense)
         deltas = [decode_delta(followed.session, entry) for entry in live]
-        hole = None if is_dense else find_gap([envelope for envelope, *_ in sized], followed.position)
+        hole = None if is_dense else find_gap([envelope for envelope, *_ in sized], followed.position, bound)
+        if hole is None and not is_incomplete:
+            hole = _missing_end(request, head, pages, sized)
         if hole is not None and not is_whole:
             self._sessions.mark(followed)
             return
         if hole is not None:
             sized = [each for each in sized if each[0].position <= hole.after]
             followed.advance(sized, head, sized[-1][0].cursor if sized else followed.cursor, None)
-            followed.fail(CursorTrimmed(followed.session, str(Cursor(hole.after)), hole.first_kept))
+            followed.fail(EntriesMissing(followed.session, str(Cursor(hole.after)), hole.first_kept))
             return
         if deltas:
             sized += [(delta, size_of(entry), True) for delta, entry in zip(deltas, live, strict=True)]
@@ -138,6 +144,19 @@ class Delivery:
             if refusal.code != "NOPERM":
                 raise
             followed.foreign[lane] = last.decode()
+
+
+def _missing_end(
+    request: ReadRequest, head: SessionHead, pages: Sequence[Sequence[Entry]], sized: Sequence[Sized]
+) -> Gap | None:
+    """Return the gap if the streams end before the last entry that they had when they were read; None if they do not.
+
+    The heads before and after the read both know that entry. An append during the read is known to the second only.
+    """
+    last = min(request.newest.last_in(request.lanes), head.last_in(request.lanes))
+    position = request.followed.position
+    found = max([position, *(last_own(page, last) for page in pages)])
+    return Gap(len(sized), found, last + 1) if found < last else None
 
 
 def _sized(

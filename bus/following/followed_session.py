@@ -59,9 +59,9 @@ class FollowedSession:
         self.lanes: tuple[Lane, ...] = ()
         self.selection = Selection(frozenset())
         """covers what each subscription selects, and perhaps more"""
-        self.counted = head.position
-        """All entries up to this position are in the streams by now. If only one lane is read, a position without an
-        entry belongs to the other lane, and trimming that entry loses nothing."""
+        self.newest = head
+        """the newest head that was read. All entries up to its position are in the streams by now. If only one lane is
+        read, a position without an entry belongs to the other lane, and trimming that entry loses nothing"""
         self.foreign: dict[Lane, str] = {}
         """for each lane with foreign entries that this process may not quarantine, the id of the last of them"""
         self._forget, self._changed, self._bounds = forget, changed, bounds
@@ -77,17 +77,17 @@ class FollowedSession:
         """The id of the last live delta that the hub has read."""
         return (self.live or self.cursor).id
 
-    def join(self, options: SubscriptionOptions, buffer_bytes: int, goal: int, live_id: str = "") -> Subscription:
+    def join(self, options: SubscriptionOptions, buffer_bytes: int, head: SessionHead | None) -> Subscription:
         """Add a subscription.
 
         Args:
             options: what the subscription delivers.
             buffer_bytes: bound of the subscription's buffer, in bytes of JSON.
-            goal: the position at which the subscription has caught up.
-            live_id: the highest id of any live delta, from the session's head; "" if unknown.
+            head: the session's head, at whose position the subscription has caught up; None means that it has caught up
+                from the start.
         """
-        if goal > self.position:
-            self.counted = max(self.counted, goal)
+        goal, live_id = (0, "") if head is None else (head.position, head.live_id)
+        if head is not None and self.note_new_entries(head):
             self._changed(self)
         if options.live and self.live is None:
             self.live = self.cursor
@@ -137,7 +137,7 @@ class FollowedSession:
         if has_moved:
             self.cursor = end
         self.live = live or self.live
-        self.counted, self.proof = head.position, head.cursor
+        self.newest, self.proof = head, head.cursor
         if end.position == head.position:
             self.caught_up = head
         self.is_closed = head.is_closed and head.position == end.position
@@ -168,14 +168,15 @@ class FollowedSession:
             subscription.drop()
 
     def note_new_entries(self, head: SessionHead) -> bool:
-        """Return whether the log has entries that the hub has not read. If so, set `counted` to the head position.
+        """Return whether the log has entries that the hub has not read. If so, set `newest` to the head.
 
         This happens if a change notice was lost, or if no subscription reads the lane of the new entries.
         """
         if head.position <= self.position:
             return False
         self.foreign.clear()  # another process has quarantined them, or the entries would not fit below them
-        self.counted = max(self.counted, head.position)
+        if head.position > self.newest.position:
+            self.newest = head
         return True
 
     def precedes_fork(self, head: SessionHead) -> bool:

@@ -86,7 +86,7 @@ class Hub:
         """
         if self._is_closed:
             raise Closed("bus")
-        followed, goal, live_id = self._sessions.get(session), 0, ""
+        followed, head = self._sessions.get(session), None
         # The head is read because the hub may not have read the last publish of this process yet. If the session had no
         # live subscription so far, only the head tells where its live deltas end. The deltas before that end, which may
         # be too many for a buffer, are read from the log.
@@ -97,8 +97,7 @@ class Hub:
             if self._is_closed:
                 raise Closed("bus")
             followed = self._sessions.get(session) or self._sessions.add(head)
-            goal, live_id = head.position, head.live_id
-        subscription = followed.join(options, buffer_bytes, goal, live_id)
+        subscription = followed.join(options, buffer_bytes, head)
         self._changed.set()
         return subscription
 

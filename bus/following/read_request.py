@@ -26,7 +26,7 @@ class ReadRequest:
 
     def __init__(self, followed: FollowedSession) -> None:
         self.followed, self.lanes = followed, followed.lanes
-        self.live, self.counted = followed.live, followed.counted
+        self.live, self.newest = followed.live, followed.newest
         # Begin after the highest possible id of the position. Otherwise an entry `<position>-7` of a foreign client
         # would be read again and again.
         after = f"{followed.position}-{_LAST}"

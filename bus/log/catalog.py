@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Self, cast
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script, run_scripts
-from lanebus.bus.servers.replies import call_all
 from lanebus.bus.wire.keys import check_agent, check_session_id, is_session_id
 
 if TYPE_CHECKING:

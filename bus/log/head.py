@@ -94,6 +94,16 @@ class SessionHead(NamedTuple):
     """the highest id of any live delta so far; "" if the session never had a live delta"""
     agent: str = ""
     """the agent that the session belongs to; "" before its first message"""
+    last_llm: int = 0
+    """position of the last entry that was appended to the LLM lane; 0 if there is none, or if it is unknown because an
+    older version appended it"""
+    last_extension: int = 0
+    """the same of the extension lane"""
+    lost_llm: int = 0
+    """all entries of the LLM lane up to this position are missing, as another client deleted the lane's stream; 0 if it
+    was never deleted"""
+    lost_extension: int = 0
+    """the same of the extension lane"""
 
     @property
     def own_start(self) -> Cursor:
@@ -120,6 +130,21 @@ class SessionHead(NamedTuple):
             return True
         gone = {Lane.LLM: self.trimmed_llm, Lane.EXTENSION: self.trimmed_extension}
         return any(after < gone[lane] for lane in lanes)
+
+    def last_in(self, lanes: Collection[Lane]) -> int:
+        """Return the position of the last entry of `lanes`, as far as the head knows. It may have been trimmed."""
+        if len(lanes) == len(Lane):
+            return self.position
+        last = {Lane.LLM: self.last_llm, Lane.EXTENSION: self.last_extension}
+        return max(last[lane] for lane in lanes)
+
+    def lost_in(self, lane: Lane) -> int:
+        """Return the position up to which all entries of a lane are missing, although they were not trimmed; 0 if no
+        entry is."""
+        lost, trimmed = (
+            (self.lost_llm, self.trimmed_llm) if lane is Lane.LLM else (self.lost_extension, self.trimmed_extension)
+        )
+        return lost if lost > trimmed else 0
 
     @property
     def cursor(self) -> Cursor:
@@ -178,6 +203,7 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
     *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live", "agent"),
+    *("last_llm", "last_ext", "lost"),
 )
 
 
@@ -190,7 +216,7 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """
     if isinstance(reply, Refused) and reply.code == "WRONGTYPE":
         raise SessionDamaged(session, "head")
-    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent = cast(
+    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent, last_llm, last_extension, lost = cast(
         "list[bytes | None]", answered(reply)
     )
     try:
@@ -215,9 +241,13 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
             _matched(_TOKEN, by),
             _matched(_LIVE, live).partition(" ")[0],
             (agent or b"").decode(errors="replace"),
+            0 if last_llm is None else _number(last_llm),
+            0 if last_extension is None else _number(last_extension),
+            *_pair(lost),
         )
     except ValueError:
         values = (*numbers, state, incarnations, parent, fork, llm, extension, by, live)
+        values = (*values, None, last_llm, last_extension, lost)
         raise SessionDamaged(session, f"head, {_damaged_field(values)}") from None
     if not position and head.incarnations:  # the first entry began an incarnation
         raise SessionDamaged(session, "head, position")
@@ -250,6 +280,12 @@ def _number(text: bytes) -> int:
     raise ValueError
 
 
+def _pair(text: bytes | None) -> tuple[int, int]:
+    """Return two stored numbers; zeros if they are missing. Raises ValueError if the text has another form."""
+    llm, extension = (b"0", b"0") if text is None else text.split(b" ")
+    return _number(llm), _number(extension)
+
+
 def _matched(form: re.Pattern[bytes], text: bytes | None) -> str:
     """Return a stored text of a form; "" if it is missing. Raises ValueError if it has another form."""
     if text and form.fullmatch(text) is None:
@@ -271,6 +307,7 @@ def _damaged_field(values: Sequence[bytes | None]) -> str:
         "parent": _PARENT,
         "trimmed_by": _TOKEN,
         "live": _LIVE,
+        "lost": re.compile(rb"[0-9]{1,18} [0-9]{1,18}"),
     }
     number = re.compile(_START.pattern.encode())
     for name, value in zip(_HEAD, values, strict=False):

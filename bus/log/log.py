@@ -9,7 +9,7 @@ import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.errors import Refused, SessionDamaged
+from lanebus.bus.errors import HeadMissing, Refused, SessionDamaged
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.bounds import LogBounds
 from lanebus.bus.log.head import SessionHead, head_command, read_head
@@ -152,11 +152,11 @@ class Log:
         return counts
 
     async def key_counts(self, sessions: Sequence[str]) -> dict[str, int]:
-        """Return the number of publish keys that each session remembers."""
+        """Return the number of publish keys that each session remembers. A damaged count is 0."""
         found: dict[str, int] = {}
         for some in batched(sessions, self.bounds.heads):
-            counts = await call_all(self.pool, [("HLEN", self._keys.caller_keys(session)) for session in some])
-            found.update(zip(some, cast("list[int]", counts), strict=True))
+            counts = await self.call_shared([("HLEN", self._keys.caller_keys(session)) for session in some])
+            found.update(zip(some, (count or 0 for count in cast("list[int | None]", counts)), strict=True))
         return found
 
     async def size_bytes(self) -> int:
@@ -166,16 +166,21 @@ class Log:
         return sum(map(count_in, cast("list[bytes | None]", await self.call_shared(commands))))
 
     async def quarantine(self, session: str, lane: Lane) -> list[str]:
-        """Quarantine the entries at the end of a lane that foreign clients wrote. Return their ids, 1,000 at most."""
+        """Quarantine the entries at the end of a lane that foreign clients wrote. Return their ids, 1,000 at most.
+
+        Raises:
+            HeadMissing: the session has no head, and the entries are of the bus. Nothing was quarantined.
+        """
         names = (
             self._keys.head(session),
             self._keys.lane(session, lane),
             self._keys.forged(self._keys.bucket(session)),
-            self._keys.rebuilt(session, lane),
+            self._keys.rebuilt(self._keys.lane(session, lane)),
         )
-        return [
-            name.decode() for name in cast("list[bytes]", await self.run(_QUARANTINE, names, (session, lane.value)))
-        ]
+        reply = cast("list[bytes] | bytes", await self.run(_QUARANTINE, names, (session, lane.value)))
+        if isinstance(reply, bytes):
+            raise HeadMissing(session, int(reply.split(b" ")[1]))
+        return [name.decode() for name in reply]
 
     async def unblock(self, client_id: int, session: str) -> None:
         """End a blocking read of another connection. The read then returns no entries.

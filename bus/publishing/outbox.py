@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import ForgedEntry, LogRolledBack, OutcomeUnknown, Refused, SessionDamaged
+from lanebus.bus.errors import ForgedEntry, HeadMissing, LogRolledBack, OutcomeUnknown, Refused, SessionDamaged
 from lanebus.bus.publishing.append import SessionAppend
 from lanebus.bus.publishing.encoded_publish import LANE_OF
 from lanebus.bus.publishing.trouble import Trouble
@@ -254,6 +254,14 @@ class Outbox:
             first, *others = trouble.waiting
             first.fail(error)
             self._wait(others)
+
+    def fail_waiting(self, error: HeadMissing) -> None:
+        """Fail all waiting publishes: no append can succeed."""
+        trouble = self._begin_trouble()
+        trouble.foreign = None
+        for publish in trouble.waiting:
+            publish.fail(error)
+        self._wait([])
 
     def end_trouble_if_settled(self) -> bool:
         """End the trouble if nothing is left to recover. Return whether the outbox is out of trouble."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
-from lanebus.bus.errors import CursorTrimmed, Refused, StreamError, Unavailable
+from lanebus.bus.errors import CursorTrimmed, HeadMissing, Refused, StreamError, Unavailable
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.log.script import Script, send_scripts
 from lanebus.bus.publishing.append import PUBLISH, publish_command
@@ -178,6 +178,8 @@ class Recovery:
             if (trouble := outbox.trouble) is not None and trouble.foreign is not None:
                 try:
                     ids = await self._log.quarantine(outbox.session, trouble.foreign)
+                except HeadMissing as missing:
+                    outbox.fail_waiting(missing)
                 except (Refused, StreamError) as fault:
                     self._explain(fault, outbox)
                     self._delay(trouble)

@@ -1,4 +1,4 @@
-"""Find gaps in a session's positions. A gap means that a foreign client deleted an entry. Pure."""
+"""Find gaps in a session's positions: entries that are missing, although no trim removed them. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from lanebus.bus.wire.codec import Entry
     from lanebus.bus.wire.envelope import Envelope
 
-__all__ = ("Gap", "find_gap", "has_all")
+__all__ = ("Gap", "find_gap", "has_all", "last_own")
 
 
 class Gap(NamedTuple):
-    """A range of positions whose entries a foreign client deleted."""
+    """A range of positions whose entries are missing."""
 
     until: int
     """number of envelopes before the gap"""
@@ -26,8 +26,8 @@ class Gap(NamedTuple):
     """the first position after the gap"""
 
 
-def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
-    """Return the first gap after position `after` in the envelopes of both lanes, or None.
+def find_gap(envelopes: Sequence[Envelope], after: int, bound: int) -> Gap | None:
+    """Return the first gap after position `after` in the envelopes of both lanes, which must end at `bound`; or None.
 
     Entries of the bus have ids that end in -0. An entry 5-1 of a foreign client does not fill the gap of a deleted 5-0.
     """
@@ -38,7 +38,7 @@ def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
             return Gap(index, position, own)
         if not envelope.delta:
             position = max(position, envelope.position)
-    return None
+    return Gap(len(envelopes), position, bound + 1) if position < bound else None
 
 
 def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
@@ -48,3 +48,9 @@ def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
     """
     found = {position_of(entry) for page in pages for entry in page if entry[0].endswith(b"-0")}
     return len(found) == bound - after and (not found or min(found) > after)
+
+
+def last_own(page: Sequence[Entry], bound: int) -> int:
+    """Return the position of the last entry of the bus in a page, up to position `bound`; 0 if there is none."""
+    own = (position_of(entry) for entry in reversed(page) if entry[0].endswith(b"-0"))
+    return next((position for position in own if position <= bound), 0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.errors import AnswerLost, ReplyTooLarge
+from lanebus.bus.errors import AnswerLost, HeadMissing, ReplyTooLarge
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead, head_command, read_head
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.page_size import Pager
 from lanebus.bus.servers.replies import answered
-from lanebus.bus.wire.codec import Entry, position_of
+from lanebus.bus.wire.codec import Entry, position_of, token_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lanebus.bus.messages.lanes import Lane
     from lanebus.bus.servers.topology import Argument
 
-__all__ = ("LanePages", "fetch_page", "first_page", "stream_pages", "whole", "with_rest")
+__all__ = ("LanePages", "fetch_page", "first_page", "has_later", "stream_pages", "whole", "with_rest")
 
 SMALL_BYTES = 16_384
 """A reply of at most this size never makes the server close the connection: the server's output limit does not count
@@ -35,6 +35,7 @@ class LanePages:
     """A page of a session's lanes."""
 
     head: SessionHead
+    lanes: Sequence[Lane]
     pages: list[list[Entry]]
     """one page for each lane"""
     count: int
@@ -85,6 +86,7 @@ async def fetch_page(
 
     Raises:
         ReplyTooLarge: an entry is larger than the largest reply of the server.
+        HeadMissing: the session has no head, but entries of the bus.
         Refused: the server answered with an error.
         Unavailable: the server did not answer.
     """
@@ -103,19 +105,34 @@ async def fetch_page(
                 raise await _too_large(log, session, lanes, after, lost) from None
             continue
         head, later = read_head(session, replies[0]), read_head(session, replies[-1])
-        if later.trimmed > head.trimmed or later.is_erased:
+        if later.is_erased or later.position < head.position:
+            head = later  # the session was erased, or the log was rolled back
+        elif later.trimmed > head.trimmed:
             head = head._replace(
                 trimmed=later.trimmed,
                 trimmed_by=later.trimmed_by,
                 trimmed_llm=later.trimmed_llm,
                 trimmed_extension=later.trimmed_extension,
-                is_erased=later.is_erased,
             )
         found = [cast("list[Entry]", answered(page)) for page in replies[1:-1]]
         found = [await with_rest(log, session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
         size_bytes = sum(size_of(e) for page in found for e in page)
         pager.took(sum(map(len, found)), size_bytes, head.size_bytes)
-        return LanePages(head, found, count, size_bytes)
+        if not (head.created or head.position or later.created or head.is_erased):
+            last = max((position_of(page[-1]) for page in found if page and token_of(page[-1])), default=0)
+            if last:
+                raise HeadMissing(session, last)
+        return LanePages(head, lanes, found, count, size_bytes)
+
+
+async def has_later(log: Log, session: str, lane: Lane, position: int) -> bool:
+    """Return whether a session's own lane has any entry after a position. No entry is transferred.
+
+    Raises:
+        Refused: the server answered with an error.
+        Unavailable: the server did not answer.
+    """
+    return bool(await log.run(_FIRST_SIZE, (log.keys.lane(session, lane),), (position,)))
 
 
 def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> FirstPage:

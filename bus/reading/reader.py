@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import anyio
 
-from lanebus.bus.errors import CursorTrimmed, LogRolledBack, SessionErased
+from lanebus.bus.errors import CursorTrimmed, EntriesMissing, LogRolledBack, SessionErased
 from lanebus.bus.log.archive_reader import ArchiveReader
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
@@ -15,10 +15,10 @@ from lanebus.bus.log.incarnations import common_position, cursor_at
 from lanebus.bus.log.lineage import Part, lineage
 from lanebus.bus.log.log import Log
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.reading.gaps import Gap, find_gap, has_all
+from lanebus.bus.reading.gaps import Gap, find_gap, has_all, last_own
 from lanebus.bus.reading.merge import cut, merge
 from lanebus.bus.reading.page_size import Pager
-from lanebus.bus.reading.pages import LanePages, fetch_page, size_of
+from lanebus.bus.reading.pages import LanePages, fetch_page, has_later, size_of
 from lanebus.bus.wire.codec import Entry
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.selection import Selection
@@ -34,6 +34,8 @@ class Page(NamedTuple):
     """cursor of the end of the range, which may be after the last selected envelope"""
     size_bytes: int
     """bytes of the stored entries that were read for the page, also of those that were not selected"""
+    head: SessionHead | None = None
+    """head of the session, read together with the page; None if the page is from the archive or a fork's parent"""
 
 
 async def read_pages(
@@ -64,6 +66,9 @@ async def read_pages(
 
     Raises:
         CursorTrimmed: the next entries were trimmed, or the entry that is needed to check the cursor was trimmed.
+        EntriesMissing: the next entries are missing, although they were not trimmed. All entries before them were
+            yielded. If one lane is read, only a missing end of the lane is noticed.
+        HeadMissing: the session has no head, but entries of the bus.
         ReplyTooLarge: an entry is larger than the largest reply of the server.
         ArchiveDamaged: the next entries were trimmed, and their segment in `archive` is damaged.
         LogRolledBack: the log lost entries before the cursor, or a fork's parent lost shared entries.
@@ -72,8 +77,7 @@ async def read_pages(
         Unavailable: the server cannot be reached.
     """
     position, lanes = after.position, selection.in_order
-    name = session if part is None else part.head.session
-    proof = after if part is None else part.proof
+    name, proof = (session, after) if part is None else (part.head.session, part.proof)
     pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(lanes))
     ahead: asyncio.Task[LanePages] | None = None
     try:
@@ -119,13 +123,19 @@ async def read_pages(
                 ahead = asyncio.create_task(fetch_page(log, session, lanes, bound, until, pager=pager))
                 await asyncio.sleep(0)  # let the task send its request before the decoding starts
             envelopes, gap = _select(name, selection, pages, position, bound)
-            if gap is not None:
+            if (gap := gap or await _lost_end(log, fetched, position, bound, until)) is not None:
+                envelopes = envelopes[: gap.until]
                 yield Page(
                     envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""), fetched.size_bytes
                 )
-                raise CursorTrimmed(name, str(Cursor(gap.after)), gap.first_kept)
+                raise EntriesMissing(name, str(Cursor(gap.after)), gap.first_kept)
             position = bound
-            yield Page(envelopes, await cursor_at(log, head, bound, pages, archive), fetched.size_bytes)
+            yield Page(
+                envelopes,
+                await cursor_at(log, head, bound, pages, archive),
+                fetched.size_bytes,
+                head if part is None else None,
+            )
     finally:
         if ahead is not None:
             await _end(ahead)
@@ -175,6 +185,35 @@ async def _end(task: asyncio.Task[object]) -> None:
         task.exception()  # marks the exception as retrieved, so that asyncio does not log it
 
 
+async def _lost_end(log: Log, fetched: LanePages, after: int, bound: int, until: int) -> Gap | None:
+    """Return the gap if one lane is read and its end is missing; None if it is there.
+
+    Missing entries before the end are not noticed, because the head knows only where the lane ends.
+
+    Args:
+        log: the log that was read.
+        fetched: the entries after position `after`.
+        after: the last position before the page.
+        bound: the position up to which the page is complete.
+        until: the last position to read.
+    """
+    if len(fetched.lanes) > 1:
+        return None  # `_select` finds every gap
+    head, (lane,), (page,) = fetched.head, fetched.lanes, fetched.pages
+    if after < (lost := head.lost_in(lane)):
+        return Gap(0, after, lost + 1)
+    last, found = head.last_in((lane,)), last_own(page, bound) or after
+    if last <= found or (last > bound and (bound < until or found == bound)):
+        return None
+    if last > bound:  # the lane continues after this read. So its later entries must be there
+        if await has_later(log, head.session, lane, bound):
+            return None
+        now = await log.head(head.session)
+        if now.trimmed > head.trimmed or now.is_erased or now.position < head.position:
+            return None  # the later entries were trimmed or lost after this page was read
+    return Gap(len(page), found, last + 1)
+
+
 def _select(
     session: str, selection: Selection, pages: Sequence[Sequence[Entry]], after: int, bound: int
 ) -> tuple[list[Envelope], Gap | None]:
@@ -186,14 +225,14 @@ def _select(
     has_both = len(lanes) == len(Lane)
     if selection.names is None and Lane.LLM in selection.lanes:  # else what frameworks store is left out
         envelopes = merge(session, zip(lanes, pages, strict=True), bound)
-        gap = find_gap(envelopes, after) if has_both else None
+        gap = find_gap(envelopes, after, bound) if has_both else None
         if Lane.LLM not in lanes:  # what a framework stores is hidden
             envelopes = [envelope for envelope in envelopes if selection.takes(envelope)]
         return (envelopes[: gap.until], gap) if gap else (envelopes, None)
     pages, gap = cut(pages, bound), None
     if has_both and not has_all(pages, after, bound):
         envelopes = merge(session, zip(lanes, pages, strict=True), bound)
-        gap = find_gap(envelopes, after)
+        gap = find_gap(envelopes, after, bound)
         envelopes = envelopes[: gap.until] if gap else envelopes
     else:
         kept = [

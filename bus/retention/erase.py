@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ("Erased", "SessionArchive", "erase")
 
 _ERASE, _FORGET = Script("erase", shares=("damage", "agents")), Script("forget")
+_REBUILD = Script("rebuild")
 
 _MEDIA = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 
@@ -98,6 +99,10 @@ async def erase(
     if tombstone.parent:
         await _leave_parent(log, session, tombstone.parent)
     if rewrite:
+        live = log.keys.live_index(log.keys.bucket(session))
+        for name in _shared_streams(log.keys, session, tombstone):  # one at a time, so that each call is short
+            expiry = int(log.bounds.live_seconds * 1000) if name == live else ""
+            await log.run(_REBUILD, (name, log.keys.rebuilt(name)), (expiry,))
         await rewrite_files(log)
     return Erased(deleted)
 
@@ -164,15 +169,10 @@ async def _write_tombstone(log: Log, session: str, *, force: bool, has_archive: 
 async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
     """Remove the references to the session in shared keys, and all keys of the session except the tombstone."""
     keys, bucket = log.keys, log.keys.bucket(session)
-    searched_whole = (
-        keys.forged(bucket),
-        keys.live_index(bucket),
-        *(keys.dead(bucket, group) for _, group in tombstone.groups),
-    )
     streams: _Streams = {
+        **dict.fromkeys(_shared_streams(keys, session, tombstone), ("-", "+")),
         keys.index(bucket): (tombstone.first, tombstone.last_notice),
         keys.wake_ups(bucket): (tombstone.first, tombstone.last_wake_up),
-        **dict.fromkeys(searched_whole, ("-", "+")),
     }
     first, *others = await log.call_many(
         (
@@ -192,12 +192,19 @@ async def _remove_keys(log: Log, session: str, tombstone: _Tombstone) -> None:
         streams = _rest(streams, await log.run(_FORGET, tuple(streams), _forget_words(log, session, streams)))
 
 
+def _shared_streams(keys: Keys, session: str, tombstone: _Tombstone) -> list[str]:
+    """Return the streams of the session's bucket that may name the session."""
+    bucket = keys.bucket(session)
+    shared = (keys.index(bucket), keys.wake_ups(bucket), keys.forged(bucket), keys.live_index(bucket))
+    return list(dict.fromkeys((*shared, *(keys.dead(bucket, group) for _, group in tombstone.groups))))
+
+
 def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[str]:
     """Return every key of the session except its head hash and its checkpoints hash."""
     stored = [field.decode(errors="replace")[2:].rpartition("@") for field in checkpoints if field.startswith(b"p:")]
     return [
         *(keys.lane(session, lane) for lane in Lane),
-        *(keys.rebuilt(session, lane) for lane in Lane),
+        *(keys.rebuilt(keys.lane(session, lane)) for lane in Lane),
         *(keys.live(session), keys.caller_keys(session), keys.archive(session)),
         *(keys.projection(session, name, int(version)) for name, _, version in stored if version.isdecimal()),
     ]

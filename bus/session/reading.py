@@ -60,6 +60,8 @@ async def read(
         InvalidCursor: `after` is a text that is not a cursor.
         InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive. All entries before it were yielded.
+        EntriesMissing: the next entries are missing, although no trim removed them. In a read of one lane, only the
+            lane's missing end is noticed.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         LogRolledBack: the log lost entries that the reader of `after` has seen.
         ReplyTooLarge: an entry is larger than the server sends in one reply.
@@ -204,6 +206,8 @@ async def subscribe(
         InvalidCursor: `after` is a text that is not a cursor.
         InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive.
+        EntriesMissing: the next entries are missing, although no trim removed them. In a read of one lane, only the
+            lane's missing end is noticed.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         SessionErased: the session was erased.
         LogRolledBack: the log lost entries that were yielded, or entries up to `after`. To continue, discard everything

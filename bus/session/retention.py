@@ -30,7 +30,7 @@ async def archive(self: HasResources, *, before: int | None = None) -> Archived:
         SessionErased: the session was erased.
         LogRolledBack: the log lost entries that are already archived.
         ArchiveDamaged: the last segment has changed, or the store does not return what was written.
-        CursorTrimmed: a foreign client deleted an entry of the log.
+        EntriesMissing: a foreign client deleted an entry of the log.
         MessageTooLarge: an entry of a foreign client is larger than a segment may be.
         SetupError: the store refused access.
         Unavailable: the server or the store cannot be reached.

@@ -64,7 +64,7 @@ class BlobStore(Protocol):
         ...
 
     async def clear(self, folder: str) -> None:
-        """Delete all blobs in a folder. If the call is cancelled, some blobs may remain."""
+        """Delete all blobs in a folder, and the folder itself. If the call is cancelled, some blobs may remain."""
         ...
 
 

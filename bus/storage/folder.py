@@ -91,7 +91,7 @@ class Folder:
             await self._run(lambda: self._delete(PurePosixPath(name)))
 
     async def clear(self, folder: str) -> None:
-        """See `BlobStore`. Partial files of killed processes are deleted too."""
+        """See `BlobStore`. Partial files of killed processes are deleted too. A folder with subfolders stays."""
         with suppress(FileNotFoundError):
             await self._run(lambda: self._clear(PurePosixPath(folder)))
 
@@ -139,6 +139,9 @@ class Folder:
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folders[-1])
             os.fsync(folders[-1])
+            with suppress(OSError):  # it has subfolders, or another process has written into it or removed it meanwhile
+                os.rmdir(folder.name, dir_fd=folders[-2])
+                os.fsync(folders[-2])
 
     def _open(self, folder: int, name: PurePosixPath) -> int:
         """Open a blob to read it."""

@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anyio.to_thread import run_sync
+
 from lanebus.bus.errors import InvalidArgument, MessageTooLarge, MissingExtra, SetupError, Unavailable
 from lanebus.bus.storage.blobs import BlobHead
 
@@ -125,8 +127,13 @@ class Objects:
 
     async def clear(self, folder: str) -> None:
         """See `BlobStore`."""
+        from obstore.store import LocalStore  # noqa: PLC0415
+
         for name in await self.names(folder):
             await self.delete(name)
+        if isinstance(self._store, LocalStore):  # other stores have no folders, only names
+            with suppress(OSError):  # it does not exist, or another process has written into it meanwhile
+                await run_sync(Path(self._store.prefix or "/", folder).rmdir)
 
     async def sign(self, name: str, duration: timedelta) -> str | None:
         """Return a signed URL with which any client can read the blob for `duration`.

@@ -32,6 +32,9 @@ The head is a single hash, because every append reads and writes most of its fie
   session has no other field.
 - `run`: the server's replication id at the last append. `incarnation`: the token of the present incarnation,
   `<position before its first entry>_<random>`. `incarnations`: the tokens of the newest incarnations.
+- `last_llm`, `last_ext`: the position of the last entry that was appended to each lane; absent if there is none.
+  `lost`: `<LLM> <extension>`, in each lane the position up to which all entries are missing, because another client
+  deleted the stream; 0 if none did.
 - `trimmed`, `trimmed_llm`, `trimmed_ext`: the highest trimmed position, over both lanes and in each lane. `trimmed_by`:
   the token of the entry at `trimmed`. `trim`: the result of the last step of a trim.
 - `archived`: the last archived position. `archive`: `<number> <name>` of the last segment.
@@ -238,10 +241,9 @@ class Keys:
         """Return the key of a lane's stream."""
         return f"{self._session(session)}:{_STREAM[lane]}"
 
-    def rebuilt(self, session: str, lane: Lane) -> str:
-        """Return the key of the stream in which quarantine.lua rebuilds a lane without the entries of foreign
-        clients."""
-        return f"{self.lane(session, lane)}:rebuilt"
+    def rebuilt(self, stream: str) -> str:
+        """Return the key in which a script rebuilds a stream, before it renames the key to that of the stream."""
+        return f"{stream}:rebuilt"
 
     def live(self, session: str) -> str:
         """Return the key of the stream of a session's live deltas."""

@@ -5,19 +5,20 @@ from contextlib import aclosing
 import anyio
 from pydantic import ValidationError
 
-from lanebus.bus.errors import ArchiveDamaged, BusError, CursorTrimmed, LogRolledBack
+from lanebus.bus.errors import ArchiveDamaged, BusError, CursorTrimmed, EntriesMissing, LogRolledBack
 from lanebus.bus.log.first_page import FirstPage
+from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.context.build import fold_kept, require_whole, unreadable_up_to
 from lanebus.handlers.context.fold import Context, evolve
 from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, Status
 
 __all__ = ("CachedSession",)
 
-_LLM = frozenset({Lane.LLM})
 _WANTED = {Lane.EXTENSION: STATUS_KINDS}
 
 
@@ -25,6 +26,9 @@ class CachedSession:
     """The folds of a session, kept in memory.
 
     A read requests all entries of the LLM lane, and only `STATUS_KINDS` of the extension lane.
+
+    Folds in memory know no more than the log. If entries that were folded were trimmed, the session is read again. So
+    every worker gets the same context: that of the newest compaction, or the same error.
     """
 
     def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
@@ -43,7 +47,11 @@ class CachedSession:
         self._stored = 0
         """position of the stored state; 0 if there is none"""
         self._trimmed = 0
-        """position up to which the log was trimmed when it was loaded"""
+        """position up to which the log was trimmed when it was last read"""
+        self._gone = 0
+        """the largest result of `unreadable_up_to` so far"""
+        self._gap: CursorTrimmed | None = None
+        """tells which entries the context lacks; None if it lacks no entry"""
         self._is_loaded = False
         self.is_whole = True
         """no entry of the extension lane was trimmed before it was folded"""
@@ -87,15 +95,15 @@ class CachedSession:
 
         Raises:
             LogRolledBack: the log has lost entries that were read. Discard this object and make another.
+            CursorTrimmed: entries that the context needs were trimmed, and no compaction stands in their place.
             StreamError: as for `Session.read`.
             Unavailable: as for `Session.read`.
         """
         async with self._one_at_a_time:
             try:
-                if self._is_loaded:
-                    await self._read_on(first)
-                else:
+                if not self._is_loaded or not await self._continue(first):
                     await self._load()
+                require_whole(self._context, self._gap)
             except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
                 self.is_stale = True
                 raise
@@ -117,6 +125,17 @@ class CachedSession:
         except BusError:
             self._stored = expected
 
+    async def _continue(self, first: FirstPage | None) -> bool:
+        """Read the new entries. Return False if entries that were folded, or that are new, can no longer be read."""
+        gone = self._gone
+        try:
+            await self._read_on(first)
+        except EntriesMissing:
+            raise
+        except CursorTrimmed:
+            return False
+        return self._gone <= gone
+
     async def _read_on(self, first: FirstPage | None = None) -> None:
         pages = self.session.pages(kinds=_WANTED, after=self._cursor, first=first)
         async with aclosing(pages):
@@ -129,46 +148,64 @@ class CachedSession:
                         self._status = STATUS.evolve(self._status, envelope)
                 self._cursor = page.cursor
                 self.size_bytes += page.size_bytes
+                if page.head is not None:
+                    self._note(page.head)
+
+    def _note(self, head: SessionHead) -> None:
+        """Remember which entries can no longer be read."""
+        if head.trimmed > self._trimmed:
+            self._trimmed, self._snapshot = head.trimmed, None
+        self._gone = max(self._gone, unreadable_up_to(self.session, head))
 
     async def _load(self) -> None:
+        """Read the whole session, and again if entries were trimmed meanwhile."""
+        self._is_loaded = False
+        while not self._is_loaded:
+            self._begin_with(Context(self.session.id), Status(), START)
+            self._gap, self.is_whole = None, True
+            head = await self.session.head()
+            self._note(head)
+            gone = self._gone
+            await self._load_from(head)
+            self._is_loaded = self._gone <= gone
+
+    async def _load_from(self, head: SessionHead) -> None:
         """Read the whole session. The extension lane is read from its stored state, or else after its trimmed part."""
-        head = await self.session.head()
-        self._forked, self._trimmed = head.own_start.position, head.trimmed
+        self._forked = head.own_start.position
         stored = await self.session.load_projection(STATUS.name, STATUS.version)
         self._stored = stored.position if stored is not None else 0
         try:
-            if stored is not None and await self._begin(STATUS.state.validate_json(stored.state), stored.cursor):
-                self._is_loaded = True
+            if stored is not None and await self._begin(STATUS.state.validate_json(stored.state), stored.cursor, head):
                 return
         except ValidationError:
             pass  # written by another version of the package
+        except EntriesMissing:
+            raise
+        except CursorTrimmed:  # entries after the stored state were trimmed
+            self._begin_with(Context(self.session.id), Status(), START)
         try:
             await self._read_on()
+        except EntriesMissing:
+            raise
         except CursorTrimmed:
-            # If only the extension lane was trimmed, the context is still complete.
-            if self._cursor != START or not await self._begin(Status(), head.cursor_at(head.trimmed)):
+            # If only the extension lane was trimmed, the context is still complete. So it is after a compaction.
+            if self._cursor != START or not await self._begin(Status(), head.cursor_at(head.trimmed), head):
                 raise
             self.is_whole = False
-        self._is_loaded = True
 
-    async def _begin(self, status: Status, cursor: Cursor) -> bool:
+    async def _begin(self, status: Status, cursor: Cursor, head: SessionHead) -> bool:
         """Fold the LLM lane up to `cursor`, then both lanes after `cursor`, starting from `status`.
 
         Return False if `cursor` is from another incarnation of the log.
 
         Raises:
-            CursorTrimmed: the LLM lane was trimmed.
+            CursorTrimmed: entries after `cursor` were trimmed.
         """
-        context, size_bytes = Context(self.session.id), 0
         try:
-            async with aclosing(self.session.pages(lanes=_LLM, until=cursor.position)) as pages:
-                async for page in pages:
-                    size_bytes += page.size_bytes
-                    for envelope in page.envelopes:
-                        context = evolve(context, envelope)
+            context, self._gap = await fold_kept(self.session, until=cursor.position)
         except LogRolledBack:
             return False
-        self._begin_with(context, status, cursor, size_bytes)
+        self._begin_with(context, status, cursor, head.size_bytes)
         try:
             await self._read_on()
         except LogRolledBack:

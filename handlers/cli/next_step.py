@@ -25,6 +25,11 @@ def _own_words(error: BusError) -> str:
             return f"read it with `lanebus tail {session}`, then repeat with --expected {found}"
         case errors.WrongAgent(session=session, given=given):
             return f"leave out --agent, or hand the session over with `lanebus hand-over {session} {given}`"
+        case errors.EntriesMissing(session=session, first_kept=first):
+            return (
+                "restore the server's data from a backup, begin with --after "
+                f"{first - 1}, or, if they are archived, `lanebus trim {session} {first}`"
+            )
         case errors.CursorTrimmed(first_kept=first):
             return f"begin with --after {first - 1}, or give the --archive that has them"
         case errors.InvalidCursor():

@@ -82,6 +82,17 @@ class Context:
         """
         return self.pairing.messages
 
+    def is_whole_after(self, trimmed: int) -> bool:
+        """Return whether a context that lacks the entries up to position `trimmed` is whole nevertheless.
+
+        It is if its newest compaction stands in place of all these entries, and no later entry refers to one of them.
+        Without a compaction it is not: nothing else of the log stands in place of trimmed entries.
+        """
+        compaction = self.path[0].message if self.path else None
+        if not isinstance(compaction, Compaction) or any(isinstance(each.error, UnknownTarget) for each in self.faults):
+            return False
+        return compaction.first_kept is None or compaction.first_kept > trimmed
+
 
 def require_context(context: object) -> None:
     """Raise InvalidArgument unless the value is a `Context`."""

@@ -18,6 +18,7 @@ from lanebus.bus.log.log import Log
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.handlers.context.build import fold_kept, require_whole, unreadable_up_to
 from lanebus.handlers.context.fold import Context, evolve
 from lanebus.handlers.recent import ENTRY_BYTES, RecentSessions
 
@@ -54,6 +55,8 @@ class _Step(NamedTuple):
 
 @dataclass(slots=True)
 class _Known:
+    gone: int
+    """the result of `unreadable_up_to` when the session was last read"""
     steps: list[_Step] = field(default_factory=list[_Step])
     """by position"""
 
@@ -104,15 +107,18 @@ class PastContexts:
         if position is not None and position > head.position:
             raise NoSuchPosition(session.id, position, head.position)
         until = head.position if position is None else position
-        known = self._sessions.get(session.id) or _Known()
+        gone = unreadable_up_to(session, head)
+        known = self._sessions.get(session.id)
+        if known is None or known.gone != gone:
+            known = _Known(gone)
         start = known.before(until)
         try:
             steps = await self._fold(session, start, until)
         except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
-            if start is None:
-                raise
-            known, start = _Known(), None
-            steps = await self._fold(session, start, until)
+            known = _Known(gone)
+            context, gap = await fold_kept(session, until=until)
+            require_whole(context, gap)
+            steps = [_Step(context.entries[-1].cursor if context.entries else START, context)]
         known.keep(steps, self._bounds.contexts)
         entries = len(known.steps[-1].context.entries)
         self._sessions.keep(session.id, known, head.size_bytes + ENTRY_BYTES * entries)

@@ -150,7 +150,8 @@ async def session_frames(
     entry        an envelope of a lane
     delta        a live delta: a piece of the message that a model is writing. With `isSnapshot`, it holds all text of
                  its block up to this frame's cursor, and replaces what the client has of the block.
-    gap          entries after the cursor were trimmed. `firstKept` is the position of the next entry, which follows.
+    gap          entries after the cursor were trimmed or are missing. `firstKept` is the position of the next entry,
+                 which follows.
     caughtup     all stored entries were sent; new entries follow
     fellbehind   the client was slow and is switched back to reading the log; nothing is lost
     closed       the session accepts no more messages, and all its entries were sent; the stream stays open

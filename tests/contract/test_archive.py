@@ -490,7 +490,7 @@ async def test_erasing_takes_what_a_killed_archiver_left_and_files_of_others(
         segment.with_name(".DS_Store").write_bytes(b"a file manager's")
         assert await problems(session) == []
         await session.erase(media=True)
-        assert list(segment.parent.iterdir()) == []
+        assert not segment.parent.exists()
 
 
 async def test_reading_a_session_that_is_erased_meanwhile_raises(server: AnyServer, files: Path) -> None:

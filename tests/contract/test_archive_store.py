@@ -54,12 +54,17 @@ async def test_the_names_of_a_folder_are_those_of_no_other(store: ArchiveStore) 
     assert await store.names("ns/s") == ["ns/s/a", "ns/s/b"]
 
 
-async def test_a_folder_is_cleared_and_no_other_one(store: ArchiveStore) -> None:
+def paths_named(directory: Path, name: str) -> list[Path]:
+    return [*directory.rglob(name)]
+
+
+async def test_a_folder_is_cleared_and_no_other_one(store: ArchiveStore, tmp_path: Path) -> None:
     for name in ("ns/s/a", "ns/s/b", "ns/s2/a", "ns/t/a"):
         await store.put_if_absent(name, b"x")
     for _ in range(2):
         await store.clear("ns/s")
         assert await store.names("ns/s") == []
+    assert not paths_named(tmp_path, "s")
     assert (await store.names("ns/s2"), await store.names("ns/t")) == (["ns/s2/a"], ["ns/t/a"])
 
 

@@ -88,7 +88,7 @@ async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
     server.do("XADD", keys.lane(name, Lane.LLM), "9-0", CANARY, CANARY)  # is set aside by the next
     await session.publish(said(CANARY))
     assert CANARY in str(server.do("XRANGE", keys.forged(keys.bucket(name)), "-", "+"))
-    server.do("XADD", keys.rebuilt(name, Lane.LLM), "9-0", CANARY, CANARY)  # as a crash might leave it
+    server.do("XADD", keys.rebuilt(keys.lane(name, Lane.LLM)), "9-0", CANARY, CANARY)  # as a crash might leave it
     async with bus.consumer("workers", "w") as consumer:
         await take_one(consumer)
 
@@ -150,6 +150,45 @@ async def test_the_servers_file_has_forgotten_it_when_erase_with_rewrite_returns
         assert is_in_file(process)
         await bus.session("s").erase(rewrite=True)
         assert not is_in_file(process)
+
+
+async def test_the_servers_file_names_an_erased_session_in_its_tombstone_only(process: RealServer) -> None:
+    process.do("CONFIG", "SET", "rdbcompression", "no")
+    name, bucket = "jane_doe_1980", Keys().bucket("jane_doe_1980")
+    others = [id for n in range(1_000) if Keys().bucket(id := f"o{n}") == bucket]
+    async with process.bus() as bus:
+        for other in others[::2]:
+            await bus.session(other).publish(said("x"))
+        await leave_traces(bus, process, name)
+        async with bus.consumer("workers", "v") as consumer:
+            await bus.session(name).publish(said("fails"))
+            while (work := await take_one(consumer)).session != name:
+                await consumer.ack(work)
+            await consumer.dead_letter(work, reason=name)
+        for other in others[1::2]:
+            await bus.session(other).publish(said("x"))
+            await bus.session(other).preview(Delta(kind="text", message_id="m", delta="x"))
+        notices = [
+            key for key in everything(process) if key.endswith((":index", ":wakeups", ":live")) and ":s:" not in key
+        ]
+        before = {key: last_id(process, key) for key in notices}
+        await bus.session(name).erase(rewrite=True)
+        files = b"".join(path.read_bytes() for path in process.directory.rglob("*") if path.is_file())
+        found = re.findall(rb"[^\0-\x1f]{0,3}jane_doe_1980.{0,5}", files, re.DOTALL)
+        assert found
+        assert {each[-18:] for each in found} == {b"jane_doe_1980:head"}
+        for key, last in before.items():  # readers that wait after the last id miss nothing
+            assert last_id(process, key) >= last
+        for other in others:
+            assert await words(bus.session(other)) == ["x"]
+            assert other in str(process.do("XRANGE", Keys().index(bucket), "-", "+"))
+        await bus.session(others[0]).publish(said("y"))
+
+
+def last_id(server: RealServer, stream: str) -> tuple[int, ...]:
+    """Return the highest id that a stream has ever had."""
+    reply = cast("list[object]", server.do("XINFO", "STREAM", stream))
+    return tuple(map(int, str(reply[reply.index("last-generated-id") + 1]).split("-")))
 
 
 async def test_erase_waits_for_a_rewrite_that_began_before_it_and_starts_another(process: RealServer) -> None:

@@ -55,7 +55,7 @@ local field = 'p:' .. producer
 local replies, arg, key = {}, 12, 1
 
 -- The key is checked first, because a repeat of an earlier publish is a duplicate whatever the session's present state.
--- The third value is true if a key was stored for a publish that appends nothing.
+-- The fourth value is set if a key was stored for a publish that appends nothing.
 local function judge(plan, state, epoch, position, caller_keys, agent, head)
   if plan and plan.key then
     local seen = pcall_('HGET', caller_keys, plan.key)
@@ -110,6 +110,19 @@ local function damage_of(head, base_text, epoch, kept_term, last)
     if head[6] == run and string.find(head[7], '[^%w_-]') then return 'incarnation' end
   end
   return nil
+end
+
+-- Append a lane's first entry, which creates its stream. If the lane had entries that no trim removed, another client has
+-- deleted the stream. The head then tells it to readers: without a stream, they could not see that entries are missing.
+local function begin_lane(head, stream, lane, id, header, json)
+  local known = call('HMGET', head, 'last_' .. lane, 'trimmed_' .. lane, 'trimmed', 'lost')
+  local added = pcall_('XADD', stream, id, 'h', header, 'm', json)
+  local last = stored(known[1]) or 0
+  if type(added) == 'string' and last > (stored(known[2] or known[3]) or 0) then
+    local llm, extension = match(known[4] or '', '^(%d+) (%d+)$')
+    call('HSET', head, 'lost', lane == 'llm' and last .. ' ' .. (extension or '0') or (llm or '0') .. ' ' .. last)
+  end
+  return added
 end
 
 -- A stream keeps its highest id even if the entry with that id is deleted. If the server refuses to lower the id, the next
@@ -182,7 +195,7 @@ while arg <= words do
   end
 
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil while every publish was appended
-  local in_llm, in_extension, new_keys, woken, new_state
+  local in_llm, in_extension, new_keys, woken, new_state -- in_…: the last new position in the lane
   local agent, order, assigned, assigns = believed, KEYS[key + 6], nil, 0
   local begins = head[6] ~= run
   local token, updated = begins and base_text .. '_' .. fresh or incarnation, now
@@ -229,7 +242,9 @@ while arg <= words do
           position = position + 1
           position_text = position .. ''
           local header = entry_header .. token .. ' ' .. ARGV[arg + 2 * m - 2]
-          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header, 'm', json)
+          local id = position_text .. '-0'
+          local added = pcall_('XADD', stream, 'NOMKSTREAM', id, 'h', header, 'm', json)
+          if not added then added = begin_lane(KEYS[key + 2], stream, is_llm and 'llm' or 'ext', id, header, json) end
           if type(added) == 'table' then
             fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
@@ -240,7 +255,7 @@ while arg <= words do
             reply = 'refused ' .. fault
             break
           end
-          if is_llm then in_llm = true else in_extension = true end
+          if is_llm then in_llm = position_text else in_extension = position_text end
           bytes = bytes + #json
         end
         if plan and plan.key and not reply then
@@ -285,7 +300,10 @@ while arg <= words do
       if base == 0 then call('HSETNX', KEYS[key + 2], 'created', now) end
       if agent ~= head[8] then call('HSET', KEYS[key + 2], 'agent', agent) end
       if assigned then hand_over(KEYS[key + 2], KEYS[key + 6], order, session, epoch, assigned) end
-      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers)
+      local last_in = in_llm and 'last_llm' or 'last_ext'
+      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers,
+        last_in, in_llm or in_extension)
+      if in_llm and in_extension then call('HSET', KEYS[key + 2], 'last_ext', in_extension) end
       if new_state == 'closed' then
         call('HSET', KEYS[key + 2], 'state', new_state)
       elseif new_state then

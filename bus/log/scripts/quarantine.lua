@@ -3,7 +3,9 @@
 -- KEYS  1 head hash · 2 lane's stream · 3 quarantine stream · 4 stream in which the lane is rebuilt
 -- ARGV  1 session id · 2 name of the lane
 --
--- Returns the ids of the quarantined entries, 1,000 at most. The quarantine keeps their content until it is full.
+-- Returns the ids of the quarantined entries, 1,000 at most. The quarantine keeps their content until it is full. Or
+-- returns "headless <last position>" and changes nothing: there is no head, and the lane has entries of several publishes.
+-- A file that was cut off may have the entries of one publish without their head.
 --
 -- The bus raises a session's position in the same step in which it adds entries. So an entry above the position is foreign.
 --
@@ -24,6 +26,18 @@ for i = 1, #info, 2 do
   if info[i] == 'last-generated-id' then highest = info[i + 1] end
 end
 if tonumber(string.match(highest, '^%d+')) <= position then return {} end
+
+-- The header without the checksum is the same in all entries of a publish.
+local function publish_of(entry)
+  return string.match(entry[2][2] or '', '^(%S+ %S+ %S+ %d+_%S+) %S+$')
+end
+if position == 0 then
+  local first = redis.call('XRANGE', lane, '-', '+', 'COUNT', 1)[1]
+  local last = redis.call('XREVRANGE', lane, '+', '-', 'COUNT', 1)[1]
+  if first and publish_of(first) and publish_of(last) and publish_of(first) ~= publish_of(last) then
+    return 'headless ' .. string.match(last[1], '^%d+')
+  end
+end
 
 local PAGE = 25 -- most entries in the script's memory at a time, because each may have a megabyte
 local ids = {}

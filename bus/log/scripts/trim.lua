@@ -22,10 +22,14 @@ local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
 local call, match, min, max = redis.call, string.match, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now_trimmed, position, bytes, state, archived, lost, last_step, agent
+local now_trimmed, position, bytes, state, archived, lost, last_step, agent, last_in, missing
 do
   local names = { 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim', 'fork', 'agent' }
-  local head = call('HMGET', KEYS[1], unpack(names))
+  local head = call('HMGET', KEYS[1], 'last_llm', 'last_ext', 'lost')
+  local llm, extension = match(head[3] or '', '^(%d+) (%d+)$')
+  last_in = { [2] = stored(head[1]) or 0, [3] = stored(head[2]) or 0 }
+  missing = { [2] = stored(llm) or 0, [3] = stored(extension) or 0 }
+  head = call('HMGET', KEYS[1], unpack(names))
   local numbers = { 'trimmed', 'position', 'bytes', 'archived', FIELDS[2], FIELDS[3] }
   local damage = damage_in(KEYS[1], numbers, { head[1], head[2], head[3], head[5], head[6], head[7] })
   if not damage and head[10] and not is_agent(head[10]) then damage = damaged(KEYS[1], 'agent') end
@@ -165,6 +169,12 @@ call('HGET', KEYS[6], ':bytes') -- ends the script before its first write if the
 
 now_trimmed = at - 1
 for _, lane in ipairs(LANES) do call('XTRIM', KEYS[lane], 'MINID', '=', at .. '-0') end
+-- Entries that were missing before this trim count as trimmed, so that readers begin after them, or read the archive.
+for _, lane in ipairs(LANES) do
+  for _, at_most in ipairs({ last_in[lane], missing[lane] }) do
+    if at_most <= now_trimmed then lost[lane] = max(lost[lane], at_most) end
+  end
+end
 local left = max(bytes - size, 0)
 local change = left - bytes
 -- The token of the last trimmed entry is kept, to check cursors just before the first kept entry.
@@ -190,12 +200,15 @@ if must_note then
   end
   position = position + 1
   local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. crc32(note, tonumber(ARGV[14]))
+  if last_in[3] > lost[3] and call('EXISTS', KEYS[3]) == 0 then -- the stream was lost; as begin_lane in publish.lua
+    call('HSET', KEYS[1], 'lost', missing[2] .. ' ' .. last_in[3])
+  end
   call('XADD', KEYS[3], position .. '-0', 'h', header, 'm', note)
   local notice = add_hint(KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
   local updated = type(notice) == 'string' and match(notice, '^%d+') or now -- ahead of the clock if that was set back
   if tonumber(updated) <= tonumber(now) + 1000 then updated = now end
   left, change = left + #note, change + #note
-  call('HSET', KEYS[1], 'position', position, 'updated', updated)
+  call('HSET', KEYS[1], 'position', position, 'last_ext', position, 'updated', updated)
 end
 call('HSET', KEYS[1], 'bytes', left, 'trim', table.concat({ ARGV[5], keep, now_trimmed, entries, size }, ' '))
 count_bytes(KEYS[6], change, left)

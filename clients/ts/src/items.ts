@@ -20,7 +20,7 @@ export interface DeltaItem extends Placed {
   delta: LiveDelta;
 }
 
-/** Entries after the cursor were trimmed. The next entry is that at position `firstKept`. */
+/** Entries after the cursor were trimmed or are missing. The next entry is that at position `firstKept`. */
 export interface GapItem extends Placed {
   type: "gap";
   after: string;

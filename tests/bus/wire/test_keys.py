@@ -16,7 +16,7 @@ def test_all_keys_of_a_session_are_in_the_slot_of_its_bucket(session: str) -> No
     keys = Keys("ns")
     tag = f"ns:{{{keys.bucket(session)}}}:"
     names = [*keys.appending(session), keys.live(session), keys.head(session), keys.projection(session, "p", 1)]
-    names += [keys.rebuilt(session, lane) for lane in Lane]
+    names += [keys.rebuilt(keys.lane(session, lane)) for lane in Lane]
     assert keys.heads([session]) == [keys.head(session)]
     assert all(name.startswith(tag) for name in names)
     assert 0 <= keys.bucket(session) < keys.buckets

@@ -1,12 +1,18 @@
 """Cached sessions: both folds equal a read from the start, also after stores, trims and forks."""
 
+from pathlib import Path
+
 import anyio
 import pytest
 
-from lanebus import Cursor, ExtensionMessage, Session, Unavailable, UserMessage
+from lanebus import Bus, Cursor, ExtensionMessage, Lane, Session, Unavailable, UserMessage
+from lanebus.archive import DirectoryArchive
+from lanebus.bus.messages.context_entry import Compaction, LeafMove
 from lanebus.bus.messages.control import Abort, Pause
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, RequestDefined
 from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import BusError, CursorTrimmed
 from lanebus.handlers.agent.bounds import WorkerBounds
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -15,7 +21,7 @@ from lanebus.handlers.context.build import build_context
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus, take_run
-from tests.support.servers.real import AnyServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 __all__ = ()
 
@@ -256,3 +262,95 @@ async def test_a_trimmed_request_definition_is_recorded_again() -> None:
         assert (await CachedSession(session).refresh()).status.request == "h"
         await session.trim(2)
         assert (await CachedSession(session).refresh()).status.request is None
+
+
+async def folded(cache: CachedSession) -> SessionSnapshot | str:
+    """Return what a worker decides from: the session's state, or the name of the error that it records."""
+    try:
+        return await cache.refresh()
+    except BusError as error:
+        return type(error).__name__
+
+
+@pytest.mark.parametrize("has_stored", [False, True], ids=["no stored status", "stored status"])
+@pytest.mark.parametrize(
+    ("compacts", "keeps", "outcome"),
+    [
+        ("never", None, "CursorTrimmed"),
+        ("before the trim", None, ["seen so far", "question 2", "question 3"]),
+        ("before the trim", 10, ["seen so far", "kept", "question 2", "question 3"]),
+        ("before the trim", 7, "CursorTrimmed"),
+        ("after the trim", None, ["seen so far", "question 3"]),
+    ],
+)
+async def test_a_warm_and_a_cold_worker_make_the_same_of_a_trimmed_session(
+    compacts: str, keeps: int | None, outcome: str | list[str], has_stored: bool
+) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        summary = Compaction(summary="seen so far", first_kept=keeps)
+        warm = CachedSession(session, store_every=1)
+        await speak(session, 1)
+        if compacts == "before the trim":
+            await session.publish(UserMessage.text("kept"), summary)
+        await speak(session, 2)
+        await warm.refresh()
+        if has_stored:
+            await warm.store()
+        await session.trim(9, force=True)
+        if compacts == "after the trim":
+            await session.publish(summary)
+        await speak(session, 3)
+        cold = await folded(CachedSession(session))
+        assert await folded(warm) == cold
+        assert warm.is_stale == isinstance(outcome, str)
+        if isinstance(cold, str):
+            assert cold == outcome
+            return
+        assert outcome[0] in texts(cold)[0]
+        assert texts(cold)[1:] == outcome[1:]
+        await speak(session, 4)
+        assert await folded(warm) == await folded(CachedSession(session))
+
+
+def texts(snapshot: SessionSnapshot) -> list[str]:
+    return [message.text_content() for message in snapshot.context.messages]
+
+
+async def test_a_move_to_a_trimmed_entry_is_no_context() -> None:
+    async with fresh_bus() as bus:
+        session, warm = bus.session("s"), CachedSession(bus.session("s"))
+        await session.publish(UserMessage.text("first"), UserMessage.text("second"), Compaction(summary="both"))
+        await session.publish(LeafMove(to=1), UserMessage.text("instead"))
+        await warm.refresh()
+        await session.trim(3, force=True)
+        for cache in (warm, CachedSession(session)):
+            assert await folded(cache) == "CursorTrimmed"
+        with pytest.raises(CursorTrimmed):
+            await build_context(session)
+
+
+@pytest.mark.parametrize("is_forced", [False, True], ids=["archived", "forced past the archive"])
+async def test_a_warm_and_a_cold_worker_read_the_same_archive(tmp_path: Path, is_forced: bool) -> None:
+    async with Bus.open(data_dir=tmp_path / "data", archive=DirectoryArchive(tmp_path / "archive")) as bus:
+        session, warm = bus.session("s"), CachedSession(bus.session("s"))
+        for number in (1, 2):
+            await speak(session, number)
+        await warm.refresh()
+        await session.archive(before=5 if is_forced else None)
+        await session.trim(10, force=is_forced)
+        await speak(session, 3)
+        cold = await folded(CachedSession(session))
+        assert await folded(warm) == cold
+        assert (cold == "CursorTrimmed") == is_forced
+
+
+async def test_a_warm_worker_is_told_that_the_log_lost_its_llm_lane(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        session, warm = bus.session("s"), CachedSession(bus.session("s"))
+        await speak(session, 1)
+        await warm.refresh()
+        valkey.do("DEL", Keys().lane("s", Lane.LLM))
+        await speak(session, 2)
+        for cache in (warm, CachedSession(session)):
+            assert await folded(cache) == "EntriesMissing"

@@ -7,13 +7,26 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import Bus, Cursor, ExtensionMessage, Fenced, Receipt, Session, ToolCallBlock, TrimRefused, UserMessage
+from lanebus import (
+    Bus,
+    Cursor,
+    ExtensionMessage,
+    Fenced,
+    Lane,
+    Receipt,
+    Session,
+    ToolCallBlock,
+    TrimRefused,
+    UserMessage,
+)
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.log.lease import Lease
+from lanebus.bus.messages.context_entry import Compaction
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentStarted
 from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.wire.keys import Keys
 from lanebus.errors import OutcomeUnknown
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from lanebus.handlers.agent.errors import AgentNotFound
@@ -417,6 +430,22 @@ async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason(
             assert "CursorTrimmed" in (failed.error_message or "")
 
 
+async def test_a_question_in_a_session_that_lost_its_llm_lane_is_answered_with_the_reason() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("first"), wake=False)
+        with Resp(socket) as server:
+            assert server("DEL", Keys().lane("s1", Lane.LLM)) == 1
+        await ask(session, "second?")
+        async with working(bus, AgentLoop(Echo())):
+            with anyio.fail_after(SECONDS):
+                failed = (await anext(session.follow(after=Cursor(2)))).message
+            await nothing_pending(socket)
+            assert isinstance(failed, AssistantMessage)
+            assert failed.stop_reason == "error"
+            assert "EntriesMissing" in (failed.error_message or "")
+
+
 @pytest.mark.parametrize("is_fenced", [False, True])
 async def test_a_failure_whose_acknowledgement_is_lost_is_recorded_once_and_fencing_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, is_fenced: bool
@@ -529,21 +558,35 @@ async def test_a_forced_trim_records_the_agent_that_it_passed_and_holds_nothing_
         assert "a:agent" not in (await session.trim(end, dry_run=True)).holders  # the context is incomplete already
 
 
-async def test_a_worker_with_a_cached_context_continues_after_a_trim() -> None:
+@pytest.mark.parametrize("is_compacted", [False, True])
+@pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
+async def test_after_a_forced_trim_a_worker_begins_at_the_compaction_or_fails(
+    is_warm: bool, is_compacted: bool
+) -> None:
+    async def trim_and_ask() -> None:
+        if is_compacted:
+            await session.publish(Compaction(summary="so far"), wake=False)
+        position = (await session.head()).position
+        await session.trim(2, force=True)  # the first question, which the context needs
+        await ask(session, "again?")
+        with anyio.fail_after(SECONDS):
+            async for envelope in session.follow(lanes={Lane.LLM}, after=Cursor(position)):
+                if isinstance(answered := envelope.message, AssistantMessage):
+                    assert answered.text_content() == ("Yes." if is_compacted else "")
+                    assert ("CursorTrimmed" in (answered.error_message or "")) != is_compacted
+                    break
+
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
         async with working(bus, AgentLoop(Echo())):
             await ask(session)
             await wait_for(session, "agent.ended")
             await nothing_pending(socket)
-            position = (await session.head()).position
-            await session.trim(2, force=True)  # it reads its own answer before the next decision
-            await ask(session, "again?")
-            with anyio.fail_after(SECONDS):
-                async for envelope in session.follow(after=Cursor(position)):
-                    if isinstance(envelope.message, AssistantMessage):
-                        assert envelope.message.text_content() == "Yes."
-                        break
+            if is_warm:
+                await trim_and_ask()
+        if not is_warm:
+            async with working(bus, AgentLoop(Echo())):
+                await trim_and_ask()
 
 
 async def test_a_worker_drops_a_session_that_is_erased() -> None:
