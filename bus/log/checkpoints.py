@@ -111,11 +111,11 @@ async def checkpoints(log: Log, session: str) -> dict[str, Cursor]:
 async def load_projection(log: Log, session: str, name: str, version: int) -> Checkpoint | None:
     """See `Session.load_projection`."""
     key = log.keys.projection(session, name, version)
-    reply = await log.call("HMGET", key, "state", "position", "incarnation")
-    state, position, incarnation = cast("list[bytes | None]", reply)
+    reply = await log.call("HMGET", key, "state", "position", "incarnation", "proof")
+    state, position, incarnation, proof = cast("list[bytes | None]", reply)
     if state is None or position is None:
         return None
-    return Checkpoint(state, Cursor(int(position), 0, (incarnation or b"").decode()))
+    return Checkpoint(state, Cursor(int(position), 0, (incarnation or b"").decode(), (proof or b"").decode()))
 
 
 async def save_projection(
@@ -127,7 +127,7 @@ async def save_projection(
         log.keys.checkpoints(session),
         log.keys.head(session),
     )
-    arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
+    arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}", cursor.proof)
     reply = await log.run(_PROJECT, names, arguments)
     if reply == -1:
         raise SessionErased(session)

@@ -93,6 +93,10 @@ class SessionHead(NamedTuple):
     """the highest id of any live delta so far; "" if the session never had a live delta"""
     agent: str = ""
     """the agent that the session belongs to; "" before its first message"""
+    ends: str = ""
+    """`<position>.<proof>` of the last entries of the last three appends, the newest last; "" if unknown"""
+    trimmed_proof: str = ""
+    """proof of the entry at `trimmed`; "" if it is unknown"""
 
     @property
     def own_start(self) -> Cursor:
@@ -101,10 +105,11 @@ class SessionHead(NamedTuple):
 
     @property
     def fingerprint(self) -> bytes:
-        """A text that changes with an append, a new incarnation, a close and an erasure, but not with a trim."""
+        """A text that changes with an append, a new incarnation, a close and an erasure, and if another log takes the
+        session's place, but not with a trim."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
-        return f"{self.position} {token} {state}".encode()
+        return f"{self.position} {token} {state} {self.ends}".encode()
 
     @property
     def first_kept(self) -> int:
@@ -128,10 +133,10 @@ class SessionHead(NamedTuple):
     def cursor_at(self, position: int) -> Cursor:
         """Return the cursor of a reader that has seen all entries up to a position.
 
-        If the head does not know the incarnation at this position, the cursor has the incarnation "". Of a cursor
+        If the head does not know the incarnation or the proof at this position, the cursor has "" for it. Of a cursor
         without incarnation, only the position is checked against the log.
         """
-        return Cursor(position, 0, self.incarnation_of(position) or "")
+        return Cursor(position, 0, self.incarnation_of(position) or "", self.proof_of(position))
 
     def incarnation_of(self, position: int) -> str | None:
         """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head does not list
@@ -145,11 +150,21 @@ class SessionHead(NamedTuple):
             return self.origin.cursor.incarnation or None
         return self.trimmed_by or None if position == self.trimmed else None
 
+    def proof_of(self, position: int) -> str:
+        """Return the proof of the entry at a position; "" if the head does not list it."""
+        if self.ends and position > 0:
+            _, is_listed, rest = f" {self.ends} ".partition(f" {position}.")
+            if is_listed:
+                return rest.partition(" ")[0]
+        if self.origin is not None and position == self.origin.position:
+            return self.origin.cursor.proof
+        return self.trimmed_proof if position == self.trimmed else ""
+
     def common_position(self, cursor: Cursor) -> int | None:
         """Return the last position up to which the log still holds the entries that a reader saw.
 
-        This is the cursor's position, unless the log was rolled back. Return None if the incarnations that the head
-        lists are not enough to find the position. In that case, entries have to be read.
+        This is the cursor's position, unless the log was rolled back. Return None if the incarnations and proofs that
+        the head lists are not enough to find the position. In that case, entries have to be read.
 
         Args:
             cursor: the reader's cursor.
@@ -160,13 +175,24 @@ class SessionHead(NamedTuple):
         end = self.position
         for token, start in reversed(self.incarnations):
             if token == cursor.incarnation:
-                return min(position, end)
+                return self._unchanged(cursor, end)
             end = start
         if self.incarnations and end <= 0:
             return 0  # the head lists all incarnations, and none of them is the cursor's
         if position <= end and self.incarnation_of(position) == cursor.incarnation:
-            return position
+            return self._unchanged(cursor, position)
         return None
+
+    def _unchanged(self, cursor: Cursor, end: int) -> int | None:
+        """Do the work of `common_position`, for an incarnation whose last position is `end`."""
+        if cursor.position > end:
+            # The newest incarnation may have gone back and then grown again, without a restart.
+            return None if cursor.proof and end == self.position else end
+        if not cursor.proof:
+            return cursor.position
+        if not (proof := self.proof_of(cursor.position)):
+            return None
+        return cursor.position if proof == cursor.proof else max(start_of(cursor.incarnation), 0)
 
 
 def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
@@ -177,12 +203,13 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
     *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live", "agent"),
+    *("ends", "trimmed_proof"),
 )
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """Return the head that the reply to `head_command` describes. If the command was refused, raise the error."""
-    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent = cast(
+    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent, ends, proof = cast(
         "list[bytes | None]", answered(reply)
     )
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
@@ -204,6 +231,8 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         (by or b"").decode(),
         (live or b"").partition(b" ")[0].decode(),
         (agent or b"").decode(errors="replace"),
+        (ends or b"").decode(errors="replace"),
+        (proof or b"").decode(errors="replace"),
     )
 
 

@@ -1,6 +1,6 @@
 """Method of `Session` that hands it over to another agent."""
 
-from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent, require_count, require_text
+from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent, require_text
 from lanebus.bus.groups.names import parts_of
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.events import SessionAssigned
@@ -8,7 +8,7 @@ from lanebus.bus.publishing.encoded_publish import AppendConditions
 from lanebus.bus.session.publishing import append
 from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.keys import check_agent
-from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.receipt import Expected, Receipt, cursor_of
 
 __all__ = ("hand_over",)
 
@@ -16,7 +16,12 @@ _WITHDRAW = Script("withdraw")
 
 
 async def hand_over(
-    self: HasResources, agent: str, *, by: str | None = None, reason: str | None = None, expected: int | None = None
+    self: HasResources,
+    agent: str,
+    *,
+    by: str | None = None,
+    reason: str | None = None,
+    expected: Expected | None = None,
 ) -> Receipt:
     """Hand the session over to another agent. The new agent continues the session's loop from the log.
 
@@ -29,7 +34,7 @@ async def hand_over(
         agent: name of the new agent.
         by: the person or program that hands the session over; recorded in the log.
         reason: why the session is handed over, in words for people; recorded in the log.
-        expected: hand over only if the session's last position is `expected`. None means any position.
+        expected: hand over only if the session still ends there, as for `Session.publish`. None means any end.
 
     Returns:
         The position of the event. If the session belonged to the agent before the call, `is_duplicate` is True. The
@@ -38,7 +43,8 @@ async def hand_over(
     Raises:
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         NoSuchPosition: the session has no entries, so it has no agent. The first publish sets the agent.
-        Conflict: `expected` is not the last position.
+        Conflict: `expected` is not the session's end.
+        LogRolledBack: the log lost the entry of `expected`.
         SessionClosed: the session is closed.
         SessionErased: the session was erased.
         BusError: the other errors of `publish`.
@@ -46,7 +52,7 @@ async def hand_over(
     check_agent(agent)
     require_text("by", by, is_optional=True)
     require_text("reason", reason, is_optional=True)
-    require_count("expected", expected, is_optional=True)
+    end = cursor_of(expected)
     log, session = self.resources.log, self.resources.id
     while True:
         head = await log.head(session)
@@ -56,7 +62,7 @@ async def hand_over(
             raise NoSuchPosition(session, 1, 0)
         event = SessionAssigned(agent=agent, previous=head.agent or None, by=by, reason=reason)
         # `agent=` keeps `previous` true: another handover in between is refused, and read again.
-        conditions = AppendConditions(expected=expected, wake=True, agent=head.agent or None, assign=agent)
+        conditions = AppendConditions(expected=end, wake=True, agent=head.agent or None, assign=agent)
         try:
             receipt = await append(self, (event.as_extension(),), conditions)
         except WrongAgent:

@@ -9,7 +9,13 @@ from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.cli.usage import WrongUsage
 
-__all__ = ("read_turn", "user_messages")
+__all__ = ("EXPECTED_HELP", "read_turn", "user_messages")
+
+EXPECTED_HELP = (
+    'Refuse if the session ends elsewhere: the "cursor" of the last entry that you saw, 0 for an empty session. A '
+    "position alone is also accepted; after a rollback it may name another entry."
+)
+"""help of the option --expected"""
 
 
 def read_turn(text: str, session: str) -> TurnId:

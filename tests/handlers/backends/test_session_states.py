@@ -6,7 +6,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from lanebus import Bus, Conflict, ExtensionMessage, Lane, UserMessage
+from lanebus import Bus, Conflict, Cursor, ExtensionMessage, Lane, UserMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.session_states import SessionStates
@@ -25,9 +25,9 @@ def count(state: list[tuple[int, object]]) -> list[ExtensionMessage]:
     return [add(len(state))]
 
 
-def fold(state: list[tuple[int, object]], position: int, message: Publishable) -> None:
+def fold(state: list[tuple[int, object]], cursor: Cursor, message: Publishable) -> None:
     assert isinstance(message, ExtensionMessage)
-    state.append((position, message.data))
+    state.append((cursor.position, message.data))
 
 
 def states_of(bus: Bus, **bounds: int) -> SessionStates[list[tuple[int, object]]]:
