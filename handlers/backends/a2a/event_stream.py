@@ -9,7 +9,7 @@ from a2a.types import Task
 from lanebus.bus.errors import InvalidArgument, MessageError
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure
+from lanebus.bus.wire.envelope import Cursor, DecodeFailure
 from lanebus.handlers.backends.a2a.saved_entry import TaskDeleted, TaskSaved
 from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, load_change, settle, version_of
 from lanebus.handlers.backends.a2a.task_store import LanebusTaskStore
@@ -93,6 +93,6 @@ def _cursor(version: TaskVersion) -> Cursor:
     with suppress(MessageError):
         if isinstance(value, str):
             return Cursor.parse(value)
-    if value == 0:  # MISSING
-        return START
+    if isinstance(value, int) and value >= 0:  # MISSING, or a position, which was the version before
+        return Cursor(value)
     raise InvalidArgument("after", value, "pass a version that a LanebusTaskStore returned")
