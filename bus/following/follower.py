@@ -109,10 +109,10 @@ class Follower:
         """
         start, (selection, is_live, _) = subscription.start, self._options
         cursor = self._cursor
-        if cursor.incarnation and (
+        if (
             cursor.position > start.position
-            or cursor.incarnation != start.incarnation
-            or (cursor.position == start.position and cursor.proof != start.proof)
+            or cursor.incarnation not in {"", start.incarnation}
+            or (cursor.position == start.position and cursor.proof not in {"", start.proof})
         ):
             await self._require(cursor)
         pieces = deque[Envelope]()

@@ -23,8 +23,6 @@ def _own_words(error: BusError) -> str:
             return f"`lanebus reopen {session}` opens it again"
         case errors.Conflict(session=session, found=found):
             return f"read it with `lanebus tail {session}`, then repeat with --expected {found}"
-        case errors.LogRolledBack(session=session, found=found):
-            return f"read it again with `lanebus tail {session} --after {found}`, then decide anew"
         case errors.WrongAgent(session=session, given=given):
             return f"leave out --agent, or hand the session over with `lanebus hand-over {session} {given}`"
         case errors.CursorTrimmed(first_kept=first):

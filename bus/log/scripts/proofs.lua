@@ -6,7 +6,7 @@
 
 -- Return the proof of an entry with this checksum and time.
 local function proof_of(checksum, time)
-  return string.format('%x', (string.match(checksum, '%d+') + time) % 4294967296)
+  return string.format('%x', ((tonumber(checksum) or string.match(checksum, '%d+')) + time) % 4294967296)
 end
 
 -- Return the proof that an entry's header tells; nil if the bus did not write the header.
@@ -20,9 +20,9 @@ local function proof_among(ends, position)
   return ends and string.match(' ' .. ends, ' ' .. string.format('%d', position) .. '%.(%x+)')
 end
 
--- Return the list with the end of another append.
+-- Return the list with the end of another append. Hot path: a pattern without "^" would cost as much as the append.
 local function with_end(ends, position, checksum, time)
-  local kept = string.match(ends or '', '(%S+ %S+)$') or ends
+  local kept = ends and (string.match(ends, '^%S+ (%S+ %S+)$') or ends)
   return (kept and kept .. ' ' or '') .. position .. '.' .. proof_of(checksum, time)
 end
 

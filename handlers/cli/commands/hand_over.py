@@ -5,9 +5,10 @@ from functools import partial
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import existing, on_bus
-from lanebus.handlers.cli.arguments import EXPECTED_HELP
+from lanebus.handlers.cli.arguments import EXPECTED_HELP, CursorParameter
 from lanebus.handlers.cli.groups import is_served, tell_unserved
 from lanebus.handlers.cli.options import BusCommand
 from lanebus.handlers.cli.session_id import SessionId, complete_agent
@@ -22,10 +23,10 @@ __all__ = ("command",)
 @click.argument("agent", shell_complete=complete_agent)
 @click.option("--by", metavar="NAME", help="Name of the person or program; recorded in the log.")
 @click.option("--reason", metavar="TEXT", help="Reason; recorded in the log.")
-@click.option("--expected", metavar="CURSOR", help=EXPECTED_HELP)
+@click.option("--expected", type=CursorParameter(), metavar="CURSOR", help=EXPECTED_HELP)
 @click.pass_context
 def command(
-    ctx: click.Context, session: str, agent: str, *, by: str | None, reason: str | None, expected: str | None
+    ctx: click.Context, session: str, agent: str, *, by: str | None, reason: str | None, expected: Cursor | None
 ) -> None:
     """Hand SESSION over to the agent named AGENT. A worker that serves AGENT continues its loop from the log. The
     worker that runs the session now stops, and can append nothing more to it. Repeating the command changes nothing.
@@ -42,7 +43,7 @@ def command(
 
 
 async def _hand_over(
-    name: str, agent: str, bus: Bus, *, by: str | None, reason: str | None, expected: str | None
+    name: str, agent: str, bus: Bus, *, by: str | None, reason: str | None, expected: Cursor | None
 ) -> tuple[Receipt, bool]:
     """Hand a session over. Return the receipt, and whether a live worker serves the agent."""
     session = await existing(bus, name)

@@ -8,8 +8,7 @@ __all__ = ("receipt_json", "show_state")
 
 def receipt_json(session: str, receipt: Receipt) -> dict[str, object]:
     """Return the JSON object that every publishing command prints for a receipt."""
-    cursor = str(receipt.cursor) if receipt.positions else None
-    return {"session": session, "positions": receipt.positions, "cursor": cursor, "is_duplicate": receipt.is_duplicate}
+    return {"session": session, "positions": receipt.positions, "is_duplicate": receipt.is_duplicate}
 
 
 def show_state(output: Output, session: str, receipt: Receipt | None, *, is_closed: bool) -> None:
