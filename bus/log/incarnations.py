@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.archive_reader import ArchiveReader
     from lanebus.bus.log.head import SessionHead
-    from lanebus.bus.log.lineage import Written
+    from lanebus.bus.log.lineage import FoundMark
     from lanebus.bus.log.log import Log
     from lanebus.bus.wire.codec import Entry, Mark
 
@@ -38,7 +38,7 @@ async def common_position(
     cursor: Cursor,
     archive: ArchiveReader | None = None,
     *,
-    known: Mapping[int, Written] | None = None,
+    known: Mapping[int, FoundMark] | None = None,
 ) -> int:
     """Return the last position up to which the log certainly holds the entries that a reader saw.
 
@@ -99,7 +99,7 @@ def _differs(mark: Mark, cursor: Cursor) -> bool:
 
 
 async def _mark_at(
-    log: Log, head: SessionHead, position: int, archive: ArchiveReader | None, known: Mapping[int, Written]
+    log: Log, head: SessionHead, position: int, archive: ArchiveReader | None, known: Mapping[int, FoundMark]
 ) -> Mark | None:
     if position in known and position > head.own_start.position and known[position].mark is not None:
         return known[position].mark

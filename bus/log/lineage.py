@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
     from lanebus.bus.servers.topology import Reply
 
-__all__ = ("WRITTEN_BY", "Part", "Written", "lineage", "mark_at", "read_written", "written_command", "written_here")
+__all__ = ("WRITTEN_BY", "FoundMark", "Part", "lineage", "mark_at", "read_written", "written_command", "written_here")
 
 WRITTEN_BY = Script("written_by")
 
@@ -114,7 +114,7 @@ async def mark_at(
     return None
 
 
-class Written(NamedTuple):
+class FoundMark(NamedTuple):
     """Who wrote the entries of a session's own streams."""
 
     mark: Mark | None
@@ -128,13 +128,13 @@ def written_command(log: Log, session: str, position: int) -> tuple[Sequence[str
     return [*(log.keys.lane(session, lane) for lane in Lane), log.keys.head(session)], (position,)
 
 
-def read_written(reply: Reply | Refused) -> Written:
+def read_written(reply: Reply | Refused) -> FoundMark:
     """Return what the reply of `WRITTEN_BY` says. If the command was refused, raise the error."""
     header, run = cast("tuple[bytes, int]", answered(reply))
-    return Written(mark_in(header) if header else None, run == 1)
+    return FoundMark(mark_in(header) if header else None, run == 1)
 
 
-async def written_here(log: Log, session: str, position: int) -> Written:
+async def written_here(log: Log, session: str, position: int) -> FoundMark:
     """Return who wrote the entry at a position of the session's own streams."""
     return read_written(await log.run(WRITTEN_BY, *written_command(log, session, position)))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from lanebus.bus.errors import BusError
-    from lanebus.bus.log.lineage import Written
+    from lanebus.bus.log.lineage import FoundMark
     from lanebus.bus.log.log import Log
     from lanebus.bus.messages.lanes import Lane
     from lanebus.bus.servers.topology import Argument, Reply
@@ -42,7 +42,7 @@ class LanePages:
     """one page for each lane"""
     count: int
     """number of entries that were requested of each lane. A page with this many entries is full, and more may follow"""
-    known: Mapping[int, Written]
+    known: Mapping[int, FoundMark]
     """the entry before the page, by its position, if it was requested; for `common_position`"""
 
     def complete(self, until: int) -> int:
@@ -125,7 +125,7 @@ async def fetch_page(
         return LanePages(head, found, count, known)
 
 
-async def _known(log: Log, session: str, position: int, reply: Reply | Refused) -> Written:
+async def _known(log: Log, session: str, position: int, reply: Reply | Refused) -> FoundMark:
     if isinstance(reply, Refused) and reply.code == "NOSCRIPT":
         return await written_here(log, session, position)
     return read_written(reply)

@@ -79,7 +79,11 @@ async def read_pages(
             fetched = await (
                 ahead
                 or fetch_page(
-                    *(log, session, lanes, position, until),
+                    log,
+                    session,
+                    lanes,
+                    position,
+                    until,
                     pager=pager,
                     first=first,
                     is_proven=bool(proof.proof) and proof.position == position,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from lanebus import ALL_LANES, Bus, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
+from lanebus import ALL_LANES, START, Bus, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
 from lanebus.bus.wire.keys import Keys
 from lanebus.context import WarmContext
 from lanebus.errors import LogRolledBack
@@ -42,6 +42,7 @@ def put_back(server: RealServer) -> None:
 
 async def publish_all(session: Session, text: str) -> Cursor:
     """Publish each letter on its own, to both lanes in turn. Return the cursor of the last."""
+    cursor = START
     for letter in text:
         cursor = (await session.publish(said(letter) if letter.lower() < "m" else told(letter))).cursor
     return cursor
@@ -269,9 +270,7 @@ async def test_a_cursor_of_a_live_delta_proves_the_entry_that_it_hangs_below(one
         session = bus.session("s")
         cursor = await publish_all(session, "cd")
         await session.preview(Delta(message_id="m", block=0, kind="text", delta="x"))
-        async for envelope in session.follow(after=cursor, live=True):
-            delta = envelope.cursor
-            break
+        delta = (await anext(session.follow(after=cursor, live=True))).cursor
         assert delta.delta >= 0
         assert (delta.incarnation, delta.proof) == (cursor.incarnation, cursor.proof)
     put_back(one)
