@@ -21,7 +21,7 @@ from lanebus.bus.errors import (
 from lanebus.bus.log.archive_reader import ArchivePage
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.threads import run_in_thread
-from lanebus.bus.wire.codec import position_of, token_of
+from lanebus.bus.wire.codec import UNMARKED, mark_of, position_of
 from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
@@ -256,8 +256,8 @@ def _pages(
         for lane, entry in entries[at:beyond]:
             if lane in by_lane:
                 by_lane[lane].append(entry)
-        token = next((token_of(e) for _, e in reversed(entries[at:beyond]) if e[0] == b"%d-0" % bound), "")
-        yield ArchivePage(Cursor(bound, 0, token), tuple(by_lane.items()))
+        mark = next((mark_of(e) for _, e in reversed(entries[at:beyond]) if e[0] == b"%d-0" % bound), UNMARKED)
+        yield ArchivePage(Cursor(bound, 0, *mark), tuple(by_lane.items()))
         at = beyond
 
 

@@ -24,7 +24,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.page_size import Pager
 from lanebus.bus.reading.pages import fetch_page
 from lanebus.bus.threads import run_in_thread
-from lanebus.bus.wire.codec import position_of, token_of
+from lanebus.bus.wire.codec import UNMARKED, Mark, mark_of, position_of
 from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _Draft:
     lines: list[bytes] = field(default_factory=list[bytes])
     size_bytes: int = 0
     last: int = 0
-    incarnation: str = ""
+    mark: Mark = UNMARKED
 
     def take(self, entries: list[LaneEntry], position: int) -> bool:
         """Add all entries of one position. If the segment is full, add nothing and return False."""
@@ -79,13 +79,15 @@ class _Draft:
         self.lines += lines
         self.size_bytes += size
         self.last = position
-        self.incarnation = next((token_of(entry) for _, entry in entries if entry[0] == b"%d-0" % position), "")
+        self.mark = next((mark_of(entry) for _, entry in entries if entry[0] == b"%d-0" % position), UNMARKED)
         return True
 
 
 class _Written(NamedTuple):
     name: SegmentName
     header: Header
+    mark: Mark
+    """mark of the segment's last entry"""
     entries: int
     size_bytes: int
 
@@ -159,7 +161,7 @@ async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: i
         tip.number + 1 if tip else 1,
         after + 1,
         draft.last,
-        draft.incarnation,
+        draft.mark.token,
         str(tip.name) if tip else "",
     )
     name, data = await run_in_thread(partial(sealed, header, draft.lines))
@@ -168,7 +170,7 @@ async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: i
     # The log may be trimmed afterwards up to `target`, so the file is read back instead of trusting the store's answer.
     if await archive.store.get(file) != data:
         raise ArchiveDamaged(head.session, str(name), "the store returns other bytes than were written")
-    return _Written(name, header, len(draft.lines), len(data))
+    return _Written(name, header, draft.mark, len(draft.lines), len(data))
 
 
 def _begin(head: SessionHead) -> int:
@@ -221,7 +223,7 @@ async def _restore_index(archive: Archive, tip: Tip, session: str) -> None:
     async for segment in archive.chain(session, tip):
         names.insert(0, segment.name)
     pairs = [(name.last, str(name)) for name in names]
-    await extend_archive(archive.log, session, str(tip), str(tip), incarnation="", segments=pairs)
+    await extend_archive(archive.log, session, str(tip), str(tip), mark=UNMARKED, segments=pairs)
 
 
 async def _append_segment(archive: Archive, tip: Tip | None, written: _Written) -> bool:
@@ -230,7 +232,7 @@ async def _append_segment(archive: Archive, tip: Tip | None, written: _Written) 
     new_tip = Tip(header.number, name)
     segments = [(name.last, str(name))]
     word = await extend_archive(
-        archive.log, session, str(tip or ""), str(new_tip), incarnation=header.incarnation, segments=segments
+        archive.log, session, str(tip or ""), str(new_tip), mark=written.mark, segments=segments
     )
     match word:
         case "moved":

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lanebus.bus.log.log import Log
+    from lanebus.bus.wire.codec import Mark
 
 __all__ = ("archive_tip", "archived_segments", "extend_archive")
 
-_ARCHIVE = Script("archive", shares=("damage",))
+_ARCHIVE = Script("archive", shares=("damage", "proofs"))
 
 
 async def archive_tip(log: Log, session: str) -> str:
@@ -40,7 +41,7 @@ async def archived_segments(log: Log, session: str, position: int = 0, count: in
 
 
 async def extend_archive(
-    log: Log, session: str, tip: str, new_tip: str, *, incarnation: str, segments: Sequence[tuple[int, str]]
+    log: Log, session: str, tip: str, new_tip: str, *, mark: Mark, segments: Sequence[tuple[int, str]]
 ) -> str:
     """If a session's chain ends at `tip`, add segments to its index and move the end to `new_tip`.
 
@@ -49,7 +50,7 @@ async def extend_archive(
         session: id of the session.
         tip: the expected end of the chain; "" if nothing is archived.
         new_tip: the new end of the chain. If it equals `tip`, only lost names are added to the index again.
-        incarnation: the incarnation that wrote the last position of the last segment.
+        mark: mark of the entry at the last position of the last segment.
         segments: the last position and the name of each segment.
 
     Returns:
@@ -62,5 +63,5 @@ async def extend_archive(
         *(log.keys.lane(session, lane) for lane in Lane),
     )
     pairs = [word for pair in segments for word in pair]
-    reply = await log.run(_ARCHIVE, names, (tip, new_tip, incarnation, *pairs))
+    reply = await log.run(_ARCHIVE, names, (tip, new_tip, *mark, *pairs))
     return cast("bytes", reply).decode()

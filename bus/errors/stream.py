@@ -202,16 +202,18 @@ class PreviewFull(StreamError):
 
 
 class LogRolledBack(StreamError):
-    """The log lost entries that were acknowledged or read: a restart or failover has restored an older copy.
+    """The log lost entries that were acknowledged or read: an older copy was restored, by a restart, a failover, or
+    keys that were replaced in the server that runs.
 
     New entries may have been appended since. Read again from `found`, or publish the lost messages again; the next
     publish is accepted.
 
     Fields: `session`; `seen`, the position that was acknowledged or read; `found`, the position up to which the log
-    certainly is unchanged, 0 if no entry certainly is.
+    certainly is unchanged, 0 if no entry certainly is; `of_expected`, whether a publish found that the log lost the
+    entry that it `expected`, while no acknowledged publish of this process is known to be lost.
     """
 
-    def __init__(self, session: str, seen: int, found: int) -> None:
+    def __init__(self, session: str, seen: int, found: int, *, of_expected: bool = False) -> None:
         if found > 0:
             fault = f"session {session!r} was at position {seen} and has lost entries: it is unchanged up to {found}"
             remedy = (
@@ -219,13 +221,13 @@ class LogRolledBack(StreamError):
                 "the same"
             )
         else:
-            fault = f"session {session!r} has nothing of what was seen up to position {seen}"
+            fault = f"session {session!r} lost what was seen at position {seen}, and perhaps all before it"
             remedy = (
-                "check that the cursor is of this session; if it is, the log was lost: read from its start, or publish "
-                "the lost messages again"
+                "check that the cursor is of this session; if it is, an older copy of the log was restored: read from "
+                "its start, or publish the lost messages again"
             )
         super().__init__(fault, remedy)
-        self.session, self.seen, self.found = session, seen, found
+        self.session, self.seen, self.found, self.of_expected = session, seen, found, of_expected
 
 
 class GroupInUse(StreamError):

@@ -94,7 +94,7 @@ class FollowedSession:
             # Begin at the newest delta only if it is at this position. A delta at a later position comes after entries
             # that were not read yet.
             if live_id and (newest := Cursor.parse(live_id)).position == self.position:
-                self.live = newest._replace(incarnation=self.cursor.incarnation)
+                self.live = newest._replace(incarnation=self.cursor.incarnation, proof=self.cursor.proof)
         subscription = Subscription(
             options,
             buffer_bytes,

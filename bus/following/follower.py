@@ -108,8 +108,13 @@ class Follower:
         Live deltas and notices are included.
         """
         start, (selection, is_live, _) = subscription.start, self._options
-        if self._cursor.position > start.position or self._cursor.incarnation not in {"", start.incarnation}:
-            await self._require(self._cursor)
+        cursor = self._cursor
+        if (
+            cursor.position > start.position
+            or cursor.incarnation not in {"", start.incarnation}
+            or (cursor.position == start.position and cursor.proof not in {"", start.proof})
+        ):
+            await self._require(cursor)
         pieces = deque[Envelope]()
         if is_live:
             snapshots, pieces, ended = await self._previews.catch_up(

@@ -111,11 +111,13 @@ async def checkpoints(log: Log, session: str) -> dict[str, Cursor]:
 async def load_projection(log: Log, session: str, name: str, version: int) -> Checkpoint | None:
     """See `Session.load_projection`."""
     key = log.keys.projection(session, name, version)
-    reply = await log.call("HMGET", key, "state", "position", "incarnation")
-    state, position, incarnation = cast("list[bytes | None]", reply)
+    reply = await log.call("HMGET", key, "state", "position", "incarnation", "proof")
+    state, position, incarnation, proof = cast("list[bytes | None]", reply)
     if state is None or position is None:
         return None
     text = b"%b-0.%b" % (position, incarnation) if incarnation else position + b"-0"
+    if incarnation and proof:
+        text += b"." + proof
     try:
         return Checkpoint(state, Cursor.parse(text.decode(errors="replace")))
     except InvalidCursor:  # a foreign client wrote this value: the state is folded again
@@ -131,7 +133,7 @@ async def save_projection(
         log.keys.checkpoints(session),
         log.keys.head(session),
     )
-    arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
+    arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}", cursor.proof)
     reply = await log.run(_PROJECT, names, arguments)
     if reply == -1:
         raise SessionErased(session)

@@ -17,17 +17,20 @@ from lanebus.bus.errors import (
     SessionExists,
 )
 from lanebus.bus.log.head import Incarnation, read_incarnations, start_of
-from lanebus.bus.log.lineage import written_by
+from lanebus.bus.log.lineage import mark_at
 from lanebus.bus.log.script import Script
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
     from lanebus.bus.log.archive_reader import ArchiveReader
     from lanebus.bus.log.log import Log
+    from lanebus.bus.wire.codec import Mark
 
 __all__ = ("begin_fork", "unpin")
 
-_PIN, _FORK = Script("pin", shares=("damage",)), Script("fork", shares=("damage", "agents"))
+_PIN = Script("pin", shares=("damage", "proofs"))
+_FORK = Script("fork", shares=("damage", "agents"))
 
 
 class _Shared(NamedTuple):
@@ -42,10 +45,12 @@ class _Shared(NamedTuple):
     agent: str
     """the agent of the parent; "" if it has none"""
 
-    def ending_with(self, token: str) -> _Shared:
-        """Return a copy for which `token` is the incarnation of the last shared entry. "" means unknown."""
-        listed = (Incarnation(token, start_of(token)),) if token else ()
-        return self._replace(cursor=self.cursor._replace(incarnation=token), incarnations=listed)
+    def ending_with(self, mark: Mark) -> _Shared:
+        """Return a copy for which `mark` is the mark of the last shared entry."""
+        cursor, listed = Cursor(self.cursor.position, 0, *mark), self.incarnations
+        if not self.cursor.incarnation and mark.token:
+            listed = (Incarnation(mark.token, start_of(mark.token)),)
+        return self._replace(cursor=cursor, incarnations=listed)
 
 
 async def begin_fork(
@@ -74,10 +79,11 @@ async def begin_fork(
     """
     shared = await _pin(log, parent, child, at)
     try:
-        if not shared.cursor.incarnation and shared.cursor.position:
+        if shared.cursor.position and not (shared.cursor.incarnation and shared.cursor.proof):
             head = await log.head(parent)
-            token = await written_by(log, head, shared.cursor.position, archive)
-            shared = shared.ending_with(token or "")
+            mark = await mark_at(log, head, shared.cursor.position, archive, with_proof=True)
+            if mark is not None:
+                shared = shared.ending_with(mark)
         await _begin(log, parent, child, shared, shared.agent if agent is None else agent)
     except SessionExists as taken:
         if taken.parent != parent:  # with the same parent, the pin is that of the existing fork and must stay
@@ -96,7 +102,7 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
         CursorTrimmed: the entry at `at` was trimmed; nothing was pinned.
         SessionErased: the parent was erased; nothing was pinned.
     """
-    names = (log.keys.head(parent), log.keys.checkpoints(parent))
+    names = (log.keys.head(parent), log.keys.checkpoints(parent), *(log.keys.lane(parent, lane) for lane in Lane))
     reply = await log.run(_PIN, names, (f"f:{child}", "" if at is None else at))
     if isinstance(reply, bytes):
         word, _, number = reply.decode().partition(" ")
@@ -105,14 +111,14 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
         if word == "trimmed":
             raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
         raise NoSuchPosition(parent, at or 0, int(number))
-    position, incarnations, trimmed, agent = cast("tuple[int, bytes, int, bytes]", reply)
+    position, incarnations, trimmed, agent, proof = cast("tuple[int, bytes, int, bytes, bytes]", reply)
     try:
         listed = read_incarnations(incarnations)
     except ValueError:
         raise SessionDamaged(parent, "head, incarnations") from None
     shared = tuple(each for each in listed if each.start < position)
-    name = agent.decode(errors="replace")
-    return _Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed, name)
+    cursor = Cursor(position, 0, shared[-1].token if shared else "", proof.decode())
+    return _Shared(cursor, shared, trimmed, agent.decode(errors="replace"))
 
 
 async def unpin(log: Log, parent: str, child: str) -> None:
@@ -140,6 +146,7 @@ async def _begin(log: Log, parent: str, child: str, shared: _Shared, agent: str)
         shared.trimmed,
         agent,
         *log.work.notice_trim,
+        f"{cursor.position}.{cursor.proof}" if cursor.proof else "",
     )
     reply = await log.run(_FORK, names, arguments)
     if reply == b"erased":

@@ -104,6 +104,10 @@ class SessionHead(NamedTuple):
     was never deleted"""
     lost_extension: int = 0
     """the same of the extension lane"""
+    ends: str = ""
+    """`<position>.<proof>` of the last entries of the last three appends, the newest last; "" if unknown"""
+    trimmed_proof: str = ""
+    """proof of the entry at `trimmed`; "" if it is unknown"""
 
     @property
     def own_start(self) -> Cursor:
@@ -112,10 +116,11 @@ class SessionHead(NamedTuple):
 
     @property
     def fingerprint(self) -> bytes:
-        """A text that changes with an append, a new incarnation, a close and an erasure, but not with a trim."""
+        """A text that changes with an append, a new incarnation, a close and an erasure, and if another log takes the
+        session's place, but not with a trim."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
-        return f"{self.position} {token} {state}".encode()
+        return f"{self.position} {token} {state} {self.ends}".encode()
 
     @property
     def first_kept(self) -> int:
@@ -154,10 +159,10 @@ class SessionHead(NamedTuple):
     def cursor_at(self, position: int) -> Cursor:
         """Return the cursor of a reader that has seen all entries up to a position.
 
-        If the head does not know the incarnation at this position, the cursor has the incarnation "". Of a cursor
+        If the head does not know the incarnation or the proof at this position, the cursor has "" for it. Of a cursor
         without incarnation, only the position is checked against the log.
         """
-        return Cursor(position, 0, self.incarnation_of(position) or "")
+        return Cursor(position, 0, self.incarnation_of(position) or "", self.proof_of(position))
 
     def incarnation_of(self, position: int) -> str | None:
         """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head does not list
@@ -171,11 +176,21 @@ class SessionHead(NamedTuple):
             return self.origin.cursor.incarnation or None
         return self.trimmed_by or None if position == self.trimmed else None
 
+    def proof_of(self, position: int) -> str:
+        """Return the proof of the entry at a position; "" if the head does not list it."""
+        if self.ends and position > 0:
+            _, is_listed, rest = f" {self.ends} ".partition(f" {position}.")
+            if is_listed:
+                return rest.partition(" ")[0]
+        if self.origin is not None and position == self.origin.position:
+            return self.origin.cursor.proof
+        return self.trimmed_proof if position == self.trimmed else ""
+
     def common_position(self, cursor: Cursor) -> int | None:
         """Return the last position up to which the log still holds the entries that a reader saw.
 
-        This is the cursor's position, unless the log was rolled back. Return None if the incarnations that the head
-        lists are not enough to find the position. In that case, entries have to be read.
+        This is the cursor's position, unless the log was rolled back. Return None if the incarnations and proofs that
+        the head lists are not enough to find the position. In that case, entries have to be read.
 
         Args:
             cursor: the reader's cursor.
@@ -186,13 +201,24 @@ class SessionHead(NamedTuple):
         end = self.position
         for token, start in reversed(self.incarnations):
             if token == cursor.incarnation:
-                return min(position, end)
+                return self._unchanged(cursor, end)
             end = start
         if self.incarnations and end <= 0:
             return 0  # the head lists all incarnations, and none of them is the cursor's
         if position <= end and self.incarnation_of(position) == cursor.incarnation:
-            return position
+            return self._unchanged(cursor, position)
         return None
+
+    def _unchanged(self, cursor: Cursor, end: int) -> int | None:
+        """Do the work of `common_position`, for an incarnation whose last position is `end`."""
+        if cursor.position > end:
+            # The newest incarnation may have gone back and then grown again, without a restart.
+            return None if cursor.proof and end == self.position else end
+        if not cursor.proof:
+            return cursor.position
+        if not (proof := self.proof_of(cursor.position)):
+            return None
+        return cursor.position if proof == cursor.proof else max(start_of(cursor.incarnation), 0)
 
 
 def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
@@ -203,7 +229,7 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
     *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live", "agent"),
-    *("last_llm", "last_ext", "lost"),
+    *("last_llm", "last_ext", "lost", "ends", "trimmed_proof"),
 )
 
 
@@ -216,9 +242,9 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """
     if isinstance(reply, Refused) and reply.code == "WRONGTYPE":
         raise SessionDamaged(session, "head")
-    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent, last_llm, last_extension, lost = cast(
-        "list[bytes | None]", answered(reply)
-    )
+    found = cast("list[bytes | None]", answered(reply))
+    *numbers, state, incarnations, parent, fork, llm, extension, by, live, agent = found[:16]
+    last_llm, last_extension, lost, ends, trimmed_proof = found[16:]
     try:
         position, created, updated, size_bytes, epoch, trimmed, archived = (
             0 if number is None else _number(number) for number in numbers
@@ -244,11 +270,11 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
             0 if last_llm is None else _number(last_llm),
             0 if last_extension is None else _number(last_extension),
             *_pair(lost),
+            _matched(_ENDS, ends),
+            _matched(_PROOF, trimmed_proof),
         )
     except ValueError:
-        values = (*numbers, state, incarnations, parent, fork, llm, extension, by, live)
-        values = (*values, None, last_llm, last_extension, lost)
-        raise SessionDamaged(session, f"head, {_damaged_field(values)}") from None
+        raise SessionDamaged(session, f"head, {_damaged_field(found)}") from None
     if not position and head.incarnations:  # the first entry began an incarnation
         raise SessionDamaged(session, "head, position")
     return head
@@ -270,6 +296,8 @@ def _incarnations(text: bytes) -> tuple[Incarnation, ...]:
 _START = re.compile("[0-9]{1,18}")
 _TOKEN = re.compile(rb"[A-Za-z0-9_-]{0,32}")
 _PARENT = re.compile(rb"[A-Za-z0-9_-]{1,64}")
+_PROOF = re.compile(rb"[0-9a-f]{0,8}")
+_ENDS = re.compile(rb"(?:[0-9]{1,18}\.[0-9a-f]{1,8}(?: |$)){0,3}")
 _LIVE = re.compile(rb"(?:[0-9]{1,18}-[0-9]{1,18} [0-9]{1,18}(?: [0-9a-f]*)?)?")
 
 
@@ -301,17 +329,19 @@ def _origin(parent: bytes, fork: bytes) -> Origin:
 
 
 def _damaged_field(values: Sequence[bytes | None]) -> str:
-    """Return the name of the first damaged field of a head. The values are those of all fields but the agent."""
+    """Return the name of the first damaged field of a head. The values are those of `head_command`."""
     forms: dict[str, re.Pattern[bytes]] = {
         "incarnations": re.compile(rb"|[A-Za-z0-9_-]{1,32}(?: [A-Za-z0-9_-]{1,32})*"),
         "parent": _PARENT,
         "trimmed_by": _TOKEN,
         "live": _LIVE,
         "lost": re.compile(rb"[0-9]{1,18} [0-9]{1,18}"),
+        "ends": _ENDS,
+        "trimmed_proof": _PROOF,
     }
     number = re.compile(_START.pattern.encode())
     for name, value in zip(_HEAD, values, strict=False):
         form = forms.get(name, number)
-        if name not in {"state", "fork"} and value is not None and form.fullmatch(value) is None:
+        if name not in {"state", "fork", "agent"} and value is not None and form.fullmatch(value) is None:
             return name
     return "fork"

@@ -11,17 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, ParentErased
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.codec import token_in
+from lanebus.bus.servers.replies import answered
+from lanebus.bus.wire.codec import Mark, mark_in
 from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lanebus.bus.errors import Refused
     from lanebus.bus.log.archive_reader import ArchiveReader
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Reply
 
-__all__ = ("Part", "lineage", "written_by")
+__all__ = ("WRITTEN_BY", "FoundMark", "Part", "lineage", "mark_at", "read_written", "written_command", "written_here")
 
-_WRITTEN_BY = Script("written_by")
+WRITTEN_BY = Script("written_by")
 
 
 class Part(NamedTuple):
@@ -72,47 +77,66 @@ async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[P
     return parts[::-1]
 
 
-async def written_by(log: Log, head: SessionHead, position: int, archive: ArchiveReader | None = None) -> str | None:
-    """Return the incarnation that wrote the entry at a position; None if the entry no longer exists.
+async def mark_at(
+    log: Log, head: SessionHead, position: int, archive: ArchiveReader | None = None, *, with_proof: bool = False
+) -> Mark | None:
+    """Return the mark of the entry at a position; None if the entry no longer exists.
 
     Args:
         log: the log to read.
         head: the session's head.
         position: the entry's position.
         archive: the archive, for trimmed entries; None means no archive.
+        with_proof: whether the entry is read if the head knows the incarnation but not the proof.
 
     Raises:
         Unavailable: the server or the archive cannot be reached.
     """
-    if (token := head.incarnation_of(position)) is not None:
-        return token
+    token, proof = head.incarnation_of(position), head.proof_of(position)
+    if token is not None and (proof or not with_proof):
+        return Mark(token, proof)
     if head.origin is not None and position <= head.origin.position:
         try:
             (part,) = await lineage(log, head, position - 1, position)
         except ParentErased:
             return None
-        return await written_by(log, await log.head(part.holder), position, archive)
+        return await mark_at(log, await log.head(part.holder), position, archive, with_proof=with_proof)
     if position > head.trimmed:
-        return await _written_here(log, head.session, position)
+        return (await written_here(log, head.session, position)).mark
     if archive is None:
         return None
     try:
         async with aclosing(archive.pages(head, tuple(Lane), position - 1, position)) as pages:
             async for page in pages:
-                return page.end.incarnation or None
+                return Mark(page.end.incarnation, page.end.proof) if page.end.incarnation else None
     except (CursorTrimmed, ArchiveDamaged):
         return None
     return None
 
 
-async def _written_here(log: Log, session: str, position: int) -> str | None:
-    """Return the incarnation that wrote the entry at a position of the session's own streams.
+class FoundMark(NamedTuple):
+    """Who wrote the entries of a session's own streams."""
 
-    Return None if neither stream has the position.
-    """
-    names = [log.keys.lane(session, lane) for lane in Lane]
-    header = cast("bytes | None", await log.run(_WRITTEN_BY, names, (position,)))
-    return None if header is None else token_in(header)
+    mark: Mark | None
+    """mark of the entry at the position that was asked for; None if neither stream has it"""
+    by_this_run: bool
+    """whether the present server process wrote the session's last entry"""
+
+
+def written_command(log: Log, session: str, position: int) -> tuple[Sequence[str], Sequence[int]]:
+    """Return the keys and the arguments with which `WRITTEN_BY` reads the header at a position."""
+    return [*(log.keys.lane(session, lane) for lane in Lane), log.keys.head(session)], (position,)
+
+
+def read_written(reply: Reply | Refused) -> FoundMark:
+    """Return what the reply of `WRITTEN_BY` says. If the command was refused, raise the error."""
+    header, run = cast("tuple[bytes, int]", answered(reply))
+    return FoundMark(mark_in(header) if header else None, run == 1)
+
+
+async def written_here(log: Log, session: str, position: int) -> FoundMark:
+    """Return who wrote the entry at a position of the session's own streams."""
+    return read_written(await log.run(WRITTEN_BY, *written_command(log, session, position)))
 
 
 def _position(cursor: Cursor) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Previewed", "show_deltas", "trim_deltas")
 
-_PREVIEW, _TRIM_LIVE = Script("preview", shares=("damage",)), Script("trim_live")
+_PREVIEW, _TRIM_LIVE = Script("preview", shares=("damage", "proofs")), Script("trim_live")
 
 
 class Previewed(NamedTuple):

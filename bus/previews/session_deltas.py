@@ -89,7 +89,9 @@ class MessageDeltas:
         for _, block in sorted(self._blocks.items()):
             if count := bisect_right(block.keys, key):
                 message = block.snapshot(count)
-                yield last._replace(position=at.position, delta=0, incarnation=at.incarnation, message=message)
+                yield last._replace(
+                    position=at.position, delta=0, incarnation=at.incarnation, proof=at.proof, message=message
+                )
 
     def open_message(self, id: str) -> OpenMessage:
         """Return the message with its text so far."""

@@ -10,7 +10,8 @@ from lanebus.bus.log.script import Script
 from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.checksum import seed_of
-from lanebus.bus.wire.codec import VERSION
+from lanebus.bus.wire.codec import VERSION, proof_from
+from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ("PUBLISH", "PublishLimits", "SessionAppend", "publish_command", "seeds_of")
 
-PUBLISH = Script("publish", shares=("damage", "wake", "producers", "agents"))
+PUBLISH = Script("publish", shares=("damage", "wake", "producers", "agents", "proofs"))
 
 
 @dataclass(slots=True, eq=False)
@@ -36,27 +37,30 @@ class SessionAppend:
     agent: str = ""
     """the agent that the session belongs to, as far as this process knows"""
 
-    def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
-        """Give the caller of each publish its outcome. Return the session's position after this append.
+    def settle(self, before: int, written: str, outcomes: bytes, session_bytes: int | None) -> Cursor:
+        """Give the caller of each publish its outcome. Return the cursor of the session's end after this append.
 
         If the append handed the session over, `agent` is the new agent afterwards.
 
         Args:
             before: position of the session before this append.
-            incarnation: incarnation of the log.
+            written: `<incarnation>@<time>` of this append; the time may be missing.
             outcomes: b"" if all publishes were appended, otherwise one word for each publish.
             session_bytes: the `PublishLimits.session_bytes` that the append was sent with.
         """
         words = outcomes.split(b" ") if outcomes else ()
+        incarnation, _, time = written.partition("@")
+        end = Cursor(before, 0, incarnation)
         for index, publish in enumerate(self.publishes):
             if not words or words[index] == b"a":
                 count = publish.plan.message_count
-                publish.succeed(before + 1, count, incarnation)
-                before += count
+                proof = proof_from(publish.plan.parts[-2], int(time)) if time else ""
+                publish.succeed(end.position + 1, count, incarnation, proof)
+                end = Cursor(end.position + count, 0, incarnation, proof)
                 self.agent = publish.plan.conditions.assign or self.agent
             else:
                 publish.end(words[index].decode(), session_bytes)
-        return before
+        return end
 
 
 class PublishLimits(NamedTuple):

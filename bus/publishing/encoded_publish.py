@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lanebus.bus.messages.json_reader import Publishable
+    from lanebus.bus.wire.envelope import Cursor
 
 __all__ = ("LANE_OF", "UNCONDITIONAL", "AppendConditions", "EncodedPublish", "encode_publish")
 
@@ -37,8 +38,8 @@ class AppendConditions(NamedTuple):
 
     key: str | None = None
     """the caller's idempotency key: another publish with the same key adds nothing. None means no key"""
-    expected: int | None = None
-    """the last position that the session must have; None means any position"""
+    expected: Cursor | None = None
+    """the session must end with the entry of this cursor; None means any end"""
     epoch: int | None = None
     """the epoch that the session's lease must have; None means that no lease is needed"""
     wake: bool | None = None
@@ -143,10 +144,13 @@ def encode_publish(
             raise DecodeError("key", "a text holds a lone surrogate") from None
         if len(key) > KEY_LIMIT_BYTES:
             raise KeyTooLong(len(key), KEY_LIMIT_BYTES)
+    expected = conditions.expected
     terms = {
         "lanes": lanes,
         "key": conditions.key,
-        "expected": conditions.expected,
+        "expected": None if expected is None else expected.position,
+        "incarnation": (expected.incarnation or None) if expected and expected.position else None,
+        "proof": (expected.proof or None) if expected else None,
         "epoch": conditions.epoch,
         "state": conditions.state,
         "agent": conditions.agent,

@@ -16,7 +16,7 @@ from lanebus.bus.publishing.append import SessionAppend
 from lanebus.bus.publishing.encoded_publish import LANE_OF
 from lanebus.bus.publishing.trouble import Trouble
 from lanebus.bus.servers.replies import refusal_of
-from lanebus.bus.wire.envelope import Cursor
+from lanebus.bus.wire.envelope import START, Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,10 +38,8 @@ class Outbox:
     """current term of the producer"""
     answered: int = 0
     """highest number of an append in this term whose outcome is known"""
-    position: int = 0
-    """position of the session after the last answered append"""
-    incarnation: str = ""
-    """incarnation of the log after the last answered append"""
+    cursor: Cursor = START
+    """cursor of the session's end after the last answered append"""
     in_flight: int = 0
     """number of appends sent and not answered"""
     lost: LogRolledBack | None = None
@@ -108,9 +106,9 @@ class Outbox:
             else:
                 self._roll_back(append, last, position)
         else:
-            incarnation, _, outcomes = third[:-2].partition(b" ")
+            written, _, outcomes = third[:-2].partition(b" ")
             self.answered = append.number
-            self._settle(append, second, incarnation, outcomes, session_bytes)
+            self._settle(append, second, written, outcomes, session_bytes)
             self.agent = append.agent
             self._forget_foreign()
         return None
@@ -165,14 +163,14 @@ class Outbox:
                     publish.fail(OutcomeUnknown(self.session, publish.seconds, is_forgotten=True))
                 self._end_term(int(second))
                 break
-            incarnation, _, outcomes = third.partition(b" ")
+            written, _, outcomes = third.partition(b" ")
             self.answered = int(first)
             append = doubtful.pop(self.answered, None)
             if append is not None and outcomes == b"n":
                 self._return(append)
             elif append is not None:
                 words = b" ".join([b"z"] * len(append.publishes)) if outcomes == b"z" else outcomes
-                self._settle(append, second, incarnation, words, session_bytes)
+                self._settle(append, second, written, words, session_bytes)
         else:
             for append in doubtful.values():  # after the forced number, the server refuses these lower numbers
                 self._return(append)
@@ -189,9 +187,9 @@ class Outbox:
         self._begin_trouble().is_rolled_back = True
 
     @property
-    def cursor(self) -> Cursor:
-        """Cursor of the session's end after the last answered append."""
-        return Cursor(self.position, 0, self.incarnation)
+    def position(self) -> int:
+        """The position of the session after the last answered append."""
+        return self.cursor.position
 
     def begin(self, term: int, position: int) -> None:
         """Begin a new term.
@@ -203,7 +201,8 @@ class Outbox:
         """
         if position < self.position:
             self.keep(LogRolledBack(self.session, self.position, position))
-        self.term, self.answered, self.position = term, 0, position
+            self.cursor = Cursor(position)
+        self.term, self.answered = term, 0
         trouble = self._begin_trouble()
         trouble.floor = None
         trouble.is_rolled_back = False
@@ -321,12 +320,11 @@ class Outbox:
             self._end(append, refusal)
 
     def _settle(
-        self, append: SessionAppend, before: bytes, incarnation: bytes, outcomes: bytes, session_bytes: int | None
+        self, append: SessionAppend, before: bytes, written: bytes, outcomes: bytes, session_bytes: int | None
     ) -> None:
         """Give the callers of an append its outcomes. If the stored outcomes are damaged, they get that instead."""
         try:
-            self.incarnation = incarnation.decode()
-            self.position = append.settle(int(before), self.incarnation, outcomes, session_bytes)
+            self.cursor = append.settle(int(before), written.decode(), outcomes, session_bytes)
         except (ValueError, IndexError):
             for publish in append.publishes:
                 publish.fail(SessionDamaged(self.session, "head, answers of a producer"))
@@ -352,7 +350,7 @@ class Outbox:
 
     def _roll_back(self, append: SessionAppend, last: int, position: int) -> None:
         error = LogRolledBack(self.session, self.position, position)
-        self.answered, self.position, self.incarnation = max(self.answered, last), position, ""
+        self.answered, self.cursor = max(self.answered, last), Cursor(position)
         self._begin_trouble().is_rolled_back = True
         waits = [publish for publish in append.publishes if not publish.future.done()]
         for publish in waits:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lanebus.bus.errors import (
     Conflict,
     Fenced,
+    LogRolledBack,
     OutcomeUnknown,
     OverLimit,
     SessionClosed,
@@ -15,6 +16,8 @@ from lanebus.bus.errors import (
     Unavailable,
     WrongAgent,
 )
+from lanebus.bus.log.head import start_of
+from lanebus.bus.wire.envelope import START
 from lanebus.bus.wire.receipt import Receipt
 
 if TYPE_CHECKING:
@@ -74,17 +77,18 @@ class PendingPublish:
         """See `EncodedPublish`."""
         return self.plan.is_control
 
-    def succeed(self, first: int, count: int, incarnation: str) -> None:
+    def succeed(self, first: int, count: int, incarnation: str, proof: str) -> None:
         """Return the positions of the messages to the caller, if the caller still waits.
 
         Args:
             first: position of the first message.
             count: number of messages.
             incarnation: incarnation of the log.
+            proof: proof of the last message's entry; "" if unknown.
         """
         if not self.future.done():
             positions = (first,) if count == 1 else tuple(range(first, first + count))
-            self.future.set_result(Receipt(positions, incarnation=incarnation))
+            self.future.set_result(Receipt(positions, incarnation=incarnation, proof=proof))
 
     def fail(self, error: BusError) -> None:
         """Raise `error` in the caller, if the caller still waits."""
@@ -101,12 +105,16 @@ class PendingPublish:
         conditions, rest = self.plan.conditions, word[1:]
         match word[0]:
             case "d":
-                first, count, *incarnation = rest.split("+")
+                first, count, incarnation, proof = (*rest.split("+"), "", "")[:4]
                 if not self.future.done():
                     positions = tuple(range(int(first), int(first) + int(count)))
-                    self.future.set_result(Receipt(positions, True, "".join(incarnation)))
+                    self.future.set_result(Receipt(positions, True, incarnation, proof))
             case "c":
-                self.fail(Conflict(self.session, conditions.expected or 0, int(rest)))
+                self.fail(Conflict(self.session, (conditions.expected or START).position, int(rest)))
+            case "r":
+                expected = conditions.expected or START
+                found = max(start_of(expected.incarnation), 0)
+                self.fail(LogRolledBack(self.session, expected.position, found, of_expected=True))
             case "f":
                 self.fail(Fenced(self.session, conditions.epoch or 0, int(rest)))
             case "g":

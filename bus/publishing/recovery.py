@@ -15,6 +15,7 @@ import anyio
 from lanebus.bus.errors import CursorTrimmed, HeadMissing, Refused, StreamError, Unavailable
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.log.script import Script, send_scripts
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.publishing.append import PUBLISH, publish_command
 from lanebus.bus.servers.backoff import Backoff
 
@@ -215,7 +216,9 @@ class Recovery:
             first, last, is_forced = outbox.to_settle()
             kept = self._terms.producers
             arguments = (self._outboxes.producer, outbox.term, first, last, "1" if is_forced else "", kept)
-            return _Step(outbox, _SETTLE, _SETTLE.command((self._keys.head(outbox.session),), arguments), None)
+            lanes = (self._keys.lane(outbox.session, lane) for lane in Lane)
+            names = (self._keys.head(outbox.session), *lanes)
+            return _Step(outbox, _SETTLE, _SETTLE.command(names, arguments), None)
         batch = outbox.next_batch(self._bounds.batch_count, self._bounds.batch_bytes)
         if not batch:
             return None

@@ -5,21 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.errors import AnswerLost, HeadMissing, ReplyTooLarge
+from lanebus.bus.errors import AnswerLost, HeadMissing, Refused, ReplyTooLarge
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead, head_command, read_head
+from lanebus.bus.log.lineage import WRITTEN_BY, read_written, written_command, written_here
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.page_size import Pager
 from lanebus.bus.servers.replies import answered
 from lanebus.bus.wire.codec import Entry, position_of, token_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
 
     from lanebus.bus.errors import BusError
+    from lanebus.bus.log.lineage import FoundMark
     from lanebus.bus.log.log import Log
     from lanebus.bus.messages.lanes import Lane
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.wire.envelope import Cursor
 
 __all__ = ("LanePages", "fetch_page", "first_page", "has_later", "stream_pages", "whole", "with_rest")
 
@@ -42,6 +45,8 @@ class LanePages:
     """number of entries that were requested of each lane. A page with this many entries is full, and more may follow"""
     size_bytes: int
     """bytes of the entries"""
+    known: Mapping[int, FoundMark]
+    """the entry before the page, by its position, if it was requested; for `common_position`"""
 
     def complete(self, until: int) -> int:
         """Return the position up to which the pages are complete, at most `until`.
@@ -68,6 +73,7 @@ async def fetch_page(
     *,
     pager: Pager,
     first: FirstPage | None = None,
+    is_proven: bool = False,
 ) -> LanePages:
     """Read the head and a page of each lane, oldest entries first.
 
@@ -83,6 +89,7 @@ async def fetch_page(
         pager: chooses the number of entries. The pager gets the sizes of the entries, and requests fewer entries after
             a lost reply.
         first: this page, if it was already requested; `pager` must then be unused. None requests the page.
+        is_proven: whether to read the mark of the entry at `after` too, in the same round trip.
 
     Raises:
         ReplyTooLarge: an entry is larger than the largest reply of the server.
@@ -93,7 +100,7 @@ async def fetch_page(
     replies = [] if first is None else first.take(after)
     while True:
         count = pager.count
-        commands = _page_commands(log, session, lanes, after, until=until, count=count)
+        commands = _page_commands(log, session, lanes, after, until=until, count=count, is_proven=is_proven)
         try:
             replies = replies or [
                 reply
@@ -104,17 +111,20 @@ async def fetch_page(
             if not pager.shrink():
                 raise await _too_large(log, session, lanes, after, lost) from None
             continue
-        head, later = read_head(session, replies[0]), read_head(session, replies[-1])
+        head_reply, *page_replies, last_reply = replies[: len(lanes) + 2]
+        head, later = read_head(session, head_reply), read_head(session, last_reply)
+        known = {} if len(replies) == len(lanes) + 2 else {after: await _known(log, session, after, replies[-1])}
         if later.is_erased or later.position < head.position:
             head = later  # the session was erased, or the log was rolled back
         elif later.trimmed > head.trimmed:
             head = head._replace(
                 trimmed=later.trimmed,
                 trimmed_by=later.trimmed_by,
+                trimmed_proof=later.trimmed_proof,
                 trimmed_llm=later.trimmed_llm,
                 trimmed_extension=later.trimmed_extension,
             )
-        found = [cast("list[Entry]", answered(page)) for page in replies[1:-1]]
+        found = [cast("list[Entry]", answered(page)) for page in page_replies]
         found = [await with_rest(log, session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
         size_bytes = sum(size_of(e) for page in found for e in page)
         pager.took(sum(map(len, found)), size_bytes, head.size_bytes)
@@ -122,7 +132,7 @@ async def fetch_page(
             last = max((position_of(page[-1]) for page in found if page and token_of(page[-1])), default=0)
             if last:
                 raise HeadMissing(session, last)
-        return LanePages(head, lanes, found, count, size_bytes)
+        return LanePages(head, lanes, found, count, size_bytes, known)
 
 
 async def has_later(log: Log, session: str, lane: Lane, position: int) -> bool:
@@ -135,15 +145,22 @@ async def has_later(log: Log, session: str, lane: Lane, position: int) -> bool:
     return bool(await log.run(_FIRST_SIZE, (log.keys.lane(session, lane),), (position,)))
 
 
-def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> FirstPage:
-    """Return a request for the first page of a session's lanes after position `after`. The caller has to send its
-    commands."""
-    pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(lanes))
-    return FirstPage(session, after, _page_commands(log, session, lanes, after, until=None, count=pager.count))
+async def _known(log: Log, session: str, position: int, reply: Reply | Refused) -> FoundMark:
+    if isinstance(reply, Refused) and reply.code == "NOSCRIPT":
+        return await written_here(log, session, position)
+    return read_written(reply)
+
+
+def first_page(log: Log, session: str, lanes: Sequence[Lane], after: Cursor) -> FirstPage:
+    """Return a request for the first page of a session's lanes after a cursor. The caller has to send its commands."""
+    count = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(lanes)).count
+    position, is_proven = after.position, bool(after.proof)
+    commands = _page_commands(log, session, lanes, position, until=None, count=count, is_proven=is_proven)
+    return FirstPage(session, position, commands)
 
 
 def _page_commands(
-    log: Log, session: str, lanes: Sequence[Lane], after: int, *, until: int | None, count: int
+    log: Log, session: str, lanes: Sequence[Lane], after: int, *, until: int | None, count: int, is_proven: bool
 ) -> list[Sequence[Argument]]:
     end = "+" if until is None else str(until)  # without a "-", this includes all ids of the position, such as 7-5
     head = head_command(log.keys, session)
@@ -151,6 +168,8 @@ def _page_commands(
         head,
         *(("XRANGE", log.keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes),
         head,
+        # The header alone, because the message may not fit into the reply.
+        *([WRITTEN_BY.command(*written_command(log, session, after))] if is_proven else []),
     ]
 
 

@@ -82,7 +82,19 @@ async def read_pages(
     ahead: asyncio.Task[LanePages] | None = None
     try:
         while until is None or position < until:
-            fetched = await (ahead or fetch_page(log, session, lanes, position, until, pager=pager, first=first))
+            fetched = await (
+                ahead
+                or fetch_page(
+                    log,
+                    session,
+                    lanes,
+                    position,
+                    until,
+                    pager=pager,
+                    first=first,
+                    is_proven=bool(proof.proof) and proof.position == position,
+                )
+            )
             head, pages = fetched.head, fetched.pages
             ahead = None
             if part is not None:
@@ -93,11 +105,7 @@ async def read_pages(
             is_gone = position >= shared and head.lacks(lanes, position)
             if is_gone and archive is None:
                 raise CursorTrimmed(name, str(Cursor(position)), head.first_kept)
-            reach = position if part is None else part.end
-            if (found := await common_position(log, head, proof, archive)) < reach:
-                raise LogRolledBack(name, reach, found)
-            # The head lists its newest incarnation, so the next head can almost always check this cursor without
-            # reading an entry.
+            await _require_same_log(log, fetched, proof, archive, name=name, reach=part.end if part else position)
             proof = head.cursor
             if position < shared:
                 shared = shared if until is None else min(until, shared)
@@ -120,25 +128,32 @@ async def read_pages(
                 continue
             bound = fetched.complete(until)
             if bound < until:
-                ahead = asyncio.create_task(fetch_page(log, session, lanes, bound, until, pager=pager))
+                ahead = asyncio.create_task(
+                    fetch_page(log, session, lanes, bound, until, pager=pager, is_proven=part is None)
+                )
                 await asyncio.sleep(0)  # let the task send its request before the decoding starts
             envelopes, gap = _select(name, selection, pages, position, bound)
             if (gap := gap or await _lost_end(log, fetched, position, bound, until)) is not None:
-                envelopes = envelopes[: gap.until]
-                yield Page(
-                    envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""), fetched.size_bytes
-                )
+                end = await cursor_at(log, head, gap.after, pages, archive)
+                yield Page(envelopes[: gap.until], end, fetched.size_bytes)
                 raise EntriesMissing(name, str(Cursor(gap.after)), gap.first_kept)
             position = bound
-            yield Page(
-                envelopes,
-                await cursor_at(log, head, bound, pages, archive),
-                fetched.size_bytes,
-                head if part is None else None,
-            )
+            cursor = await cursor_at(log, head, bound, pages, archive)
+            # The next page brings the mark of this cursor's entry. Otherwise the next head checks the end of this head,
+            # which it almost always can without reading an entry.
+            proof = cursor if cursor.proof and part is None else proof
+            yield Page(envelopes, cursor, fetched.size_bytes, head if part is None else None)
     finally:
         if ahead is not None:
             await _end(ahead)
+
+
+async def _require_same_log(
+    log: Log, fetched: LanePages, proof: Cursor, archive: ArchiveReader | None, *, name: str, reach: int
+) -> None:
+    """Raise LogRolledBack if the log has lost entries up to `reach`, by the reader's `proof`."""
+    if (found := await common_position(log, fetched.head, proof, archive, known=fetched.known)) < reach:
+        raise LogRolledBack(name, reach, found)
 
 
 async def _shared_pages(

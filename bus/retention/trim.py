@@ -28,7 +28,7 @@ __all__ = ("TRIMMED", "Trimmed", "trim")
 TRIMMED = "session.trimmed"
 """the kind of the extension message that a forced trim appends"""
 
-_TRIM = Script("trim", shares=("damage",))
+_TRIM = Script("trim", shares=("damage", "proofs"))
 
 _FARTHEST = 10**15
 """Lua numbers are exact up to this number. No session has so many entries."""

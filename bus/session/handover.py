@@ -8,7 +8,7 @@ from lanebus.bus.publishing.encoded_publish import AppendConditions
 from lanebus.bus.session.publishing import append, checked
 from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.keys import check_agent
-from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire.receipt import Expected, Receipt, cursor_of
 
 __all__ = ("hand_over",)
 
@@ -22,7 +22,7 @@ async def hand_over(
     by: str | None = None,
     reason: str | None = None,
     key: str | None = None,
-    expected: int | None = None,
+    expected: Expected | None = None,
 ) -> Receipt:
     """Hand the session over to another agent. The new agent continues the session's loop from the log.
 
@@ -39,7 +39,7 @@ async def hand_over(
         reason: why the session is handed over, in words for people; recorded in the log.
         key: your own name for this handover, as for `publish`. Give each handover another key. None means that the call
             is a repeat only if the session belongs to `agent`.
-        expected: hand over only if the session's last position is `expected`. None means any position.
+        expected: hand over only if the session still ends there, as for `Session.publish`. None means any end.
 
     Returns:
         The position of the event. For a repeated `key`, the position of the first call, and `is_duplicate` is True. If
@@ -50,7 +50,8 @@ async def hand_over(
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         KeyReserved: `key` begins with `lanebus:`.
         NoSuchPosition: the session has no entries, so it has no agent. The first publish sets the agent.
-        Conflict: `expected` is not the last position.
+        Conflict: `expected` is not the session's end.
+        LogRolledBack: the log lost the entry of `expected`.
         SessionClosed: the session is closed.
         SessionErased: the session was erased.
         BusError: the other errors of `publish`.
@@ -58,7 +59,7 @@ async def hand_over(
     check_agent(agent)
     require_text("by", by, is_optional=True)
     require_text("reason", reason, is_optional=True)
-    conditions = checked(AppendConditions(key, expected, wake=True, assign=agent))
+    conditions = checked(AppendConditions(key, cursor_of(expected), wake=True, assign=agent))
     log, session = self.resources.log, self.resources.id
     while True:
         head = await log.head(session)

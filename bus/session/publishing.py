@@ -1,16 +1,19 @@
 """Methods of `Session` that write: publish messages, close and reopen the session, and preview open messages."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from lanebus.bus.errors import (
+    BusError,
     DecodeError,
+    LogRolledBack,
     require_all,
-    require_count,
     require_epoch,
     require_flag,
     require_seconds,
     require_text,
 )
+from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
@@ -18,7 +21,7 @@ from lanebus.bus.publishing.encoded_publish import UNCONDITIONAL, AppendConditio
 from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.keys import check_agent
 from lanebus.bus.wire.notice import CLOSED, REOPENED
-from lanebus.bus.wire.receipt import REFUSALS, Outcome, Receipt
+from lanebus.bus.wire.receipt import REFUSALS, Expected, Outcome, Receipt, cursor_of
 from lanebus.bus.wire.reserved_key import check_key
 
 __all__ = ("append", "close", "preview", "publish", "reopen", "try_publish")
@@ -31,7 +34,7 @@ async def publish(
     self: HasResources,
     *messages: Publishable,
     key: str | None = None,
-    expected: int | None = None,
+    expected: Expected | None = None,
     epoch: int | None = None,
     wake: bool | None = None,
     agent: str | None = None,
@@ -60,8 +63,9 @@ async def publish(
         key: your own name for this publish, at most 1,024 bytes in UTF-8. It may not begin with `lanebus:`. A repeat
             with the same key appends nothing, as long as the session exists. None means that a repeat appends the
             messages again.
-        expected: append only if the session's last position is `expected`; 0 for an empty session. None means any
-            position.
+        expected: append only if the session still ends where the caller saw its end: a cursor, its text, or the
+            receipt of the last publish; `START` for an empty session. A plain position is safe only while the log keeps
+            its incarnation: after a rollback, other entries may have the same positions. None means any end.
         epoch: append only while the lease with this epoch is the newest. None means no lease is needed.
         wake: whether to wake the workers. None wakes them if one of the messages is from a user or is a command.
         agent: append only if the session belongs to this agent. A first publish gives the session to this agent. None
@@ -84,13 +88,14 @@ async def publish(
         MediaDamaged: media do not have the SHA-256 that their message gives. Nothing was appended.
         MediaTooLarge: media of a message are over the store's limit. Nothing was appended.
         OverLimit: the session or the namespace is full. Nothing was appended.
-        Conflict: `expected` is not the last position. Nothing was appended.
+        Conflict: `expected` is not the session's end. Nothing was appended.
         Fenced: the lease of `epoch` is lost. Nothing was appended.
         WrongAgent: the session belongs to another agent than `agent`. Nothing was appended.
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`. Nothing was appended.
         SessionClosed: the session is closed. Nothing was appended.
         SessionErased: the session was erased. Nothing was appended.
-        LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries. Nothing was appended.
+        LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries, or the entry of `expected`.
+            Nothing was appended.
         OutcomeUnknown: the publish was sent, but not acknowledged in time. A repeat with the same `key` is safe.
         Unavailable: the publish was not sent in time, or the server refused it for all of `seconds`. Nothing was
             appended.
@@ -104,7 +109,8 @@ async def publish(
         wake = False if wake is None else wake
     if key is not None or expected is not None or epoch is not None or wake is not None or agent is not None:
         named = None if agent is None else check_agent(agent)
-        conditions = checked(AppendConditions(key, expected, epoch, wake, agent=named, is_imported=imported))
+        end = cursor_of(expected)
+        conditions = checked(AppendConditions(key, end, epoch, wake, agent=named, is_imported=imported))
     if seconds is not PUBLISH_SECONDS:  # hot path: the default needs no check
         require_seconds("seconds", seconds)
     return await append(self, messages, conditions, seconds)
@@ -121,14 +127,23 @@ async def append(
     resources = self.resources
     if resources.redaction.is_active:  # before tracing and before media are stored
         messages = [resources.redaction.message(message) for message in messages]
-    return await resources.publisher.publish(resources.id, messages, conditions, seconds, resources.agent)
+    try:
+        return await resources.publisher.publish(resources.id, messages, conditions, seconds, resources.agent)
+    except LogRolledBack as error:
+        if conditions.expected is None or not error.of_expected:
+            raise
+        found = error.found
+        with suppress(BusError):  # only says more about the refusal
+            head = await resources.log.head(resources.id)
+            found = await common_position(resources.log, head, conditions.expected, resources.archive)
+        raise LogRolledBack(resources.id, error.seen, min(found, error.seen - 1), of_expected=True) from None
 
 
 async def try_publish(
     self: HasResources,
     *messages: Publishable,
     key: str | None = None,
-    expected: int | None = None,
+    expected: Expected | None = None,
     epoch: int | None = None,
     wake: bool | None = None,
     agent: str | None = None,
@@ -160,7 +175,7 @@ async def close(
     *messages: Publishable,
     reason: str = "",
     key: str | None = None,
-    expected: int | None = None,
+    expected: Expected | None = None,
     epoch: int | None = None,
 ) -> Receipt:
     """Append the session's last messages and close the session, in one step. Later publishes are refused.
@@ -184,7 +199,7 @@ async def close(
     """
     require_text("reason", reason)
     note = ExtensionMessage.of(CLOSED, {"reason": reason})
-    conditions = checked(AppendConditions(key, expected, epoch, state="closed"))
+    conditions = checked(AppendConditions(key, cursor_of(expected), epoch, state="closed"))
     return await append(self, (*messages, note), conditions)
 
 
@@ -251,7 +266,6 @@ def checked(conditions: AppendConditions) -> AppendConditions:
     """Return the conditions after checking their types. Raise InvalidArgument if a type is wrong."""
     require_text("key", conditions.key, is_optional=True, is_filled=True)
     check_key(conditions.key)
-    require_count("expected", conditions.expected, is_optional=True)
     require_epoch(conditions.epoch)
     require_flag("wake", conditions.wake, is_optional=True)
     return conditions

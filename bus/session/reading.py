@@ -124,9 +124,7 @@ def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after
     Raises:
         NoLanes: `lanes` is empty.
     """
-    return first_lane_pages(
-        self.resources.log, self.resources.id, Selection.of(lanes).in_order, Cursor.of(after).position
-    )
+    return first_lane_pages(self.resources.log, self.resources.id, Selection.of(lanes).in_order, Cursor.of(after))
 
 
 async def follow(

@@ -7,12 +7,16 @@ An entry has two fields. They are always in this order, so that the server store
   has no entry yet. The checksum of an imported entry begins with a mark, `i`.
 - `m`, the message's JSON.
 
+The proof of an entry (`Cursor.proof`) is the sum of its checksum and its time, modulo 2^32, in hexadecimal digits. It
+differs for two appends of the same message, as their times differ, and for two messages of one millisecond. It is a sum
+because the scripts need it too, and a digest costs them as much as the rest of an append.
+
 The scripts write entries. This module reads entries, and converts older versions to the present version (upcasters.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import NamedTuple, cast
 from zlib import crc32
 
 from pydantic import JsonValue
@@ -39,14 +43,18 @@ from lanebus.bus.wire.upcasters import lift, require_steps
 
 __all__ = (
     "MESSAGE_LIMIT_BYTES",
+    "UNMARKED",
     "VERSION",
     "Entry",
+    "Mark",
     "decode",
     "decode_delta",
     "encode",
     "is_whole",
+    "mark_in",
+    "mark_of",
     "position_of",
-    "token_in",
+    "proof_from",
     "token_of",
 )
 
@@ -82,6 +90,19 @@ _FREE_FIELDS: Mapping[type, tuple[str, ...]] = {
 
 Entry = tuple[bytes, Sequence[bytes]]
 """A stream entry as the server sends it: the id, then a list of alternating names and values."""
+
+
+class Mark(NamedTuple):
+    """What tells an entry from every other entry that was ever appended at its position."""
+
+    token: str
+    """token of the incarnation that wrote the entry"""
+    proof: str
+    """see `Cursor.proof`"""
+
+
+UNMARKED = Mark("", "")
+"""The mark of an entry that the bus did not write."""
 
 
 def encode(message: Publishable | Delta) -> bytes:
@@ -220,21 +241,23 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
     try:
         _, header, name, body = fields
         rest, _, checksum = header.rpartition(b" ")
-        version, time, producer, token, seeds = _entry_header(rest)
+        version, time, producer, token, seeds, milliseconds = _entry_header(rest)
         position, _, delta = entry_id.partition(b"-")
         if delta == b"0" and name == b"m":
             place, seed = int(position), seeds[lane]
             if is_imported := checksum[:1] == IMPORTED:
                 seed, checksum = imported_seed(seed), checksum[1:]
-            if (
-                crc32(body, seed) != int(checksum) and version <= VERSION
-            ):  # an entry of a newer version may have another kind of checksum
+            total = int(checksum)
+            # An entry of a newer version may have another kind of checksum.
+            if crc32(body, seed) != total and version <= VERSION:
                 return _unreadable(session, lane, entry, EntryDamaged(session, lane, place))
             if version == VERSION:  # the most frequent case
-                return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token, is_imported)
+                proof = "%x" % ((total + milliseconds) & 0xFFFF_FFFF)
+                return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token, is_imported, proof)
             if 0 < version < VERSION:
                 message = _READ[lane](lift(version, VERSION, lane, body))
-                return Envelope(session, place, lane, message, time, producer, 0, token, is_imported)
+                proof = proof_from(checksum, milliseconds)
+                return Envelope(session, place, lane, message, time, producer, 0, token, is_imported, proof)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, lane, entry, error)
     return _unreadable(session, lane, entry, None)
@@ -260,19 +283,20 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
     entry_id, fields = entry
     try:
         _, header, _, body = fields
-        version, time, producer, token = _delta_header(header)
+        version, time, producer, token, proof = _delta_header(header)
         position, _, delta = entry_id.partition(b"-")
         if 0 < version <= VERSION:
             message = read_delta(body if version == VERSION else lift(version, VERSION, None, body))
-            return Envelope(session, int(position), Lane.LLM, message, time, producer, int(delta), token)
+            return Envelope(session, int(position), Lane.LLM, message, time, producer, int(delta), token, proof=proof)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, Lane.LLM, entry, error)
     return _unreadable(session, Lane.LLM, entry, None)
 
 
 @lru_cache(maxsize=64)  # entries of one publish have the same header
-def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, int]]:
-    """Return version, time in seconds, producer, token, and for each lane the initial value of the checksum.
+def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, int], int]:
+    """Return version, time in seconds, producer, token, for each lane the initial value of the checksum, and the time
+    in milliseconds.
 
     Args:
         header: the header without the checksum.
@@ -288,31 +312,57 @@ def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, in
         producer,
         token.decode(),
         {lane: seed_of(number, producer, lane) for lane in Lane},
+        int(milliseconds),
     )
 
 
 @lru_cache(maxsize=64)
-def _delta_header(header: bytes) -> tuple[int, float, str, str]:
-    """Return version, time in seconds, producer and token.
+def _delta_header(header: bytes) -> tuple[int, float, str, str, str]:
+    """Return version, time in seconds, producer, and token and proof of the entry at the delta's position.
 
     Raises:
         ValueError: the bus did not write this header.
     """
-    version, milliseconds, producer, *token = header.split(b" ")
-    if len(token) > 1:
+    version, milliseconds, producer, *entry = header.split(b" ")
+    if len(entry) > 2:
         raise ValueError
-    return int(version), int(milliseconds) / 1000, producer.decode(), token[0].decode() if token else ""
+    token, proof, *_ = (*(word.decode() for word in entry), "", "")
+    return int(version), int(milliseconds) / 1000, producer.decode(), token, proof
 
 
 def token_of(entry: Entry) -> str:
     """Return the token of the incarnation that wrote an entry; "" if the entry's header has no token."""
-    return token_in(entry[1][1]) if len(entry[1]) > 1 else ""
+    return mark_of(entry).token
 
 
-def token_in(header: bytes) -> str:
-    """Return the token of the incarnation in an entry's header; "" if the header has no token."""
+def proof_from(checksum: bytes, milliseconds: int) -> str:
+    """Return the proof of an entry.
+
+    Args:
+        checksum: the checksum as in the entry's header.
+        milliseconds: time of the append.
+
+    Raises:
+        ValueError: the checksum is no number.
+    """
+    return f"{(int(checksum.removeprefix(IMPORTED)) + milliseconds) & 0xFFFF_FFFF:x}"
+
+
+def mark_of(entry: Entry) -> Mark:
+    """Return the mark of an entry; see `mark_in`."""
+    return mark_in(entry[1][1]) if len(entry[1]) > 1 else UNMARKED
+
+
+def mark_in(header: bytes) -> Mark:
+    """Return the mark that an entry's header tells. A part that it does not tell is ""."""
     words = header.split(b" ")
-    return words[3].decode(errors="replace") if len(words) == 5 else ""
+    if len(words) != 5:
+        return UNMARKED
+    try:
+        proof = proof_from(words[4], int(words[1]))
+    except ValueError:  # a foreign client wrote the header
+        proof = ""
+    return Mark(words[3].decode(errors="replace"), proof)
 
 
 def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None) -> Envelope:
@@ -330,7 +380,8 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
         case _:
             error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")
     message = DecodeFailure(error, values.get(b"m", b""))
-    return Envelope(session, int(position), lane, message, 0.0, "", int(delta), token_of(entry))
+    token, proof = mark_of(entry)
+    return Envelope(session, int(position), lane, message, 0.0, "", int(delta), token, proof=proof)
 
 
 def position_of(entry: Entry) -> int:

@@ -10,14 +10,14 @@ from lanebus.bus.messages.lanes import Lane
 
 __all__ = ("START", "Cursor", "DecodeFailure", "Envelope")
 
-_CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32}))?)?")
+_CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32})(?:\.([0-9a-f]{1,8}))?)?)?")
 
 
 class Cursor(NamedTuple):
     """The place of a reader in a session. The reader has seen everything up to and including this place.
 
-    Compare cursors as numbers, never as text. The text form is a stream id, followed by a dot and the incarnation if
-    it is known: `<position>-<delta>.<incarnation>`.
+    Compare cursors as numbers, never as text. The text form is a stream id, followed by the incarnation and the proof
+    if they are known: `<position>-<delta>.<incarnation>.<proof>`.
     """
 
     position: int
@@ -28,6 +28,10 @@ class Cursor(NamedTuple):
     """token of the log's incarnation. A log that loses its end gets a new incarnation, so that a cursor of
     lost entries is detected. A cursor with "" was not read from the log. Of such a cursor, only the position is
     checked: it must not be beyond the log's end"""
+    proof: str = ""
+    """proof of the entry at `position`, in hexadecimal digits. It differs for every entry that was ever appended there,
+    so that a log is detected that went back without a restart, such as by restored keys. "" if unknown: such a cursor
+    was read by an earlier version, or after a range that was not read whole; only its incarnation is checked"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -55,19 +59,22 @@ class Cursor(NamedTuple):
     @classmethod
     def _read(cls, name: str, given: object) -> Self:
         if type(given) is Cursor:
-            position, delta, incarnation = cast("tuple[object, object, object]", given)
+            position, delta, incarnation, proof = cast("tuple[object, object, object, object]", given)
             require_count(f"{name}.position", position)
             require_count(f"{name}.delta", delta)
             require_text(f"{name}.incarnation", incarnation)
+            require_text(f"{name}.proof", proof)
         if not isinstance(given, str):
             raise InvalidArgument(name, given, "pass a Cursor, or its text such as '12-0'; START is the first")
         match = _CURSOR.fullmatch(given)
         if match is None:
             raise InvalidCursor(given)
-        return cls(int(match[1]), int(match[2] or 0), match[3] or "")
+        return cls(int(match[1]), int(match[2] or 0), match[3] or "", match[4] or "")
 
     def __str__(self) -> str:
-        return f"{self.id}.{self.incarnation}" if self.incarnation else self.id
+        if not self.incarnation:
+            return self.id
+        return f"{self.id}.{self.incarnation}.{self.proof}" if self.proof else f"{self.id}.{self.incarnation}"
 
     @property
     def id(self) -> str:
@@ -75,15 +82,15 @@ class Cursor(NamedTuple):
         return f"{self.position}-{self.delta}"
 
     def is_after(self, other: "Cursor") -> bool:
-        """Return whether this cursor is after `other`. Incarnations are not compared."""
+        """Return whether this cursor is after `other`. Incarnations and proofs are not compared."""
         return self[:2] > other[:2]
 
 
 def _is_whole(cursor: Cursor) -> bool:
     """Return whether the parts have the types and values of a cursor: a NamedTuple accepts any value."""
-    position, delta, incarnation = cast("tuple[object, object, object]", cursor)
+    position, delta, incarnation, proof = cast("tuple[object, object, object, object]", cursor)
     numbers = type(position) is int and type(delta) is int and position >= 0 and delta >= 0
-    return numbers and isinstance(incarnation, str)
+    return numbers and isinstance(incarnation, str) and isinstance(proof, str)
 
 
 START = Cursor(0)
@@ -121,8 +128,10 @@ class Envelope(NamedTuple):
     is_imported: bool = False
     """whether an import brought the entry. Workers do not act on imported events, commands and tool calls. False for an
     entry that cannot be read"""
+    proof: str = ""
+    """proof of the entry, or for a live delta of the entry at its position, see `Cursor`"""
 
     @property
     def cursor(self) -> Cursor:
         """The cursor of a reader that has seen this envelope and nothing after it."""
-        return Cursor(self.position, self.delta, self.incarnation)
+        return Cursor(self.position, self.delta, self.incarnation, self.proof)

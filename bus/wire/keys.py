@@ -7,7 +7,7 @@
 | ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | after their message ended; expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: an erased session keeps it as a tombstone |
 | ns:{b}:s:<sid>:keys | hash | publish key, see `ReservedKey` -> first position, count, incarnation | with the session |
-| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by `drop_projection` |
+| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation, proof | by `drop_projection` |
 | ns:{b}:s:<sid>:checkpoints | hash | holder of entries, see below -> its position | with the session |
 | ns:{b}:s:<sid>:archive | sorted set | name of an archived segment -> its last position | with the session |
 | ns:{b}:sessions | hash | session -> its time of creation and its agent, see below | member with its session |
@@ -31,12 +31,14 @@ The head is a single hash, because every append reads and writes most of its fie
   last append, milliseconds. `state`: "closed" or "erased"; absent while the session is open. The head of an erased
   session has no other field.
 - `run`: the server's replication id at the last append. `incarnation`: the token of the present incarnation,
-  `<position before its first entry>_<random>`. `incarnations`: the tokens of the newest incarnations.
+  `<position before its first entry>_<random>`. `incarnations`: the tokens of the newest incarnations. `ends`:
+  `<position>.<proof>` of the last entries of the last three appends, see proofs.lua; absent in heads of an earlier
+  version.
 - `last_llm`, `last_ext`: the position of the last entry that was appended to each lane; absent if there is none.
   `lost`: `<LLM> <extension>`, in each lane the position up to which all entries are missing, because another client
   deleted the stream; 0 if none did.
 - `trimmed`, `trimmed_llm`, `trimmed_ext`: the highest trimmed position, over both lanes and in each lane. `trimmed_by`:
-  the token of the entry at `trimmed`. `trim`: the result of the last step of a trim.
+  the token of the entry at `trimmed`, `trimmed_proof`: its proof. `trim`: the result of the last step of a trim.
 - `archived`: the last archived position. `archive`: `<number> <name>` of the last segment.
 - `parent`, `fork`: for a fork, the parent's id, and the cursor of the last shared entry.
 - `owner`, `epoch`, `lease_until`, `lease_ms`: the lease's owner, its number, its end and its length, milliseconds.

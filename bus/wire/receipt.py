@@ -11,10 +11,11 @@ from lanebus.bus.errors import (
     SessionClosed,
     SessionErased,
     WrongAgent,
+    require_count,
 )
 from lanebus.bus.wire.envelope import Cursor
 
-__all__ = ("REFUSALS", "Outcome", "Receipt")
+__all__ = ("REFUSALS", "Expected", "Outcome", "Receipt", "cursor_of")
 
 
 class Receipt(NamedTuple):
@@ -27,6 +28,8 @@ class Receipt(NamedTuple):
     earlier publish"""
     incarnation: str = ""
     """incarnation of the log to which the messages were appended, see `Cursor`"""
+    proof: str = ""
+    """proof of the last message's entry, see `Cursor`"""
 
     @property
     def position(self) -> int:
@@ -36,8 +39,13 @@ class Receipt(NamedTuple):
     @property
     def cursor(self) -> Cursor:
         """The cursor of a reader that has seen these messages and all earlier messages."""
-        return Cursor(self.position, 0, self.incarnation)
+        return Cursor(self.position, 0, self.incarnation, self.proof)
 
+
+Expected = Cursor | Receipt | str | int
+"""The end of a session that a caller saw: a cursor, its text, the receipt of the last publish, or a plain position. A
+plain position names nothing across a rollback: other entries may have taken the places of those that the caller
+saw."""
 
 REFUSALS = (Conflict, Fenced, WrongAgent, SessionClosed, SessionErased, OverLimit, MessageTooLarge, LogRolledBack)
 
@@ -53,3 +61,22 @@ Outcome = (
     | LogRolledBack
 )
 """The result of `Session.try_publish`: a receipt, or the error with which the log refused the publish."""
+
+
+def cursor_of(expected: Expected | None) -> Cursor | None:
+    """Return the cursor that a caller passed as `expected`; None for None.
+
+    Raises:
+        InvalidCursor: the text is not a cursor.
+        InvalidArgument: `expected` has another type, or a negative number.
+    """
+    match expected:
+        case None | Cursor():
+            return None if expected is None else Cursor.of(expected, "expected")
+        case Receipt():
+            return expected.cursor
+        case str():
+            return Cursor.of(expected, "expected")
+        case _:
+            require_count("expected", expected)
+            return Cursor(expected)

@@ -21,6 +21,7 @@ from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny,
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session, require_session
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey, check_key
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
@@ -290,13 +291,13 @@ async def _publish(session: Session, control: Control, message: UserMessage | No
     """Publish a command under a stored key. A command with a message gets the message's position."""
     if message is None or not isinstance(control, Steer):
         return await session.publish(control.as_extension(), key=key)
-    last = (await session.head()).position
+    last = (await session.head()).cursor
     for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):
-        placed = control.model_copy(update={"position": last + 1})
+        placed = control.model_copy(update={"position": last.position + 1})
         try:
             return await session.publish(message, placed.as_extension(), key=key, expected=last)
         except Conflict as conflict:
             if attempt == DEFAULT_RUN_BOUNDS.publish_attempts - 1:
                 raise
-            last = conflict.found
+            last = Cursor(conflict.found)
     raise AssertionError

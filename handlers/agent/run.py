@@ -10,7 +10,7 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.previews.session_deltas import OpenMessage
 from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import Cursor
+from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.cached_session import CachedSession
@@ -57,7 +57,7 @@ class Run:
         self._cache, self._waiting = cache or CachedSession(session), waiting
         self.sync_calls = sync_calls or SyncCalls(bounds)
         """runs sync tools"""
-        self._position = 0
+        self._end = START
         """position of the last known entry"""
         self._read_up_to = 0
         """entries up to here were read, or appended by this run"""
@@ -102,7 +102,7 @@ class Run:
         Args:
             position: a value that `Run.position` had before.
         """
-        return self._others <= position and self._read_up_to == self._position
+        return self._others <= position and self._read_up_to == self._end.position
 
     async def open_messages(self) -> list[OpenMessage]:
         """Return the messages that are being streamed in the session.
@@ -177,14 +177,14 @@ class Run:
         """
         for attempt in range(self.bounds.publish_attempts):
             try:
-                return await self._append(build(self._position + 1), key, self._position)
+                return await self._append(build(self._end.position + 1), key, self._end)
             except Conflict as conflict:
-                self._position = conflict.found
+                self._end = Cursor(conflict.found)
                 if attempt == self.bounds.publish_attempts - 1:
                     raise
         raise AssertionError
 
-    async def _append(self, messages: Sequence[Publishable], key: str | None, expected: int | None) -> Receipt:
+    async def _append(self, messages: Sequence[Publishable], key: str | None, expected: Cursor | None) -> Receipt:
         if self._preview is not None:
             await self._preview.flush()
         try:
@@ -201,7 +201,7 @@ class Run:
             raise
         if not receipt.is_duplicate:
             self._observer.appended(messages)
-        self._position = max(self._position, receipt.position)
+        self._note_end(receipt.cursor)
         if receipt.positions[0] == self._read_up_to + 1:  # no other client appended in between
             self._read_up_to = receipt.position
         return receipt
@@ -209,7 +209,11 @@ class Run:
     def _note_read(self) -> None:
         if self._cache.cursor.position > self._read_up_to:
             self._others = self._read_up_to = self._cache.cursor.position
-        self._position = max(self._position, self._read_up_to)
+        self._note_end(self._cache.cursor)
+
+    def _note_end(self, cursor: Cursor) -> None:
+        if cursor.position >= self._end.position:
+            self._end = cursor
 
 
 Agent = Callable[[Run], Awaitable[None]]

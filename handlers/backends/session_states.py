@@ -1,8 +1,8 @@
 """States that are folded from sessions and kept in memory, and appends that depend on the newest state."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -22,8 +22,9 @@ __all__ = ("Fold", "SessionStates")
 
 S = TypeVar("S")
 
-Fold = Callable[[S, int, Publishable], None]
-"""Add the message at a position to a state. The state is changed in place. Must not fail for any message."""
+Fold = Callable[[S, Cursor, Publishable], None]
+"""Add the message of an entry to a state, given the entry's cursor. Of an append of several messages, only the cursor
+of the last has a proof. The state is changed in place. Must not fail for any message."""
 
 
 @dataclass(slots=True)
@@ -93,8 +94,8 @@ class SessionStates(Generic[S]):
         """Append what a function decides, only if the state is still the one that it saw.
 
         The first decision is made with the state in memory, which saves a read if no other process appends. It is made
-        again with the newest state if the log has moved on, or if the function raised an error or decided nothing. If
-        the call is cancelled, either all messages are appended or none. No worker is woken.
+        again with the newest state if the log has moved on or lost its end, or if the function raised an error or
+        decided nothing. If the call is cancelled, either all messages are appended or none. No worker is woken.
 
         Args:
             session_id: id of the session.
@@ -107,14 +108,15 @@ class SessionStates(Generic[S]):
 
         Raises:
             Conflict: other processes appended before each of the attempts.
+            LogRolledBack: the log lost what this process had appended. The next call goes on with the newest state.
             BusError: the errors of `newest` and of `Session.publish`.
         """
         async with self._held(session_id) as known:
             if messages := self._guess(decide, known):
-                with suppress(Conflict):
+                with suppress(Conflict), _unless_acknowledged():
                     return await self._publish(session_id, known, messages, key)
             for _ in range(self._bounds.attempts - 1):
-                with suppress(Conflict):
+                with suppress(Conflict), _unless_acknowledged():
                     return await self._decided(session_id, known, decide, key)
             return await self._decided(session_id, known, decide, key)
 
@@ -129,11 +131,12 @@ class SessionStates(Generic[S]):
         self, session_id: str, known: _Known[S], messages: Sequence[Publishable], key: str | None
     ) -> Receipt:
         # Wakes no worker: the framework itself answers what it stores.
-        receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor.position, wake=False)
+        receipt = await self.session(session_id).publish(*messages, key=key, expected=known.cursor, wake=False)
         if not receipt.is_duplicate:
-            for position, message in zip(receipt.positions, messages, strict=True):
-                self._add(known, position, message)
             known.cursor = receipt.cursor
+            for position, message in zip(receipt.positions, messages, strict=True):
+                is_last = position == receipt.position
+                self._add(known, receipt.cursor if is_last else Cursor(position, 0, receipt.incarnation), message)
         return receipt
 
     def _guess(self, decide: Callable[[S], Sequence[Publishable]], known: _Known[S]) -> Sequence[Publishable]:
@@ -169,11 +172,24 @@ class SessionStates(Generic[S]):
             async for page in pages:
                 for envelope in page.envelopes:  # without an await, so a cancelled call leaves no half of a page
                     if not isinstance(envelope.message, DecodeFailure | Delta):
-                        self._fold(known.state, envelope.position, envelope.message)
+                        self._fold(known.state, envelope.cursor, envelope.message)
                 known.cursor = page.cursor
                 known.size_bytes += page.size_bytes
 
-    def _add(self, known: _Known[S], position: int, message: Publishable) -> None:
+    def _add(self, known: _Known[S], cursor: Cursor, message: Publishable) -> None:
         if self._selection.takes_kind(kind_of(message)):
-            self._fold(known.state, position, message)
+            self._fold(known.state, cursor, message)
             known.size_bytes += len(message.model_dump_json())
+
+
+@contextmanager
+def _unless_acknowledged() -> Generator[None]:
+    """Suppress that the log lost the end that a state was folded from: the decision is made again with the newest.
+
+    That the log lost an append of this process leaves the block, because a caller was told that it was stored.
+    """
+    try:
+        yield
+    except LogRolledBack as lost:
+        if not lost.of_expected:
+            raise

@@ -49,7 +49,7 @@ async def branch(session: Session, to: int | None, *, epoch: int | None = None) 
     """
     last = await _last(session)
     if to is not None:
-        await _require_entry(session, "to", to, last)
+        await _require_entry(session, "to", to, last.position)
     return await session.publish(LeafMove(to=to, timestamp=now_ms()), expected=last, epoch=epoch)
 
 
@@ -91,7 +91,7 @@ async def revert(
         BusError: as for `Session.publish`.
     """
     last, move, entry = await _branching(session, to, summary, None)
-    event = RevertApplied(loop_id=loop_id, category=category, target=to, summary=last + 2, applied=True)
+    event = RevertApplied(loop_id=loop_id, category=category, target=to, summary=last.position + 2, applied=True)
     return await session.publish(move, entry, event.as_extension(), expected=last, epoch=epoch)
 
 
@@ -124,7 +124,7 @@ async def compact(
     require_text("summary", summary)
     require_count("first_kept", first_kept, least=1, is_optional=True)
     last = await _last(session)
-    before = await build_context(session, at=last)
+    before = await build_context(session, at=last.position)
     if first_kept is not None:
         tree = SessionTree.of(session.id, before.entries)
         if all(envelope.position != first_kept for envelope in tree.path()):
@@ -136,8 +136,8 @@ async def compact(
     )
     if loop_id is None:
         return await session.publish(entry, expected=last, epoch=epoch)
-    after = evolve(before, _next(session, last, entry))
-    ended = _ended(loop_id, before, after, last + 1, estimator)
+    after = evolve(before, _next(session, last.position, entry))
+    ended = _ended(loop_id, before, after, last.position + 1, estimator)
     return await session.publish(entry, ended.as_extension(), expected=last, epoch=epoch)
 
 
@@ -222,7 +222,7 @@ async def undo_compaction(session: Session, *, epoch: int | None = None) -> Rece
         BusError: as for `Session.publish`.
     """
     last = await _last(session)
-    context = await build_context(session, at=last)
+    context = await build_context(session, at=last.position)
     # A compaction that applies is always the first entry of the path.
     first = context.path[0] if context.path else None
     if first is None or not isinstance(first.message, Compaction):
@@ -246,25 +246,25 @@ async def label(session: Session, target: int, name: str | None) -> Receipt:
     """
     require_text("name", name, is_optional=True)
     last = await _last(session)
-    await _require_entry(session, "target", target, last)
+    await _require_entry(session, "target", target, last.position)
     return await session.publish(Label(target=target, label=name, timestamp=now_ms()), expected=last)
 
 
-async def _last(session: Session) -> int:
+async def _last(session: Session) -> Cursor:
     require_session(session)
-    return (await session.head()).position
+    return (await session.head()).cursor
 
 
-async def _tree(session: Session) -> tuple[int, SessionTree]:
-    """Return the session's last position, and the session's tree up to that position."""
+async def _tree(session: Session) -> tuple[Cursor, SessionTree]:
+    """Return the cursor of the session's end, and the session's tree up to that position."""
     last = await _last(session)
-    return last, await read_tree(session, at=last)
+    return last, await read_tree(session, at=last.position)
 
 
 async def _branching(
     session: Session, to: int | None, summary: str, metadata: Metadata | None
-) -> tuple[int, LeafMove, BranchSummary]:
-    """Return the session's last position, the leaf move to `to`, and the summary of the branch that is left.
+) -> tuple[Cursor, LeafMove, BranchSummary]:
+    """Return the cursor of the session's end, the leaf move to `to`, and the summary of the branch that is left.
 
     Raises:
         UnknownLeaf: the LLM lane has no entry at `to`.

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from lanebus.bus.errors import BusError, LogRolledBack, SessionErased
+from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.ui.bounds import UiBounds
@@ -38,6 +39,8 @@ async def entries_json(
         raise SessionErased(session.id)
     # The reader of an empty range checks no cursor. A client whose cursor is beyond the end would wait for nothing.
     found = head.common_position(query.after)
+    if found is None and query.after.position >= head.position:
+        found = await common_position(session.resources.log, head, query.after, session.resources.archive)
     if found is not None and found < query.after.position:
         raise LogRolledBack(session.id, query.after.position, found)
     after, last, end, previous = await find_range(session, head, query, limit=bounds.page_entries)

@@ -1,6 +1,7 @@
 """Forks: the beginning is shared, not copied, on every server."""
 
 from contextlib import aclosing
+from typing import cast
 
 import anyio
 import pytest
@@ -10,7 +11,6 @@ from lanebus.bus.log.head import Origin
 from lanebus.bus.wire.keys import ALL_BYTES, Keys
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, ParentErased, SessionErased, SessionExists
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
-from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
 KEYS = Keys()
@@ -454,10 +454,10 @@ async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(serv
         # As if the parent's server alone came back from a copy that ended at 3, and the session went on there.
         with server.talk() as say:
             for lane in Lane:
+                entries = cast("list[tuple[str, list[str]]]", say("XRANGE", KEYS.lane("p", lane), "-", "3"))
                 say("DEL", KEYS.lane("p", lane))
-            for position, message in enumerate((said("a"), told("b"), told("c")), 1):
-                lane, body = Lane.LLM if position == 1 else Lane.EXTENSION, message.to_json()
-                say("XADD", KEYS.lane("p", lane), f"{position}-0", "h", header(lane, body), "m", body)
+                for entry_id, fields in entries:
+                    say("XADD", KEYS.lane("p", lane), entry_id, *fields)
             say("HSET", KEYS.head("p"), "position", "3", "run", "another")
         for ask in (forked.read, forked.follow):
             with pytest.raises(LogRolledBack) as caught:

@@ -2,7 +2,7 @@
 --
 -- KEYS  1 head hash · 2 sorted set of archived segments: name -> last position · 3 LLM stream · 4 extension stream
 -- ARGV  1 present end of the chain, "" for none · 2 new end, "<number> <name>"
---       3 incarnation of the segment's last entry · then for each segment: its last position · its name
+--       3 incarnation and 4 proof of the segment's last entry · then for each segment: its last position · its name
 --
 -- If ARGV 1 and 2 are equal, the chain stays the same, and lost names are added again to the sorted set.
 --
@@ -26,8 +26,9 @@ if ARGV[1] ~= ARGV[2] then
   local entry = redis.call('XRANGE', KEYS[3], place, place)[1] or redis.call('XRANGE', KEYS[4], place, place)[1]
   if not entry then return 'behind' end
   if (string.match(entry[2][2] or '', '^%S+ %S+ %S+ (%S+) %S+$') or '') ~= ARGV[3] then return 'lost' end
+  if (proof_in(entry[2][2]) or '') ~= ARGV[4] then return 'lost' end
 end
 
-for at = 4, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[at], ARGV[at + 1]) end
+for at = 5, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[at], ARGV[at + 1]) end
 if ARGV[1] ~= ARGV[2] then redis.call('HSET', KEYS[1], 'archive', ARGV[2], 'archived', last) end
 return 'moved'

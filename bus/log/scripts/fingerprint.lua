@@ -2,11 +2,12 @@
 --
 -- KEYS  head hashes
 --
--- Returns for each key "<position> <incarnation> <state>", or "?" if the key is not a hash.
+-- Returns for each key "<position> <incarnation> <state> <ends>", or "?" if the key is not a hash.
 
 local answers = {}
 for i, key in ipairs(KEYS) do
-  local head = redis.pcall('HMGET', key, 'position', 'incarnation', 'state')
-  answers[i] = head.err and '?' or (head[1] or '0') .. ' ' .. (head[2] or '') .. ' ' .. (head[3] or '')
+  local head = redis.pcall('HMGET', key, 'position', 'incarnation', 'state', 'ends')
+  answers[i] = head.err and '?'
+    or (head[1] or '0') .. ' ' .. (head[2] or '') .. ' ' .. (head[3] or '') .. ' ' .. (head[4] or '')
 end
 return answers

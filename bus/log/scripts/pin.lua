@@ -1,10 +1,10 @@
 -- Pin the entries that a fork will share, before the fork is created. No trim removes pinned entries.
 --
--- KEYS  1 head hash · 2 checkpoints hash
+-- KEYS  1 head hash · 2 checkpoints hash · 3 LLM stream · 4 extension stream
 -- ARGV  1 the fork's field in the checkpoints · 2 last position to share, or "" for the session's last position
 --
 -- Returns { position, incarnations that the head lists or "", highest trimmed position that is not in the archive or 0,
--- the session's agent or "" }.
+-- the session's agent or "", proof of the entry at the position or "" }.
 -- Otherwise nothing was pinned: "erased", "beyond <last position>" or "trimmed <highest trimmed position>". A repeat
 -- changes nothing.
 
@@ -20,4 +20,6 @@ local shared = stored(string.match(head[6] or '', '^%d+')) or 0
 if trimmed > shared and (at <= shared or archived >= trimmed or archived >= at) then trimmed = 0 end
 if at < trimmed then return 'trimmed ' .. trimmed end
 redis.call('HSET', KEYS[2], ARGV[1], 0)
-return { at, head[3] or '', trimmed, head[7] or '' }
+local place = at .. '-0'
+local entry = redis.call('XRANGE', KEYS[3], place, place)[1] or redis.call('XRANGE', KEYS[4], place, place)[1]
+return { at, head[3] or '', trimmed, head[7] or '', entry and proof_in(entry[2][2]) or '' }

@@ -20,7 +20,7 @@ local call, match = redis.call, string.match
 local AHEAD = 1048576 -- more than the number of deltas below any position
 local ENTRY_BYTES = 64 -- about the server's memory for an entry besides its JSON
 local producer, number, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
-local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run', 'incarnation')
+local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run', 'incarnation', 'ends')
 if head[3] == 'erased' then return 'erased' end
 local damage = damage_in(KEYS[1], { 'position', 'epoch' }, head)
 if damage then return damage end
@@ -54,7 +54,10 @@ end
 
 local clock = call('TIME')
 local header = ARGV[2] .. ' ' .. clock[1] .. string.format('%03d', math.floor(clock[2] / 1000)) .. ' ' .. producer
-if head[7] and head[7] ~= '' then header = header .. ' ' .. head[7] end -- the token of the entry at this position
+if head[7] and head[7] ~= '' then -- the token and the proof of the entry at this position
+  local proof = proof_among(head[8], position)
+  header = header .. ' ' .. head[7] .. (proof and ' ' .. proof or '')
+end
 -- The script numbers the deltas, because the server's own numbers would begin at 0, which is the id of the entry itself.
 local at, k = match(last, '^(%d+)%-(%d+)$')
 k = at == position and tonumber(k) or 0

@@ -11,12 +11,14 @@
 --         the term · count of publishes, negative if one of them wakes a worker · then for each publish its plan ·
 --         then for each message its checksum · its JSON
 --       A plan has one letter for the lane of each message, "l" or "e". A "w" before these letters wakes a worker. A "c"
---       as the first letter marks a command. With conditions, a plan is a JSON object {lanes, key, expected, epoch, state,
---       agent, assign}; state is the session's new state, "closed" or "open"; agent is the one that the session must belong to;
---       assign hands the session over to another agent, and always wakes.
+--       as the first letter marks a command. With conditions, a plan is a JSON object {lanes, key, expected, incarnation,
+--       proof, epoch, state, agent, assign}; expected is the session's last position, incarnation and proof are those of
+--       its last entry, as the caller saw it, each left out if unknown; state is the session's new state, "closed" or
+--       "open"; agent is the one that the session must belong to; assign hands the session over to another agent, and
+--       always wakes.
 --
 -- Returns one answer for each session:
---   "<number> <position before> <incarnation> <outcomes>"
+--   "<number> <position before> <incarnation>@<time of the append, ms> <outcomes>"; without "@<time>" for a repeat
 --   "gap <last number> <position>"   earlier appends of the producer are missing: the log lost its end
 --   "agent <name>"                   the session belongs to this agent, not to the believed one; the number is not used
 --   "forged <lane> <position>"       a foreign client has written into a stream; later sessions were not processed
@@ -24,14 +26,19 @@
 --   "damaged <key>[, <field>]"       a stored value that the append needs is damaged; nothing was written
 --   "stale <floor> <position>"       the producer's term is over; its next term must be above the floor (producers.lua)
 -- Outcomes are empty if every publish was appended. Otherwise there is one word for each publish:
---   a appended · d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced ·
---   x closed · o<bytes> over the limit, with the size of the session · z erased · g<agent> belongs to another agent
+--   a appended · d<first>+<count>+<incarnation>[+<proof>] duplicate of an earlier key · c<position> conflict ·
+--   r<position> the log lost the expected entry · f<epoch> fenced · x closed · o<bytes> over the limit, with the size of
+--   the session · z erased · g<agent> belongs to another agent
 --
 -- The first append after another server process took over begins an incarnation. The header of each entry has the token
 -- of its incarnation: "<position before the incarnation's first entry>_<token never used before>". A cursor is valid if
 -- the entry at its position has the cursor's token. The head lists the newest tokens, so that most cursors are checked
 -- without reading an entry. A server process is known by its replication id, which changes with every start, and when a
 -- replica takes over.
+--
+-- A log may also go back without another server process, as when its keys are restored from a dump. So each entry has a
+-- proof, see codec.py. The head lists the proofs of the ends of the last appends, so that a reader that is behind by a
+-- few appends is checked without reading an entry.
 --
 -- The first append of a session gives it the believed agent. The believed agent is checked on every append, also on one
 -- that wakes no worker: of two appends in flight with a wrong name, both are answered "agent", and neither "gap".
@@ -54,29 +61,52 @@ local entry_header = ARGV[2] .. ' ' .. now .. ' ' .. producer .. ' '
 local field = 'p:' .. producer
 local replies, arg, key = {}, 12, 1
 
+-- Return the proof of the entry at a position of the session's own streams; nil if the entry is gone or foreign.
+local function proof_at(key, position)
+  local place = position .. '-0'
+  local entry = call('XRANGE', KEYS[key + 4], place, place)[1] or call('XRANGE', KEYS[key + 5], place, place)[1]
+  return entry and proof_in(entry[2][2])
+end
+
+-- Return whether the last entry is not the one that the caller of a publish saw. If it is gone, its incarnation decides.
+local function is_another(plan, incarnation, ends, key)
+  if plan.incarnation ~= incarnation then return true end
+  local proof = plan.proof and (proof_among(ends, plan.expected) or proof_at(key, plan.expected))
+  return proof and proof ~= plan.proof
+end
+
+local function duplicate(seen, key)
+  local first, count = match(seen, '^(%d+)%+(%d+)')
+  local proof = first and proof_at(key, string.format('%d', first + count - 1))
+  return 'd' .. seen .. (proof and '+' .. proof or '')
+end
+
 -- The key is checked first, because a repeat of an earlier publish is a duplicate whatever the session's present state.
 -- The fourth value is set if a key was stored for a publish that appends nothing.
-local function judge(plan, state, epoch, position, caller_keys, agent, head)
+local function judge(plan, state, epoch, position, key, agent, incarnation, ends)
   if plan and plan.key then
-    local seen = pcall_('HGET', caller_keys, plan.key)
+    local seen = pcall_('HGET', KEYS[key + 3], plan.key)
     if type(seen) == 'table' then return nil, seen.err end
     if seen and not match(seen, '^%d+%+%d+%+[%w_-]*$') then return nil, nil, 'keys' end
-    if seen then return 'd' .. seen end
+    if seen then return duplicate(seen, key) end
   end
   -- A repeat of the last handover; position 0 if the session belonged to the agent from its first message on.
   -- Its key is kept too, or the same request would take the session back after another handover.
   if plan and plan.assign == agent then
-    local assigned = call('HGET', head, 'assigned') or '0+1+'
+    local assigned = call('HGET', KEYS[key + 2], 'assigned') or '0+1+'
     if not match(assigned, '^%d+%+1%+[%w_-]*$') then return nil, nil, 'head, assigned' end
-    local kept = plan.key and pcall_('HSET', caller_keys, plan.key, assigned)
+    local kept = plan.key and pcall_('HSET', KEYS[key + 3], plan.key, assigned)
     if type(kept) == 'table' then return nil, kept.err end
-    return 'd' .. assigned, nil, nil, kept
+    return duplicate(assigned, key), nil, nil, kept
   end
   if state == 'closed' and not (plan and plan.state == 'open') then return 'x' end
   if not plan then return nil end
   if plan.agent and plan.agent ~= agent then return 'g' .. agent end
   if plan.epoch and plan.epoch ~= tonumber(epoch) then return 'f' .. epoch end
-  if plan.expected and plan.expected ~= position then return 'c' .. position end
+  if not plan.expected then return nil end
+  if plan.expected > position and plan.incarnation then return 'r' .. position end
+  if plan.expected ~= position then return 'c' .. position end
+  if plan.incarnation and is_another(plan, incarnation, ends, key) then return 'r' .. position end
   return nil
 end
 
@@ -160,7 +190,7 @@ while arg <= words do
   local may_wake = count < 0
   if may_wake then count = -count end
   arg = arg + 5
-  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation', 'agent')
+  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation', 'agent', 'ends')
   -- Numbers are also kept as text, because converting a number costs more than a look-up.
   local base_text, number_text = head[1] or '0', ARGV[arg - 2]
   local base, bytes_before, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], head[4] or '0'
@@ -195,7 +225,7 @@ while arg <= words do
   end
 
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil while every publish was appended
-  local in_llm, in_extension, new_keys, woken, new_state -- in_…: the last new position in the lane
+  local in_llm, in_extension, new_keys, woken, new_state, checksum -- in_…: the last new position in the lane
   local agent, order, assigned, assigns = believed, KEYS[key + 6], nil, 0
   local begins = head[6] ~= run
   local token, updated = begins and base_text .. '_' .. fresh or incarnation, now
@@ -216,7 +246,7 @@ while arg <= words do
       local verdict, kept
       damage = nil
       if plan or state then
-        verdict, fault, damage, kept = judge(plan, state, epoch, position, KEYS[key + 3], agent, KEYS[key + 2])
+        verdict, fault, damage, kept = judge(plan, state, epoch, position, key, agent, incarnation, head[9])
         if kept then
           new_keys = new_keys or {}
           new_keys[#new_keys + 1] = plan.key
@@ -241,7 +271,8 @@ while arg <= words do
           local stream = KEYS[key + (is_llm and 4 or 5)]
           position = position + 1
           position_text = position .. ''
-          local header = entry_header .. token .. ' ' .. ARGV[arg + 2 * m - 2]
+          checksum = ARGV[arg + 2 * m - 2]
+          local header = entry_header .. token .. ' ' .. checksum
           local id = position_text .. '-0'
           local added = pcall_('XADD', stream, 'NOMKSTREAM', id, 'h', header, 'm', json)
           if not added then added = begin_lane(KEYS[key + 2], stream, is_llm and 'llm' or 'ext', id, header, json) end
@@ -300,9 +331,9 @@ while arg <= words do
       if base == 0 then call('HSETNX', KEYS[key + 2], 'created', now) end
       if agent ~= head[8] then call('HSET', KEYS[key + 2], 'agent', agent) end
       if assigned then hand_over(KEYS[key + 2], KEYS[key + 6], order, session, epoch, assigned) end
-      local last_in = in_llm and 'last_llm' or 'last_ext'
+      local last_in, ends = in_llm and 'last_llm' or 'last_ext', with_end(head[9], position_text, checksum, now)
       call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers,
-        last_in, in_llm or in_extension)
+        last_in, in_llm or in_extension, 'ends', ends)
       if in_llm and in_extension then call('HSET', KEYS[key + 2], 'last_ext', in_extension) end
       if new_state == 'closed' then
         call('HSET', KEYS[key + 2], 'state', new_state)
@@ -311,6 +342,8 @@ while arg <= words do
       end
     end
     if not head[5] then count_producer(KEYS[key + 2], field, kept_producers) end
+    -- To save memory, the time is not in the kept answer: settle.lua reads it from the entries.
+    reply = number_text .. ' ' .. base_text .. ' ' .. incarnation .. '@' .. now .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
   elseif fault then
     take_back(key, in_llm, in_extension, new_keys, base + 1, position)
   end

@@ -2,12 +2,12 @@
 -- Find the outcome of appends whose answers were lost. If an append did not arrive, its number is marked as used, so that
 -- a late copy of the append is refused. Atomic over all appends; a repeat returns the same answers.
 --
--- KEYS  1 head hash of the session
+-- KEYS  1 head hash of the session · 2 LLM stream · 3 extension stream
 -- ARGV  1 producer · 2 the producer's term · 3 number of the first append · 4 number of the last append · 5 "1" to mark
 --       the last number as used even if earlier numbers are missing, because the log is known to have lost its end; else ""
 --       6 most producers that a head keeps
 --
--- Returns an answer for each append: that of publish.lua, or "<number> <position>  n" if the append was not applied and
+-- Returns an answer for each append: that of publish.lua with the time of the append, if it appended, or "<number> <position>  n" if the append was not applied and
 -- can no longer be applied. Or a single answer:
 --   "gap <last number> <position>"   numbers before ARGV 3 are missing: the log lost its end
 --   "damaged <key>, <field>"         a stored value is damaged; nothing was written, and the outcomes are unknown
@@ -46,10 +46,24 @@ if is_forced and last < last_wanted then
   return { answer }
 end
 if first > last + 1 then return { 'gap ' .. last .. ' ' .. base } end
+
+-- Return a kept answer with the time of its append, which is that of the entry after the position before.
+local function with_time(answer)
+  local start, place, rest = string.match(answer, '^(%d+ (%d+) %S*)( .*)$')
+  place = place and string.format('%d', place + 1) .. '-0'
+  for lane = 2, place and 3 or 0 do
+    local entry = redis.call('XRANGE', KEYS[lane], place, place)[1]
+    local time = entry and string.match(entry[2][2] or '', '^%S+ (%d+) ')
+    if time then return start .. '@' .. time .. rest end
+  end
+  return answer
+end
+
 for number = first, last_wanted do
   local text = string.format('%d', number)
   if number <= last then
-    answers[#answers + 1] = string.match('|' .. kept .. '|', '|(' .. text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
+    local answer = string.match('|' .. kept .. '|', '|(' .. text .. ' [^|]*)|')
+    answers[#answers + 1] = answer and with_time(answer) or 'gap ' .. last .. ' ' .. base
   else
     local answer = text .. ' ' .. base .. '  n'
     answers[#answers + 1] = answer

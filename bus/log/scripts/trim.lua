@@ -177,9 +177,11 @@ for _, lane in ipairs(LANES) do
 end
 local left = max(bytes - size, 0)
 local change = left - bytes
--- The token of the last trimmed entry is kept, to check cursors just before the first kept entry.
+-- The token and the proof of the last trimmed entry are kept, to check cursors just before the first kept entry.
 local trimmed_by = last_gone == now_trimmed and match(last_header, '^%S+ %S+ %S+ (%S+) %S+$') or ''
-call('HSET', KEYS[1], 'trimmed', now_trimmed, 'trimmed_by', trimmed_by, FIELDS[2], lost[2], FIELDS[3], lost[3])
+local proof = trimmed_by ~= '' and proof_in(last_header) or ''
+call('HSET', KEYS[1], 'trimmed', now_trimmed, 'trimmed_by', trimmed_by, 'trimmed_proof', proof)
+call('HSET', KEYS[1], FIELDS[2], lost[2], FIELDS[3], lost[3])
 
 if must_note then
   local clock = call('TIME')
@@ -188,7 +190,7 @@ if must_note then
   local note = '{"role":"extension","kind":"session.trimmed","data":' .. data .. '}'
   -- As in publish.lua, the first append after another server process took over begins an incarnation.
   local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
-  local past = call('HMGET', KEYS[1], 'run', 'incarnation', 'incarnations')
+  local past = call('HMGET', KEYS[1], 'run', 'incarnation', 'incarnations', 'ends')
   local token = past[2] or ''
   if past[1] ~= run then
     token = position .. '_' .. ARGV[7]
@@ -199,7 +201,8 @@ if must_note then
     call('HSET', KEYS[1], 'run', run, 'incarnation', token, 'incarnations', all)
   end
   position = position + 1
-  local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. crc32(note, tonumber(ARGV[14]))
+  local checksum = string.format('%.0f', crc32(note, tonumber(ARGV[14])))
+  local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. checksum
   if last_in[3] > lost[3] and call('EXISTS', KEYS[3]) == 0 then -- the stream was lost; as begin_lane in publish.lua
     call('HSET', KEYS[1], 'lost', missing[2] .. ' ' .. last_in[3])
   end
@@ -208,7 +211,8 @@ if must_note then
   local updated = type(notice) == 'string' and match(notice, '^%d+') or now -- ahead of the clock if that was set back
   if tonumber(updated) <= tonumber(now) + 1000 then updated = now end
   left, change = left + #note, change + #note
-  call('HSET', KEYS[1], 'position', position, 'last_ext', position, 'updated', updated)
+  local ends = with_end(past[4], position, checksum, now)
+  call('HSET', KEYS[1], 'position', position, 'last_ext', position, 'updated', updated, 'ends', ends)
 end
 call('HSET', KEYS[1], 'bytes', left, 'trim', table.concat({ ARGV[5], keep, now_trimmed, entries, size }, ' '))
 count_bytes(KEYS[6], change, left)

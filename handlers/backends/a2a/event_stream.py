@@ -1,17 +1,17 @@
 """`LanebusEventStream`: the events of tasks, followed in their sessions."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
 from a2a.types import Task
 
-from lanebus.bus.errors import InvalidArgument
+from lanebus.bus.errors import InvalidArgument, MessageError
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, DecodeFailure
 from lanebus.handlers.backends.a2a.saved_entry import TaskDeleted, TaskSaved
-from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, load_change, settle
+from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, load_change, settle, version_of
 from lanebus.handlers.backends.a2a.task_store import LanebusTaskStore
 
 __all__ = ("LanebusEventStream",)
@@ -20,7 +20,7 @@ __all__ = ("LanebusEventStream",)
 class LanebusEventStream(TaskEventStream):
     """Follows the tasks of a `LanebusTaskStore` on any replica. Nothing is polled: all subscriptions share one reader.
 
-    A version is a position of the task's session. So a subscription after a version yields each event that was saved
+    A version is a cursor of the task's session. So a subscription after a version yields each event that was saved
     after it exactly once, in order, whenever it begins and wherever the agent runs.
 
     Source: `TaskEventStream` of the A2A SDK, since 1.3.
@@ -60,7 +60,7 @@ class LanebusEventStream(TaskEventStream):
             BusError: the other errors of `Session.follow`.
         """
         session = self._store.session(task_id)
-        async with aclosing(session.follow(kinds=KINDS, after=Cursor(_position(after)))) as envelopes:
+        async with aclosing(session.follow(kinds=KINDS, after=_cursor(after))) as envelopes:
             async for envelope in envelopes:
                 message = envelope.message
                 if isinstance(message, DecodeFailure):
@@ -73,7 +73,7 @@ class LanebusEventStream(TaskEventStream):
                 task = await _task_at(session, envelope.position) if change.is_task else None
                 event = change.read_event(task)
                 if event is not None:
-                    yield VersionedEvent(event, TaskVersion(envelope.position))
+                    yield VersionedEvent(event, version_of(envelope.cursor))
 
 
 async def _task_at(session: Session, position: int) -> Task | None:
@@ -82,14 +82,17 @@ async def _task_at(session: Session, position: int) -> Task | None:
     async with aclosing(session.read(kinds=KINDS, until=position)) as envelopes:
         async for envelope in envelopes:
             if isinstance(envelope.message, ExtensionMessage):
-                fold(record, envelope.position, envelope.message)
+                fold(record, envelope.cursor, envelope.message)
     await settle(record, session.media)
     record.require_whole()
     return record.task
 
 
-def _position(version: TaskVersion) -> int:
+def _cursor(version: TaskVersion) -> Cursor:
     value = version._value  # pyright: ignore[reportPrivateUsage]  # the SDK's stores read it too
-    if not isinstance(value, int):
-        raise InvalidArgument("after", value, "pass a version that a LanebusTaskStore returned")
-    return value
+    with suppress(MessageError):
+        if isinstance(value, str):
+            return Cursor.parse(value)
+    if isinstance(value, int) and value >= 0:  # MISSING, or a position, which was the version before
+        return Cursor(value)
+    raise InvalidArgument("after", value, "pass a version that a LanebusTaskStore returned")

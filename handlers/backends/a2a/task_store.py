@@ -24,7 +24,7 @@ from lanebus.handlers.backends.a2a.saved_entry import (
     write_change,
 )
 from lanebus.handlers.backends.a2a.task_change import canceled, renamed
-from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, settle
+from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, settle, version_of
 from lanebus.handlers.backends.a2a.task_run import ENDED, next_step, turn_of
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.backends.names import session_id_of
@@ -113,7 +113,7 @@ class LanebusTaskStore(VersionedTaskStore):
             record.require_whole()
             old = None if record.task is None else renamed(record.task, new.id)
             _require_version(record, new, prev_version, owner)
-            is_stale = old is not None and TaskVersion(record.version) != prev_version
+            is_stale = old is not None and record.version != prev_version
             after = canceled(old, new) if old is not None and is_stale else new
             step = next_step(record.run, old, after, record.shown)
             turn = turn_of(session.id, step.run)
@@ -121,7 +121,7 @@ class LanebusTaskStore(VersionedTaskStore):
             return (*messages, self._entry(owner, change_of(old, after, event), stored))
 
         receipt = await self._append(session, decide, stored)
-        return TaskVersion.MISSING if receipt is None else TaskVersion(receipt.position)  # never None: it has an entry
+        return TaskVersion.MISSING if receipt is None else version_of(receipt.cursor)  # never None: it has an entry
 
     async def get(self, task_id: str, context: ServerCallContext) -> StoredTask | None:
         """Return a task with its version; None if there is no such task of the call's owner.
@@ -139,7 +139,7 @@ class LanebusTaskStore(VersionedTaskStore):
             record.require_whole()
             if record.task is None or record.owner != self._owner_of(context):
                 return None
-            return StoredTask(renamed(record.task, task_id), TaskVersion(record.version))
+            return StoredTask(renamed(record.task, task_id), record.version)
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
         """Return the tasks of the call's owner, the last updated first, in pages.
@@ -218,6 +218,6 @@ def _require_version(record: TaskRecord, new: Task, prev_version: TaskVersion, o
     if new.status.state == TaskState.TASK_STATE_CANCELED:
         is_late = old is None or old.status.state in ENDED
     else:
-        is_late = TaskVersion(record.version) != prev_version
+        is_late = record.version != prev_version
     if is_other or is_late:
         raise ConcurrentTaskModificationError(new.id)

@@ -11,6 +11,7 @@ from pydantic import Field, JsonValue
 from lanebus.bus.errors import DecodeError, InvalidArgument
 from lanebus.bus.messages.extension import ExtensionData, ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.wire.envelope import Cursor
 
 __all__ = ("ItemStored", "Items", "StoredItem", "fold_item", "has_path", "is_match")
 
@@ -49,9 +50,9 @@ Items = dict[Path, dict[str, StoredItem]]
 """namespace → key → item."""
 
 
-def fold_item(items: Items, position: int, message: Publishable) -> None:
+def fold_item(items: Items, cursor: Cursor, message: Publishable) -> None:
     """Add one entry of the session. Unknown and unreadable entries change nothing."""
-    del position
+    del cursor
     if not isinstance(message, ExtensionMessage) or message.kind != ItemStored.KIND:
         return
     with suppress(DecodeError):

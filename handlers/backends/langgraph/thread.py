@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.backends.langgraph.entries import (
     CheckpointsDeleted,
     CheckpointStored,
@@ -104,7 +105,7 @@ class Thread:
         return self.namespaces.get(name) or Namespace()
 
 
-def fold(thread: Thread, position: int, message: Publishable) -> None:
+def fold(thread: Thread, cursor: Cursor, message: Publishable) -> None:
     """Add one entry of the session. Unknown and unreadable entries change nothing."""
     match read_entry(message):
         case ValueStored() as entry:
@@ -119,7 +120,7 @@ def fold(thread: Thread, position: int, message: Publishable) -> None:
         case CheckpointsDeleted() as entry:
             _delete(thread, entry)
         case MessagesShown() as entry:
-            thread.shown.add(position, entry)
+            thread.shown.add(cursor.position, entry)
         case ThreadNamed() as entry:
             thread.name = entry.thread
         case _:

@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from lanebus.bus.messages.context_entry import Compaction, LeafMove, Prune
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.backends.openai_agents.bounds import SessionBounds
 from lanebus.handlers.backends.openai_items.messages import ShownItem, messages_of
 
@@ -56,11 +57,11 @@ class ItemHistory:
     items: list[Item] = field(default_factory=list[Item])
 
 
-def fold(history: ItemHistory, position: int, message: Publishable) -> None:
+def fold(history: ItemHistory, cursor: Cursor, message: Publishable) -> None:
     """Add one entry. Entries of another form are ignored."""
     if not isinstance(message, ExtensionMessage):
         return
-    items = history.items
+    items, position = history.items, cursor.position
     match message.kind, message.data:
         case "store.openai_agents.added", {"items": list(values), "shown": list(back)}:
             for index, (value, steps) in enumerate(zip(values, back, strict=False)):

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.backends.pydantic_ai.stored_json import instructions_in
 
 __all__ = ("CONVERSATION_KINDS", "DELETED", "ENTRY", "RECORD", "ConversationState", "StoredEntry", "fold")
@@ -67,16 +68,16 @@ class ConversationState:
         return next((entry.shown for entry in self.path(entry_id) if entry.shown is not None), None)
 
 
-def fold(state: ConversationState, position: int, message: Publishable) -> None:
-    """Add the message at a position to a state. What has another form is left out."""
+def fold(state: ConversationState, cursor: Cursor, message: Publishable) -> None:
+    """Add the message of an entry to a state. What has another form is left out."""
     if not isinstance(message, ExtensionMessage) or not isinstance(data := message.data, dict):
         return
     match message.kind, data:
         case "store.conversations.entry", {"id": str(entry_id), "back": int(back), "loops": int(loops)}:
-            parent, shown = data.get("parentId"), position - back if back else None
+            parent, shown = data.get("parentId"), cursor.position - back if back else None
             parent_id = parent if isinstance(parent, str) else None
             instructions = instructions_in(data) or state.instructions_at(parent_id)
-            state.entries[entry_id] = StoredEntry(entry_id, parent_id, data, position, shown, instructions)
+            state.entries[entry_id] = StoredEntry(entry_id, parent_id, data, cursor.position, shown, instructions)
             state.leaf, state.loops = entry_id, loops
         case "store.conversations.record", {"conversation_id": str(conversation), "head_id": head}:
             state.records[conversation] = data

@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.wire.envelope import Cursor
 
 __all__ = (
     "EFFECT",
@@ -78,8 +79,8 @@ def sequence_of(key: str) -> int | None:
     return int(number) if colon and number.isascii() and number.isdigit() else None
 
 
-def fold(state: StepState, position: int, message: Publishable) -> None:
-    """Add the message at a position to a state. What has another form is left out."""
+def fold(state: StepState, cursor: Cursor, message: Publishable) -> None:
+    """Add the message of an entry to a state. What has another form is left out."""
     if not isinstance(message, ExtensionMessage) or not isinstance(data := message.data, dict):
         return
     match message.kind, data:
@@ -90,7 +91,7 @@ def fold(state: StepState, position: int, message: Publishable) -> None:
             if isinstance(key := data.get("idempotency_key"), str):
                 state.event_keys.add(key)
         case "store.steps.message", {"back": int(back), "turns": int(turns)}:
-            state.new.append(StoredMessage(data, position - back if back else None))
+            state.new.append(StoredMessage(data, cursor.position - back if back else None))
             state.turns = turns
         case "store.steps.message", {"shown": int() | None as shown}:
             state.new.append(StoredMessage(data, shown))

@@ -8,9 +8,10 @@ import click
 from lanebus.bus.errors import SessionClosed
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import on_session
-from lanebus.handlers.cli.arguments import user_messages
+from lanebus.handlers.cli.arguments import EXPECTED_HELP, CursorParameter, user_messages
 from lanebus.handlers.cli.options import BusCommand
 from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output
@@ -24,12 +25,16 @@ __all__ = ("command",)
 @click.argument("messages", nargs=-1, metavar="[MESSAGE]…")
 @click.option("--reason", default="", metavar="TEXT", help="Reason; recorded in the `session.closed` event.")
 @click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
-@click.option(
-    "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the last entry has another position."
-)
+@click.option("--expected", type=CursorParameter(), metavar="CURSOR", help=EXPECTED_HELP)
 @click.pass_context
 def command(
-    ctx: click.Context, session: str, messages: tuple[str, ...], *, reason: str, key: str | None, expected: int | None
+    ctx: click.Context,
+    session: str,
+    messages: tuple[str, ...],
+    *,
+    reason: str,
+    key: str | None,
+    expected: Cursor | None,
 ) -> None:
     """Close a session: it accepts no further messages until `lanebus reopen`. Its entries stay readable.
 
@@ -45,7 +50,7 @@ def command(
 
 
 async def _close(
-    last: Sequence[UserMessage], session: Session, *, reason: str, key: str | None, expected: int | None
+    last: Sequence[UserMessage], session: Session, *, reason: str, key: str | None, expected: Cursor | None
 ) -> Receipt | None:
     """Close a session. Return None if the session was closed already and there is no message to append."""
     try:

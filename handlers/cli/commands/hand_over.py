@@ -5,8 +5,10 @@ from functools import partial
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import existing, on_bus
+from lanebus.handlers.cli.arguments import EXPECTED_HELP, CursorParameter
 from lanebus.handlers.cli.groups import is_served, tell_unserved
 from lanebus.handlers.cli.options import BusCommand
 from lanebus.handlers.cli.session_id import SessionId, complete_agent
@@ -22,9 +24,7 @@ __all__ = ("command",)
 @click.option("--by", metavar="NAME", help="Name of the person or program; recorded in the log.")
 @click.option("--reason", metavar="TEXT", help="Reason; recorded in the log.")
 @click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key changes nothing.")
-@click.option(
-    "--expected", type=click.IntRange(min=0), metavar="POSITION", help="Refuse if the last entry has another position."
-)
+@click.option("--expected", type=CursorParameter(), metavar="CURSOR", help=EXPECTED_HELP)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -34,7 +34,7 @@ def command(
     by: str | None,
     reason: str | None,
     key: str | None,
-    expected: int | None,
+    expected: Cursor | None,
 ) -> None:
     """Hand SESSION over to the agent named AGENT. A worker that serves AGENT continues its loop from the log. The
     worker that runs the session now stops, and can append nothing more to it.
@@ -63,7 +63,7 @@ async def _hand_over(
     by: str | None,
     reason: str | None,
     key: str | None,
-    expected: int | None,
+    expected: Cursor | None,
 ) -> tuple[Receipt, bool]:
     """Hand a session over. Return the receipt, and whether a live worker serves the agent."""
     session = await existing(bus, name)

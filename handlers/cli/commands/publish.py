@@ -11,8 +11,10 @@ from lanebus.bus.errors import BusError, DecodeError, MessageError
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
 from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.cli.access import on_bus
+from lanebus.handlers.cli.arguments import EXPECTED_HELP, CursorParameter
 from lanebus.handlers.cli.errors import InputLineRefused
 from lanebus.handlers.cli.groups import is_served, tell_unserved
 from lanebus.handlers.cli.options import BusCommand
@@ -45,12 +47,7 @@ _ROLES: Mapping[str, type[UserMessage | SystemMessage | DeveloperMessage]] = {
     help="Agent of a new session; refused if the session belongs to another. Default: the session's own.",
 )
 @click.option("--key", metavar="KEY", help="Idempotency key: a repeat with the same key adds nothing.")
-@click.option(
-    "--expected",
-    type=click.IntRange(min=0),
-    metavar="POSITION",
-    help="Refuse if the last entry has another position; 0 means no entry yet.",
-)
+@click.option("--expected", type=CursorParameter(), metavar="CURSOR", help=EXPECTED_HELP)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -62,7 +59,7 @@ def command(
     is_json: bool,
     agent: str | None,
     key: str | None,
-    expected: int | None,
+    expected: Cursor | None,
 ) -> None:
     """Append a message to a session. Without TEXT, the message is read from stdin. The first message creates the
     session.
@@ -94,7 +91,7 @@ def command(
 
 
 async def _publish(
-    name: str, messages: Sequence[Publishable], bus: Bus, *, agent: str | None, key: str | None, expected: int | None
+    name: str, messages: Sequence[Publishable], bus: Bus, *, agent: str | None, key: str | None, expected: Cursor | None
 ) -> tuple[Receipt, str | None]:
     """Publish. Return the receipt, and the session's agent if no live worker serves it."""
     session = bus.session(name)

@@ -130,7 +130,7 @@ async def _tail(
         if last is not None:
             for envelope in await _last(session, query, end, last):
                 show(envelope)
-            after = max(after, head.cursor)
+            after = head.cursor if head.position > after.position else after
         if follow:
             with _until_reader_gone():
                 items = session.subscribe(lanes=lanes, kinds=kinds, after=after, live=live)

@@ -128,7 +128,7 @@ def _kinds(text: str) -> tuple[str, ...]:
 
 _CURSOR: dict[str, JsonValue] = {
     "type": "string",
-    "pattern": r"^[0-9]{1,18}(-[0-9]{1,18}(\.[A-Za-z0-9_-]{1,32})?)?$",
+    "pattern": r"^[0-9]{1,18}(-[0-9]{1,18}(\.[A-Za-z0-9_-]{1,32}(\.[0-9a-f]{1,8})?)?)?$",
 }
 AFTER = Parameter(
     name="after",

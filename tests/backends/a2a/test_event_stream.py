@@ -168,7 +168,7 @@ async def test_a_subscription_says_what_is_wrong_with_its_version_or_its_log(sha
     async with shared_valkey.bus() as bus:
         stream = stream_of(bus)
         with pytest.raises(InvalidArgument, match="LanebusTaskStore"):
-            await events(stream, "t", 1, TaskVersion("1"))
+            await events(stream, "t", 1, TaskVersion("one"))
         with pytest.raises((InvalidArgument, InvalidCursor)):
             await events(stream, "t", 1, TaskVersion(-1))
         await bus.session("t").publish(ExtensionMessage.of("store.a2a.saved", "x"))

@@ -43,7 +43,9 @@ def test_an_entry_is_decoded_to_its_envelope() -> None:
     message = UserMessage.text("hi ✓")
     body = encode(message)
     found = decode("s", Lane.LLM, entry(b"h", fitting(body), b"m", body))
-    assert found == Envelope("s", 7, Lane.LLM, message, 1_700_000_000.123, "somebody", 0, "3_token")
+    assert found == Envelope("s", 7, Lane.LLM, message, 1_700_000_000.123, "somebody", 0, "3_token", proof=found.proof)
+    checksum = int(fitting(body).rpartition(b" ")[2])
+    assert int(found.proof, 16) == (checksum + 1_700_000_000_123) % 2**32
     assert VERSION == 1
 
 

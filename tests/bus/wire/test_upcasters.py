@@ -81,7 +81,8 @@ def fault(envelope: Envelope) -> Exception:
 @pytest.mark.usefixtures("third")
 def test_an_old_entry_is_converted_step_by_step() -> None:
     assert one(FIRST, 1).message == spoken("hi")
-    assert one(FIRST, 1) == Envelope("s", 7, Lane.LLM, spoken("hi"), 1_700_000_000.123, "old", 0, "0_i")
+    found = one(FIRST, 1)
+    assert found == Envelope("s", 7, Lane.LLM, spoken("hi"), 1_700_000_000.123, "old", 0, "0_i", proof=found.proof)
     assert one(SECOND, 2).message == spoken("hi", "there")
     assert one(encode(spoken("hi")), 3).message == spoken("hi")
     assert one(FIRST_NOTE, 1, Lane.EXTENSION).message == told("x")

@@ -6,8 +6,10 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from lanebus import Bus, Conflict, ExtensionMessage, Lane, UserMessage
+from lanebus import Bus, Conflict, Cursor, ExtensionMessage, Lane, UserMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import LogRolledBack
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.session_states import SessionStates
 from tests.support.servers.real import RealServer
@@ -15,6 +17,7 @@ from tests.support.servers.real import RealServer
 __all__ = ()
 
 KIND = "store.test.add"
+KEYS = Keys()
 
 
 def add(number: int) -> ExtensionMessage:
@@ -25,9 +28,9 @@ def count(state: list[tuple[int, object]]) -> list[ExtensionMessage]:
     return [add(len(state))]
 
 
-def fold(state: list[tuple[int, object]], position: int, message: Publishable) -> None:
+def fold(state: list[tuple[int, object]], cursor: Cursor, message: Publishable) -> None:
     assert isinstance(message, ExtensionMessage)
-    state.append((position, message.data))
+    state.append((cursor.position, message.data))
 
 
 def states_of(bus: Bus, **bounds: int) -> SessionStates[list[tuple[int, object]]]:
@@ -129,3 +132,45 @@ async def test_an_append_that_is_always_late_fails_after_its_attempts(shared_val
         assert calls == [0, 0]
         await states.append("s", lambda _: [add(2)])
         assert await read(states) == [(3, 2)]
+
+
+async def test_a_state_of_entries_that_the_log_has_lost_is_folded_again(one: RealServer) -> None:
+    """The log goes back while the server runs, so its incarnation stays the same."""
+    async with one.bus() as bus, one.bus() as writer:
+        states, session = states_of(bus), writer.session("s")
+        await session.publish(add(0))
+        one.do("COPY", KEYS.head("s"), f"{KEYS.head('s')}/kept")
+        one.do("COPY", KEYS.lane("s", Lane.EXTENSION), f"{KEYS.lane('s', Lane.EXTENSION)}/kept")
+        async with one.bus() as other:
+            await other.session("s").publish(add(1))
+        assert await read(states) == [(1, 0), (2, 1)]
+        one.do("COPY", f"{KEYS.head('s')}/kept", KEYS.head("s"), "REPLACE")
+        one.do("COPY", f"{KEYS.lane('s', Lane.EXTENSION)}/kept", KEYS.lane("s", Lane.EXTENSION), "REPLACE")
+        async with one.bus() as other:
+            await other.session("s").publish(add(10))
+        decided = list[list[tuple[int, object]]]()
+
+        def decide(state: list[tuple[int, object]]) -> list[ExtensionMessage]:
+            decided.append([*state])
+            return count(state)
+
+        receipt = await states.append("s", decide)
+        assert receipt is not None
+        assert receipt.positions == (3,)
+        assert decided == [[(1, 0), (2, 1)], [(1, 0), (2, 10)]]
+        assert await read(states) == [(1, 0), (2, 10), (3, 2)]
+
+
+async def test_a_process_whose_own_append_was_lost_is_told(one: RealServer) -> None:
+    async with one.bus() as bus:
+        states = states_of(bus)
+        await states.append("s", count)
+        one.do("COPY", KEYS.head("s"), f"{KEYS.head('s')}/kept")
+        one.do("COPY", KEYS.lane("s", Lane.EXTENSION), f"{KEYS.lane('s', Lane.EXTENSION)}/kept")
+        await states.append("s", count)
+        one.do("COPY", f"{KEYS.head('s')}/kept", KEYS.head("s"), "REPLACE")
+        one.do("COPY", f"{KEYS.lane('s', Lane.EXTENSION)}/kept", KEYS.lane("s", Lane.EXTENSION), "REPLACE")
+        with pytest.raises(LogRolledBack):
+            await states.append("s", count)
+        assert await states.append("s", count) is not None
+        assert await read(states) == [(1, 0), (2, 1)]

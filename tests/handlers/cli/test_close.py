@@ -78,3 +78,15 @@ def test_a_terminal_shows_the_position_of_the_close(lanebus: CommandLine) -> Non
     assert lanebus.at_terminal("close", "s").out == "s: closed at position 2\n"
     assert lanebus.at_terminal("reopen", "s").out == "s: open at position 3\n"
     assert lanebus("close", "s", " ").code == 2
+
+
+def test_the_expected_end_may_be_the_cursor_of_the_last_entry(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a")
+    (entry,) = objects(lanebus("tail", "s", "--json").out)
+    cursor = str(entry["cursor"])
+    other = f"{cursor[:-1]}{'1' if cursor[-1] == '0' else '0'}"  # another entry at the same position
+    for words in (["publish", "s", "b"], ["close", "s"], ["hand-over", "s", "other"]):
+        refused = lanebus(*words, "--expected", other)
+        assert (refused.code, "lost" in refused.err) == (4, True), refused
+    assert lanebus("publish", "s", "b", "--expected", cursor).code == 0
+    assert lanebus("close", "s", "--expected", cursor).code == 4

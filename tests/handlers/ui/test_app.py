@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import ByteStream
 from starlette.applications import Starlette
 
-from lanebus import START, Bus, Delta, ExtensionMessage, Session, UserMessage
+from lanebus import START, Bus, Cursor, Delta, ExtensionMessage, Session, UserMessage
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.errors import (
     BusError,
@@ -431,7 +431,7 @@ async def test_a_stream_reports_caught_up_closed_and_reopened() -> None:
         assert all(frame == {"session": "s1"} for name, _, frame in begin + closed + opened if name in NOTICES)
         ids = [id for _, id, _ in begin + closed + opened]
         assert [place(id) for id in ids] == ["1-0", "1-0", "2-0", "2-0", "2-0", "3-0"]
-        assert {id.partition(".")[2] for id in ids} == {(await session.head()).cursor.incarnation}
+        assert {Cursor.parse(id).incarnation for id in ids} == {(await session.head()).cursor.incarnation}
         async with client.sse("/api/sessions/s1/events?lanes=all", headers={"Last-Event-ID": ids[2]}) as source:
             again = await Reader(source, notices=True).take(2)
         assert [(name, id) for name, id, _ in again] == [("entry", ids[5]), ("caughtup", ids[5])]

@@ -1,0 +1,337 @@
+"""A log whose keys were replaced by older copies in the server that runs: every outdated cursor raises."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from lanebus import ALL_LANES, START, Bus, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
+from lanebus.bus.wire.keys import Keys
+from lanebus.context import WarmContext
+from lanebus.errors import LogRolledBack
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.projections.usage import USAGE
+from tests.support.log.said import read, said, told, word, words
+from tests.support.servers.bounded import bound_hub
+from tests.support.servers.real import RealServer, eventually
+
+KEPT = "kept/"
+LLM = frozenset({Lane.LLM})
+
+
+def keys_of(server: RealServer, prefix: str = "") -> list[str]:
+    found = server.do("KEYS", "*")
+    assert isinstance(found, list)
+    return [key for key in map(str, found) if key.startswith(KEPT) == bool(prefix)]
+
+
+def keep(server: RealServer) -> None:
+    """Keep a copy of all keys."""
+    with server.talk() as say:
+        for key in keys_of(server):
+            say("COPY", key, KEPT + key, "REPLACE")
+
+
+def put_back(server: RealServer) -> None:
+    """Replace all keys by the kept copies. The server goes on with the same replication id."""
+    with server.talk() as say:
+        say("DEL", *keys_of(server))
+        for key in keys_of(server, KEPT):
+            say("COPY", key, key.removeprefix(KEPT))
+
+
+async def publish_all(session: Session, text: str) -> Cursor:
+    """Publish each letter on its own, to both lanes in turn. Return the cursor of the last."""
+    cursor = START
+    for letter in text:
+        cursor = (await session.publish(said(letter) if letter.lower() < "m" else told(letter))).cursor
+    return cursor
+
+
+async def replaced(server: RealServer, lost: str, new: str, session: str = "s") -> Cursor:
+    """Append `lost` to "ab", restore the copy that ends with "ab", and append `new`. Return the cursor of `lost`.
+
+    Other producers append, so that no producer finds a hole in its numbers.
+    """
+    async with server.bus() as bus:
+        await publish_all(bus.session(session), "ab")
+        keep(server)
+    async with server.bus() as bus:
+        cursor = await publish_all(bus.session(session), lost)
+    put_back(server)
+    async with server.bus() as bus:
+        for letter in new:
+            await publish_all(bus.session(session), letter)
+    return cursor
+
+
+@pytest.mark.parametrize("new", ["", "C", "CD", "CDE", "CDEFGHI", "CDxyz"])
+async def test_a_cursor_of_a_replaced_entry_raises_however_much_was_appended_since(one: RealServer, new: str) -> None:
+    cursor = await replaced(one, "cd", new)
+    async with one.bus() as bus:
+        session = bus.session("s")
+        for lanes in (ALL_LANES, LLM, frozenset({Lane.EXTENSION})):
+            for ask in (session.read, session.follow):
+                with pytest.raises(LogRolledBack) as caught:
+                    await anext(ask(lanes=lanes, after=cursor))
+                assert (caught.value.seen, caught.value.found) == (4, 0)
+        assert [word(each) async for each in session.read(after=Cursor(caught.value.found))] == ["a", "b", *new]
+        with pytest.raises(LogRolledBack):
+            await session.save_checkpoint("mirror", cursor)
+
+
+async def test_entries_of_earlier_incarnations_are_certainly_unchanged(process: RealServer) -> None:
+    async with process.bus() as bus:
+        before = await publish_all(bus.session("s"), "ab")
+    process.kill()
+    process.start()
+    async with process.bus() as bus:
+        await publish_all(bus.session("s"), "c")
+    keep(process)
+    async with process.bus() as bus:
+        cursor = await publish_all(bus.session("s"), "d")
+    put_back(process)
+    async with process.bus() as bus:
+        session = bus.session("s")
+        await publish_all(session, "DE")
+        with pytest.raises(LogRolledBack) as caught:
+            await anext(session.read(after=cursor))
+        assert (caught.value.seen, caught.value.found) == (4, 2)
+        assert [word(each) async for each in session.read(after=before)] == ["c", "D", "E"]
+
+
+async def test_a_cursor_without_a_proof_means_what_it_meant(one: RealServer) -> None:
+    cursor = await replaced(one, "cd", "CDE")
+    old = Cursor.parse(str(cursor).rpartition(".")[0])
+    assert (old.incarnation, old.proof) == (cursor.incarnation, "")
+    async with one.bus() as bus:
+        assert [word(each) async for each in bus.session("s").read(after=old)] == ["E"]
+
+
+async def test_all_cursors_of_an_entry_are_equal_and_their_text_is_read_again(one: RealServer) -> None:
+    async with one.bus() as bus:
+        session = bus.session("s")
+        receipts = [await session.publish(said("a"), told("b")), await session.publish(said("c"), key="k")]
+        found = await read(session)
+        assert [found[1].cursor, found[2].cursor] == [each.cursor for each in receipts]
+        assert (await session.publish(said("c"), key="k")).cursor == receipts[1].cursor
+        assert (await session.head()).cursor == receipts[1].cursor
+        assert [page.cursor async for page in session.pages()][-1] == receipts[1].cursor
+        assert [page.cursor async for page in session.pages(lanes={Lane.EXTENSION}, until=2)][-1] == found[1].cursor
+        assert len({each.cursor.proof for each in found}) == 3
+        assert all(Cursor.parse(str(each.cursor)) == each.cursor for each in found)
+
+
+async def test_publishes_of_one_message_have_different_proofs(one: RealServer) -> None:
+    """Otherwise a reader of the second would take the first for it, after a rollback."""
+    first, second = await replaced(one, "c", "c"), Cursor(0)
+    async with one.bus() as bus:
+        second = (await bus.session("s").head()).cursor
+    assert first[:3] == second[:3]
+    assert first.proof != second.proof
+
+
+@pytest.mark.parametrize("direct_sessions", [1, 0])
+async def test_a_follower_that_runs_is_told_and_gets_the_new_entries(one: RealServer, direct_sessions: int) -> None:
+    bound_hub(one, direct_sessions=direct_sessions, block_seconds=0.1)
+    async with one.bus() as writer, one.bus() as bus, anyio.create_task_group() as tasks:
+        await publish_all(writer.session("s"), "ab")
+        keep(one)
+        held, losses = list[str](), list[LogRolledBack]()
+
+        async def follow() -> None:
+            after, kept = Cursor(0), list[Envelope]()
+            while True:
+                try:
+                    async for envelope in bus.session("s").follow(after=after):
+                        kept.append(envelope)
+                        held[:] = [word(each) for each in kept]
+                except LogRolledBack as lost:
+                    losses.append(lost)
+                    after = Cursor(lost.found)
+                    kept = [each for each in kept if not each.cursor.is_after(after)]
+
+        tasks.start_soon(follow)
+        async with one.bus() as other:
+            await publish_all(other.session("s"), "cd")
+        await eventually(lambda: held == [*"abcd"])
+        put_back(one)
+        async with one.bus() as other:
+            await publish_all(other.session("s"), "CDE")
+        await eventually(lambda: held == [*"abCDE"])
+        assert losses
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_projection_and_a_warm_context_of_replaced_entries_are_folded_again(one: RealServer) -> None:
+    async with one.bus() as bus, one.bus() as writer:
+        session = bus.session("s")
+        await publish_all(writer.session("s"), "ab")
+        keep(one)
+        async with one.bus() as other:
+            await publish_all(other.session("s"), "cd")
+        warm = WarmContext(session)
+        await warm.refresh()
+        await project(session, USAGE)
+        checkpoint = await session.load_projection(USAGE.name, USAGE.version)
+        assert checkpoint is not None
+        put_back(one)
+        async with one.bus() as other:
+            await publish_all(other.session("s"), "CDE")
+            # The checkpoint itself may come from elsewhere, and so outlive the log that it was made of.
+            await session.save_projection(
+                USAGE.name, USAGE.version, checkpoint.state, cursor=checkpoint.cursor, expected=0
+            )
+            assert (await project(session, USAGE)).cursor == (await session.head()).cursor
+            with pytest.raises(LogRolledBack):
+                await warm.refresh()
+            context = await warm.refresh()
+        assert [str(each.message) for each in context.path] == [
+            str(each.message) for each in await read(session) if each.lane is Lane.LLM
+        ]
+
+
+EXPECTATIONS = ["cursor", "text", "receipt"]
+
+
+@pytest.mark.parametrize("form", EXPECTATIONS)
+async def test_a_publish_expects_the_end_that_its_caller_saw(one: RealServer, form: str) -> None:
+    async with one.bus() as bus:
+        session = bus.session("s")
+        receipt = await session.publish(said("a"))
+        seen = {"cursor": receipt.cursor, "text": str(receipt.cursor), "receipt": receipt}[form]
+        second = await session.publish(said("b"), expected=seen)
+        assert second.positions == (2,)
+        with pytest.raises(Conflict) as caught:
+            await session.publish(said("c"), expected=seen)
+        assert (caught.value.expected, caught.value.found) == (1, 2)
+        with pytest.raises(Conflict):
+            await session.hand_over("other", expected=seen)
+        await session.hand_over("other", expected=second)
+        await session.close(expected=(await session.head()).cursor)
+
+
+@pytest.mark.parametrize("new", ["", "C", "CD", "cd"])
+async def test_a_publish_that_expects_a_replaced_entry_is_refused(one: RealServer, new: str) -> None:
+    cursor = await replaced(one, "cd", new)
+    async with one.bus() as bus:
+        session = bus.session("s")
+        for call in (
+            session.publish(said("e"), expected=cursor),
+            session.close(expected=cursor),
+            session.hand_over("other", expected=cursor),
+        ):
+            with pytest.raises(LogRolledBack) as caught:
+                await call
+            assert (caught.value.seen, caught.value.found, caught.value.of_expected) == (4, 0, True)
+        assert isinstance(await session.try_publish(said("e"), expected=cursor), LogRolledBack)
+        assert await words(session) == ["a", "b", *new]
+
+
+async def test_a_publish_whose_session_moved_on_after_a_rollback_is_a_conflict(one: RealServer) -> None:
+    cursor = await replaced(one, "cd", "CDE")
+    async with one.bus() as bus:
+        with pytest.raises(Conflict):
+            await bus.session("s").publish(said("f"), expected=cursor)
+
+
+async def test_a_publish_expects_an_entry_that_was_trimmed_since(one: RealServer) -> None:
+    async with one.bus() as bus:
+        session = bus.session("s")
+        cursor = await publish_all(session, "abc")
+        await session.trim(4)
+        assert (await session.publish(said("d"), expected=cursor)).positions == (4,)
+        assert [word(each) async for each in session.read(after=cursor)] == ["d"]
+
+
+async def test_a_fork_of_a_replaced_entry_never_shows_another_history(one: RealServer) -> None:
+    async with one.bus() as bus:
+        await publish_all(bus.session("s"), "ab")
+        keep(one)
+    async with one.bus() as bus:
+        await publish_all(bus.session("s"), "cd")
+        await bus.session("s").fork(4, id="f")
+        assert await words(bus.session("f")) == [*"abcd"]
+    with one.talk() as say:  # the fork is not among the keys that go back
+        for key in keys_of(one, KEPT):
+            say("DEL", key.removeprefix(KEPT))
+            say("COPY", key, key.removeprefix(KEPT))
+    async with one.bus() as bus:
+        await publish_all(bus.session("s"), "CDE")
+        with pytest.raises(LogRolledBack):
+            await words(bus.session("f"))
+
+
+async def test_a_cursor_of_a_live_delta_proves_the_entry_that_it_hangs_below(one: RealServer) -> None:
+    async with one.bus() as bus:
+        await publish_all(bus.session("s"), "ab")
+        keep(one)
+    async with one.bus() as bus:
+        session = bus.session("s")
+        cursor = await publish_all(session, "cd")
+        await session.preview(Delta(message_id="m", block=0, kind="text", delta="x"))
+        delta = (await anext(session.follow(after=cursor, live=True))).cursor
+        assert delta.delta >= 0
+        assert (delta.incarnation, delta.proof) == (cursor.incarnation, cursor.proof)
+    put_back(one)
+    async with one.bus() as bus:
+        session = bus.session("s")
+        await publish_all(session, "CDE")
+        with pytest.raises(LogRolledBack):
+            await anext(session.follow(after=delta._replace(delta=1), live=True))
+
+
+async def test_a_reconnect_reads_the_page_and_its_proof_in_one_round_trip(
+    one: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with one.bus() as bus:
+        session = bus.session("s")
+        cursor = await publish_all(session, "a")
+        await publish_all(session, "bcdefgh")
+        assert len([each async for each in session.read(after=cursor)]) == 7  # loads the script
+        pool, trips = session.resources.log.pool, list[Sequence[object]]()
+        call_many = type(pool).call_many
+
+        async def counted(self: object, commands: Sequence[Sequence[object]], **more: float) -> object:
+            trips.append(commands)
+            return await call_many(self, commands, **more)  # type: ignore[arg-type]  # the pool's own
+
+        monkeypatch.setattr(type(pool), "call_many", counted)
+        assert len([each async for each in session.read(after=cursor)]) == 7
+        assert len(trips) == 1
+
+
+async def test_a_log_of_entries_without_listed_ends_is_checked_by_its_entries(one: RealServer) -> None:
+    """Heads of an earlier version list no ends of appends."""
+    async with one.bus() as bus:
+        session = bus.session("s")
+        cursor = await publish_all(session, "ab")
+        one.do("HDEL", Keys().head("s"), "ends")
+        assert (await session.head()).cursor.proof == ""
+        assert await bus.session("s").try_publish(said("c"), expected=cursor._replace(proof="0")) != ()
+        assert (await session.publish(said("c"), expected=cursor)).positions == (3,)
+        assert [word(each) async for each in session.read(after=cursor)] == ["c"]
+
+
+async def test_a_bus_that_had_published_lost_entries_is_told_once(one: RealServer) -> None:
+    async with one.bus() as bus, one.bus() as other:
+        session = bus.session("s")
+        await publish_all(session, "ab")
+        keep(one)
+        await publish_all(session, "cd")
+        put_back(one)
+        await publish_all(other.session("s"), "CDE")
+        with pytest.raises(LogRolledBack) as caught:
+            await session.publish(said("e"))
+        assert not caught.value.of_expected
+        assert (await session.publish(ExtensionMessage.of("told", "F"))).positions == (6,)
+        assert await words(session) == [*"abCDEF"]
+
+
+async def test_reading_goes_on_unharmed_while_a_session_is_followed_by_a_bus_of_its_own(one: RealServer) -> None:
+    async with Bus.open(one.url) as bus:
+        session = bus.session("s")
+        cursor = await publish_all(session, "abcdefghijklmn")
+        for envelope in await read(session):
+            rest = [each.position async for each in session.read(after=envelope.cursor)]
+            assert rest == list(range(envelope.position + 1, cursor.position + 1))
