@@ -67,10 +67,11 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
 async def wait_child(child: Session) -> ChildOutcome:
     """Wait for the outcome of a child session, and return it.
 
-    A loop that was paused, handed off or compacted does not count as ended. The outcome of a child that was
-    closed, or whose agent failed, is an error.
+    A loop that was paused, handed off or compacted does not count as ended. The outcome of a child whose agent failed
+    is an error.
 
     Raises:
+        SessionClosed: the child was closed before its loop ended.
         SessionErased: the child was erased.
         LogRolledBack: the child's log has lost its newest entries. Call `wait_child` again.
         StreamError: as for `Session.follow`.
@@ -93,7 +94,7 @@ async def wait_child(child: Session) -> ChildOutcome:
                     if ended.stop_reason not in CONTINUED:
                         return _outcome(ended, answer)
                 case ExtensionMessage(kind=kind) if kind == CLOSED:
-                    return ChildOutcome("error", "", None, "its session was closed")
+                    raise SessionClosed(child.id)
                 case _:
                     pass
     raise AssertionError("follow ends only with an error")

@@ -15,7 +15,7 @@ from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import ToolResultMessage, now_ms
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, OUTCOME
 
-__all__ = ("ToolReply", "failed", "result_of", "split_outcome")
+__all__ = ("ToolReply", "failed", "result_of", "split_outcome", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,19 @@ def failed(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> T
     """Return an error result. The model reads `text`; `outcome` is recorded in the call's `ToolEnded`."""
     result = ToolResultMessage.of(call, text, is_error=True)
     return result if outcome == "failed" else result.model_copy(update={"metadata": {OUTCOME: outcome}})
+
+
+def unknown(call: ToolCallBlock, cause: str) -> ToolResultMessage:
+    """Return the result of a call that was started and whose end is not known.
+
+    Args:
+        cause: what ended the wait for the result, such as "its worker was lost before a result came".
+    """
+    text = (
+        f"Unknown outcome: {call.name} was started, but {cause}. It may have done all, part or nothing of its work, and"
+        " was not run again. Find out what it did before you call it again."
+    )
+    return failed(call, text, "unknown")
 
 
 def split_outcome(result: ToolResultMessage) -> tuple[ToolResultMessage, ToolOutcome]:
