@@ -5,6 +5,7 @@ import anyio
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import Progress, ToolStarted, ToolWaiting
 from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.whole_text import whole_text
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt
 from lanebus.handlers.agent.decide.decision import FailToolCalls, next_decision
@@ -74,7 +75,7 @@ class OpenCalls:
 
     async def tell(self, call: ToolCallBlock, text: str) -> None:
         """Publish the progress of a call. Raises the errors of `Session.publish`."""
-        event = Progress(turn_id=self._answer.turn_id, tool_call_id=call.id, tool_name=call.name, text=text)
+        event = Progress(turn_id=self._answer.turn_id, tool_call_id=call.id, tool_name=call.name, text=whole_text(text))
         await self._loop.run.publish(event.as_extension())
 
     async def end(self, *results: ToolResultMessage) -> None:

@@ -238,7 +238,7 @@ class FunctionTool:
             if inspect.isawaitable(output):  # a sync function that wraps an async one also returns an awaitable
                 output = await cast("Awaitable[object]", output)
             return result_of(call, output)
-        except Exception as error:  # noqa: BLE001  # any error becomes a result for the model
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # any error becomes a result for the model
             return failed(call, describe_error(error))
 
 

@@ -14,6 +14,7 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import Progress, ToolOutcome, ToolStarted, ToolWaiting
 from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.whole_text import whole_text
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
@@ -309,7 +310,9 @@ class _Progress:
     async def __call__(self, text: str) -> None:
         if self.is_over:
             return
-        event = Progress(turn_id=self._turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=text)
+        event = Progress(
+            turn_id=self._turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=whole_text(text)
+        )
         try:
             await self._run.publish(event.as_extension())
         except BusError as error:  # not raised: the append of the result raises the same error

@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import JsonValue, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from lanebus.bus.errors import InvalidArgument, InvalidContent, require_instance
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
 from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import ToolResultMessage, now_ms
+from lanebus.bus.whole_text import whole_json
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, OUTCOME
 
 __all__ = ("ToolReply", "failed", "result_of", "split_outcome", "unknown")
@@ -39,6 +40,7 @@ class ToolReply:
     """id of the sub-agent's loop that produced the result, if there is one"""
 
 
+_ANY = TypeAdapter(object)
 _RESULT = "return a text, blocks, a ToolReply, or a value that JSON can hold, with finite numbers"
 
 
@@ -80,9 +82,9 @@ def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
     """
     try:
         return _result_of(call, output if isinstance(output, ToolReply) else _reply(output))
-    except InvalidContent as error:
-        raise InvalidArgument("result", output, f"{_RESULT} ({error})") from None
-    except PydanticSerializationError as error:
+    except InvalidArgument:
+        raise
+    except (InvalidContent, ValueError, RecursionError) as error:  # a value that is nested too deep, or in itself
         raise InvalidArgument("result", output, f"{_RESULT} ({error})") from None
 
 
@@ -119,8 +121,16 @@ def _reply(output: object) -> ToolReply:
         items = cast("Sequence[object]", output)
         if any(_is_block(item) for item in items) and all(_is_block(item) or isinstance(item, str) for item in items):
             return ToolReply(cast("Sequence[Block | str]", items))
-    structured = cast("JsonValue", to_jsonable_python(output))
+    structured = _jsonable(cast("object", output))
     return ToolReply(json.dumps(structured, ensure_ascii=False), structured=structured)
+
+
+def _jsonable(output: object) -> JsonValue:
+    try:
+        return cast("JsonValue", to_jsonable_python(output))
+    except UnicodeEncodeError:  # of a key: pydantic writes other text as it is
+        plain: object = _ANY.dump_python(output)
+        return cast("JsonValue", to_jsonable_python(whole_json(plain)))
 
 
 def _is_block(value: object) -> bool:
