@@ -236,8 +236,7 @@ class Recorder:
             tools: the tools that the model is offered, recorded whenever they change. None records no tools.
             max_tokens: maximum number of tokens of the answer, recorded with the tools.
         """
-        known = as_model(model, provider)
-        offered = as_tools(() if tools is None else tools)
+        known, offered = as_model(model, provider), as_tools(() if tools is None else tools)
         require_count("max_tokens", max_tokens, least=1)
         last = self._settings
         if (last.model, last.tools, last.max_tokens) != (known, offered, max_tokens):
@@ -268,8 +267,7 @@ class Recorder:
         """
         require_choice("stop_reason", stop_reason, get_args(EndReason))
         require_text("text", text)
-        loop = self._outside_turns()
-        self._next = None
+        loop, self._next = self._outside_turns(), None
         snapshot = await loop.answer_commands()
         if (loop_id := snapshot.loop_state.loop_id) is None:
             return
