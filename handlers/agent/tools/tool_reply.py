@@ -111,6 +111,7 @@ def _result_of(call: ToolCallBlock, reply: ToolReply) -> ToolResultMessage:
 
 
 def _reply(output: object) -> ToolReply:
+    given = output  # not narrowed by the checks below
     if output is None:
         return ToolReply()
     if isinstance(output, str):
@@ -121,7 +122,7 @@ def _reply(output: object) -> ToolReply:
         items = cast("Sequence[object]", output)
         if any(_is_block(item) for item in items) and all(_is_block(item) or isinstance(item, str) for item in items):
             return ToolReply(cast("Sequence[Block | str]", items))
-    structured = _jsonable(cast("object", output))
+    structured = _jsonable(given)
     return ToolReply(json.dumps(structured, ensure_ascii=False), structured=structured)
 
 
