@@ -2,6 +2,7 @@
 
 import anyio
 import pytest
+from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, Piece, Recorder, tool
@@ -99,7 +100,7 @@ async def test_a_recorded_turn_joins_the_pieces_of_a_cut_character() -> None:
 
 
 async def test_an_answer_that_the_log_refuses_otherwise_is_recorded_as_failed() -> None:
-    deep: list[object] = []
+    deep: JsonValue = []
     for _ in range(180):
         deep = [deep]
     call = ToolCallBlock(id="c1", name="t").model_copy(update={"arguments": {"a": deep}})
