@@ -11,6 +11,7 @@ import re
 from typing import cast
 
 from lanebus.bus.errors import BusError
+from lanebus.bus.whole_text import whole_text
 
 __all__ = ("describe_error", "logged", "without_secrets")
 
@@ -54,7 +55,7 @@ _KEY = re.compile(
 
 
 def without_secrets(text: str, characters: int = 8_000, *, spare: int = 4_096) -> str:
-    """Return a text without the credentials that can be recognised in it.
+    """Return a text without the credentials that can be recognised in it. Text that UTF-8 cannot hold is replaced.
 
     These are user names and passwords in URLs, query parameters such as `key` and `token`, headers such as
     `Authorization`, `x-api-key` and `Cookie`, bearer tokens, and keys of known forms such as `sk-…`, `AIza…`, `AKIA…`.
@@ -70,7 +71,7 @@ def without_secrets(text: str, characters: int = 8_000, *, spare: int = 4_096) -
         # The last word may be the beginning of a secret, which cannot be recognised any more.
         end = max(text.rfind(each) for each in _DELIMITERS)
         text = text[: max(end, characters)]
-    text = _USER_OF_URL.sub(f"{HIDDEN}@", text)
+    text = _USER_OF_URL.sub(f"{HIDDEN}@", whole_text(text))
     text = _QUERY.sub(rf"\g<name>{HIDDEN}", text)
     text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
     text = _ASSIGNED.sub(rf"\g<name>{HIDDEN}", text)

@@ -8,6 +8,7 @@ from pathlib import Path
 from lanebus.bus.errors import MediaRefused
 from lanebus.bus.messages.media_checks import require_size
 from lanebus.bus.storage.descriptors import FILE, HAS_DESCRIPTORS, open_below, opened
+from lanebus.bus.whole_text import whole_text
 
 __all__ = ("read_file",)
 
@@ -29,12 +30,12 @@ def read_file(path: Path, *, limit_bytes: int, within: Path | None = None) -> by
     with os.fdopen(_open(path, within), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise MediaRefused(path.name, "not a regular file")
+            raise MediaRefused(whole_text(path.name), "not a regular file")
         require_size(status.st_size, limit_bytes=limit_bytes)
         data = file.read(limit_bytes + 1)  # the file may have grown, and some file systems report a size of 0
     require_size(len(data), limit_bytes=limit_bytes)
     if not data:
-        raise MediaRefused(path.name, "empty")
+        raise MediaRefused(whole_text(path.name), "empty")
     return data
 
 
@@ -49,7 +50,7 @@ def _open(path: Path, within: Path | None) -> int:
         return os.open(real, os.O_RDONLY | FILE)
     allowed = within.resolve(strict=True)
     if not real.is_relative_to(allowed):
-        raise MediaRefused(path.name, "outside of the allowed folder")
+        raise MediaRefused(whole_text(path.name), "outside of the allowed folder")
     if not HAS_DESCRIPTORS:
         return os.open(real, os.O_RDONLY | FILE)
     try:
@@ -57,5 +58,5 @@ def _open(path: Path, within: Path | None) -> int:
             return open_below(folder, real.relative_to(allowed).parts, os.O_RDONLY)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:  # swapped for a link since it was resolved
-            raise MediaRefused(path.name, "outside of the allowed folder") from None
+            raise MediaRefused(whole_text(path.name), "outside of the allowed folder") from None
         raise

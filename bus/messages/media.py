@@ -20,6 +20,7 @@ from lanebus.bus.messages.media_checks import (
     sanitize_filename,
     text_type_of,
 )
+from lanebus.bus.whole_text import whole_text
 
 __all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "Picture", "sniff")
 
@@ -145,17 +146,18 @@ class MediaRef(Wire):
         require_instance("path", path, (str, Path), "pass the path of a file")
         require_count("limit_bytes", limit_bytes)
         path = Path(path)
+        name = whole_text(path.name)
         data = read_file(path, limit_bytes=limit_bytes, within=within)
         media_type = sniff(data)
         if media_type is None and mime_type is not None:
             if not is_what_it_claims(data, mime_type):
-                raise MediaRefused(path.name, f"its bytes are not of {mime_type}")
+                raise MediaRefused(name, f"its bytes are not of {mime_type}")
             media_type = mime_type
         return cls(
             kind="data",
             data=base64.b64encode(data).decode("ascii"),
-            mime_type=media_type or text_type_of(path.name) or _OCTETS,
-            filename=sanitize_filename(path.name),
+            mime_type=media_type or text_type_of(name) or _OCTETS,
+            filename=sanitize_filename(name),
             size_bytes=len(data),
         )
 

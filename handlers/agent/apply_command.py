@@ -6,8 +6,10 @@ from lanebus.bus.messages.control import Abort, Handoff, Pause
 from lanebus.bus.messages.events import AgentEvent, ControlAnswered
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.command_outcome import command_outcome
+from lanebus.handlers.agent.decide.decision import ABORTED
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool_executor import fail_calls
 from lanebus.handlers.agent.turn.end_loop import abort_loop, ended_event
 from lanebus.handlers.projections.agent_status import Command
 
@@ -27,6 +29,10 @@ async def apply_command(run: Run, snapshot: SessionSnapshot, command: Command) -
     events: list[AgentEvent] = [answered]
     if outcome == "applied":
         if isinstance(control, Abort):
+            answer = snapshot.loop_state.answer
+            if answer is not None and answer.open_calls and answer.turn_id.session == run.session.id:
+                await fail_calls(run, answer, snapshot, ABORTED)  # of a stopped loop, which no loop continues
+                snapshot = await run.refresh()
             await abort_loop(run, snapshot, control, answered)
             return
         if isinstance(control, Pause | Handoff) and loop_id is not None:

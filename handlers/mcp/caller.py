@@ -34,6 +34,9 @@ __all__ = ("CallFailed", "McpCaller")
 
 NOT_RUN = "the tool did not run"
 
+_UNANSWERED = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
+"""codes of errors that the SDK reports in place of the server's answer"""
+
 _log = logging.getLogger(__name__)
 
 
@@ -42,6 +45,8 @@ class CallFailed(NamedTuple):
 
     text: str
     """the reason, for the model"""
+    is_unknown: bool = False
+    """whether the tool may have run; `text` is then the cause for `unknown`"""
 
 
 class McpCaller:
@@ -155,11 +160,14 @@ class McpCaller:
                 name, arguments, progress_callback=on_progress, meta=typed_meta, allow_input_required=True
             )
         except MCPError as error:
-            return CallFailed(_error_text(error))
+            text = _error_text(error)
+            if error.code in _UNANSWERED:
+                return CallFailed(f"the server's answer was lost: {text}", is_unknown=True)
+            return CallFailed(text)
         except Exception as error:  # noqa: BLE001  # no error of the SDK or its HTTP client may end the turn
             _log.warning("the MCP server %s: the call of %r failed", self.label, name, exc_info=logged(error))
             reason = reason_of(error)[:500]
-            return CallFailed(f"The tool's answer cannot be used: {reason}. The tool may have taken effect.")
+            return CallFailed(f"the server's answer cannot be used: {reason}", is_unknown=True)
         return CallFailed(_refusal_text(answer)) if isinstance(answer, types.InputRequiredResult) else answer
 
     async def close(self) -> None:
@@ -215,8 +223,7 @@ def _error_text(error: MCPError) -> str:
     """Describe a protocol error for the model."""
     data = cast("JsonValue", error.data)
     details = "" if data in (None, "") else f" {json.dumps(data, ensure_ascii=False)[:2_000]}"
-    lost = ". It is unknown whether the tool took effect." if error.code == types.CONNECTION_CLOSED else ""
-    return without_secrets(f"MCP error {error.code}: {error.message}{details}") + lost
+    return without_secrets(f"MCP error {error.code}: {error.message}{details}")
 
 
 def _refusal_text(answer: types.InputRequiredResult) -> str:

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
-from lanebus.handlers.agent.tools.tool import ToolContext, failed
+from lanebus.handlers.agent.tools.tool import ToolContext
+from lanebus.handlers.agent.tools.tool_reply import failed, unknown
 from lanebus.handlers.mcp.bounds import McpBounds
 from lanebus.handlers.mcp.definition import Catalog, Definition, Hints
 from lanebus.handlers.mcp.progress import ProgressReporter, reporting
@@ -145,10 +146,10 @@ class McpTool:
                 async with reporting(context.progress, pause=self._caller.bounds.progress_pause_seconds) as reporter:
                     outcome = await self._caller.call(self._server_name, arguments, {KEY: _key(context)}, reporter)
         if outcome is None:
-            effect = "It is unknown whether the tool took effect" if is_sent else "The tool did not run"
-            return failed(call, f"No answer from the MCP server within {self._seconds:g} s. {effect}.")
+            late = f"answer came from the MCP server within {self._seconds:g} s"
+            return unknown(call, f"no {late}") if is_sent else failed(call, f"No {late}. The tool did not run.")
         if isinstance(outcome, tuple):
-            return failed(call, outcome.text)
+            return unknown(call, outcome.text) if outcome.is_unknown else failed(call, outcome.text)
         try:
             return result_message(call, outcome, self._caller.bounds.result_characters)
         except InvalidContent as error:

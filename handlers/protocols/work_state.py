@@ -142,8 +142,9 @@ class WorkState:
             case Approve(tool_call_id=call):
                 self._waiting.pop(call, None)
             case Deny(tool_call_id=call):
-                self._waiting.pop(call, None)
-                self._denied.add(call)
+                question = self._waiting.pop(call, None)
+                if question is None or question.why == "approval":  # otherwise the call was started, and may have run
+                    self._denied.add(call)
             case _ if command.KIND == "control.pause":
                 self._halted = "paused"
             case _ if command.KIND == "control.handoff":

@@ -12,6 +12,7 @@ from opentelemetry.util.types import AttributeValue
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
 from lanebus.bus.messages.usage import Usage
+from lanebus.bus.whole_text import whole_text
 from lanebus.handlers.agent.models.failure import failure_of
 from lanebus.handlers.agent.models.model import Model, ModelRequest, Optioned
 from lanebus.handlers.agent.tracing import CallRecord, ToolRecord
@@ -154,7 +155,7 @@ class _ToolCall:
         if result.is_error:
             note_error(self._span, names.TOOL_ERROR)
         if self._captures_content:
-            self._span.set_attribute(names.TOOL_RESULT, result.text_with_results())
+            self._span.set_attribute(names.TOOL_RESULT, whole_text(result.text_with_results()))
 
 
 def _invocation(context: Context | None = None) -> _Invocation | None:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
 from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage
+from lanebus.bus.whole_text import whole_text
 from lanebus.handlers.providers.common.tools import ToolSpec
 
 __all__ = ("definitions_json", "input_json", "output_json", "system_json", "text_json")
@@ -78,4 +79,4 @@ def _part(block: Block) -> JsonValue:
 
 
 def _json(value: JsonValue) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return whole_text(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

@@ -15,10 +15,11 @@ ToolOutcome = Literal["completed", "failed", "denied", "skipped", "aborted", "ti
 - "completed": the tool returned a result
 - "failed": the tool returned an error or could not be run
 - "denied": a person denied the call
-- "skipped": the user sent another message, or the loop ended, before the call was done
-- "aborted": a command or a cancellation ended the call
-- "timedOut": the call exceeded the time limit of the tool or the loop
-- "unknown": the call was started, its worker was lost, and the call was not started again
+- "skipped": the user sent another message, or the loop ended, before the call was started
+- "aborted": a command ended the call before it was started
+- "timedOut": the call exceeded a time limit; only in logs of earlier versions
+- "unknown": the call was started, and a command, a time limit, the end of the loop, a lost worker or a lost connection
+  ended the wait for its result. It may have done all, part or nothing of its work
 """
 
 

@@ -15,6 +15,7 @@ from lanebus.bus.messages.events import (
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.whole_text import whole_text
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, window_of
 from lanebus.handlers.agent.compaction.summary_request import summary_request
@@ -88,7 +89,7 @@ class CompactionStep:
         """
         tokens = context_tokens(context, self.policy.estimator)
         entry = Compaction(
-            summary=summary.text_content().strip(),
+            summary=whole_text(summary.text_content().strip()),
             first_kept=self.first_kept,
             tokens_before=tokens,
             provider=summary.provider or self.writer.provider,

@@ -5,7 +5,6 @@ from typing import Literal, NamedTuple, Protocol
 
 from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.control import Abort, Compact
-from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt, is_aborted, waits_for_turn
 from lanebus.handlers.agent.decide.imported_answer import ImportedAnswer, imported_answer
@@ -32,7 +31,6 @@ __all__ = (
     "LoopStart",
     "RunTools",
     "StopAtLimit",
-    "closing_outcome",
     "model_call",
     "next_decision",
     "stop_loop_at",
@@ -40,9 +38,7 @@ __all__ = (
 
 ABORTED = "Aborted by the user"
 SKIPPED = "Skipped due to queued user message."
-"""result text of a skipped tool call. Source: the `two-lane-agent` system"""
-
-_OUTCOMES: dict[str, ToolOutcome] = {ABORTED: "aborted", SKIPPED: "skipped"}
+"""result text of a tool call that was skipped before it started. Source: the `two-lane-agent` system"""
 
 
 class LoopStart(NamedTuple):
@@ -94,6 +90,7 @@ class FailToolCalls:
 
     answer: OpenAnswer
     text: str
+    """result of the calls that were not started; the outcome of the others is unknown"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +281,3 @@ def stop_loop_at(snapshot: SessionSnapshot, turn_id: TurnId, reached: Reached) -
         return StopAtLimit(turn_id, reached, snapshot.context.position, state.deferred)
     last = turn_id.model_copy(update={"turn_index": turn_id.turn_index - 1})
     return StopAtLimit(last, reached, state.visible_up_to, state.deferred)
-
-
-def closing_outcome(text: str) -> ToolOutcome:
-    """Return the outcome of open tool calls that get this text as their result: an abort, a skip, or else a failure."""
-    return _OUTCOMES.get(text, "failed")

@@ -9,22 +9,36 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Deny
 from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.metadata_keys import OUTCOME
+from lanebus.handlers.agent.tools.tool_reply import failed, unknown
 from lanebus.handlers.projections.agent_status import LoopStatus, Status
 
 __all__ = (
+    "LOOP_ENDED",
     "AnswerCall",
     "AskPerson",
     "AwaitPerson",
     "StartCall",
     "ToolDecision",
     "ToolRules",
+    "closing_result",
     "decide_call",
     "decide_calls",
+    "has_started",
+    "turn_status",
 )
 
 DENIED = "Denied by the user"
+LOOP_ENDED = "the loop ended before a result came"
+
+_LOST = "its worker was lost before a result came"
+_CLOSINGS: Mapping[str, tuple[ToolOutcome, str]] = {
+    ABORTED: ("aborted", "it was aborted before a result came"),
+    SKIPPED: ("skipped", "a new user message stopped it before a result came"),
+}
+"""text for a call that was not started → its outcome, and the cause of the unknown outcome of a started call"""
 
 _log = logging.getLogger(__name__)
 
@@ -70,13 +84,47 @@ def decide_calls(
     answer: OpenAnswer, tools: Mapping[str, ToolRules], status: Status
 ) -> dict[str, tuple[ToolCallBlock, ToolDecision]]:
     """Return the decision for each open call of an answer, by call id and in the order of the calls."""
-    loop = status.loop
-    current = loop if loop is not None and loop.turn == answer.turn_id else LoopStatus(loop_id="", started=0.0)
+    current = turn_status(status, answer.turn_id)
     decided: dict[str, tuple[ToolCallBlock, ToolDecision]] = {}
     for call in answer.open_calls:
         if call.id not in decided:  # calls with the same id share one result
             decided[call.id] = call, decide_call(call, tools.get(call.name), current)
     return decided
+
+
+def turn_status(status: Status, turn_id: TurnId) -> LoopStatus:
+    """Return the status of the loop if `turn_id` is the loop's newest turn; otherwise a status without calls."""
+    loop = status.loop
+    return loop if loop is not None and loop.turn == turn_id else LoopStatus(loop_id="", started=0.0)
+
+
+def has_started(call_id: str, loop: LoopStatus) -> bool:
+    """Whether the log has the start of an open call, so the call may have run.
+
+    A start that ended in the question whether the call may run does not count: frameworks ask from within a tool.
+
+    Args:
+        loop: the status of the call's turn.
+    """
+    started = loop.calls_started.get(call_id, 0)
+    question, reply = loop.calls_waiting.get(call_id), loop.calls_answered.get(call_id)
+    is_asked = question is not None and question.why == "approval" and (reply is None or reply.position > started)
+    return started > 0 and not is_asked
+
+
+def closing_result(
+    call: ToolCallBlock, text: str, *, is_started: bool, outcome: ToolOutcome | None = None, cause: str | None = None
+) -> ToolResultMessage:
+    """Return the result of an open call that a command, a limit or an error ends.
+
+    Args:
+        text: what the model reads if the call was not started.
+        is_started: whether the call's start is recorded. Its outcome is then unknown, whatever `outcome` says.
+        outcome: how a call that was not started ended; None derives it from the text.
+        cause: what ended the wait for a call that was started; None derives it from the text.
+    """
+    ended, known = _CLOSINGS.get(text, ("failed", LOOP_ENDED))
+    return unknown(call, cause or known) if is_started else failed(call, text, outcome or ended)
 
 
 def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -> ToolDecision:
@@ -90,36 +138,24 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
         loop: the status of the call's turn.
     """
     if tool is None:
-        return _error(call, f"Tool {call.name} not found")
+        if has_started(call.id, loop):
+            return AnswerCall(unknown(call, f"{_LOST}, and the agent has no tool of this name any more"))
+        return AnswerCall(failed(call, f"Tool {call.name} not found"))
     attempts, started = loop.calls_attempts.get(call.id, 0), loop.calls_started.get(call.id, 0)
     question, reply = loop.calls_waiting.get(call.id), loop.calls_answered.get(call.id)
     if reply is not None and reply.position > started:  # an approval covers one attempt
         if not isinstance(reply.control, Deny):
             return StartCall(attempts + 1)
         # The reason stays in the extension lane, which no model reads.
-        return _unknown(call) if question is not None and question.why == "unknown" else _error(call, DENIED, "denied")
+        is_unknown = question is not None and question.why == "unknown"
+        return AnswerCall(unknown(call, _LOST) if is_unknown else failed(call, DENIED, "denied"))
     if question is not None and reply is None:
         return AwaitPerson()
     if started:
         if tool.idempotent:
             return StartCall(attempts + 1)
-        return AskPerson("unknown", attempts) if tool.on_unknown == "ask" else _unknown(call)
+        return AskPerson("unknown", attempts) if tool.on_unknown == "ask" else AnswerCall(unknown(call, _LOST))
     return AskPerson("approval", 0) if _wants_approval(tool, call) else StartCall(1)
-
-
-def _unknown(call: ToolCallBlock) -> AnswerCall:
-    """Return an error result for a call that was started and left no result."""
-    return _error(
-        call,
-        f"Unknown outcome: {call.name} was started, but its worker was lost before a result came. It may have done all,"
-        " part or nothing of its work, and was not run again. Find out what it did before you call it again.",
-        "unknown",
-    )
-
-
-def _error(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> AnswerCall:
-    result = ToolResultMessage.of(call, text, is_error=True)
-    return AnswerCall(result.model_copy(update={"metadata": {OUTCOME: outcome}}))
 
 
 def _wants_approval(tool: ToolRules, call: ToolCallBlock) -> bool:

@@ -1,28 +1,31 @@
 """The tool calls of a recorded answer: open calls, running calls, and calls that wait for a person."""
 
-from collections.abc import Iterable
-
 import anyio
 
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import Progress, ToolStarted, ToolWaiting
 from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.whole_text import whole_text
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt
-from lanebus.handlers.agent.decide.decision import FailToolCalls, closing_outcome, next_decision
+from lanebus.handlers.agent.decide.decision import FailToolCalls, next_decision
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.decide.tool_decision import AnswerCall, decide_call
+from lanebus.handlers.agent.decide.tool_decision import (
+    AnswerCall,
+    closing_result,
+    decide_call,
+    has_started,
+    turn_status,
+)
 from lanebus.handlers.agent.errors import RecorderMisused
 from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
 from lanebus.handlers.agent.tools.results import Results
-from lanebus.handlers.agent.tools.tool_reply import failed
+from lanebus.handlers.agent.tools.tool_reply import unknown
 from lanebus.handlers.projections.agent_status import LoopStatus
 
 __all__ = ("OpenCalls",)
-
-_STOPPED = "{} was stopped. What it did until then is not known."
 
 
 class OpenCalls:
@@ -72,7 +75,7 @@ class OpenCalls:
 
     async def tell(self, call: ToolCallBlock, text: str) -> None:
         """Publish the progress of a call. Raises the errors of `Session.publish`."""
-        event = Progress(turn_id=self._answer.turn_id, tool_call_id=call.id, tool_name=call.name, text=text)
+        event = Progress(turn_id=self._answer.turn_id, tool_call_id=call.id, tool_name=call.name, text=whole_text(text))
         await self._loop.run.publish(event.as_extension())
 
     async def end(self, *results: ToolResultMessage) -> None:
@@ -90,14 +93,25 @@ class OpenCalls:
                 await self._results.append(*new)
             self._running.difference_update(result.tool_call_id for result in results)
 
-    async def fail(self, text: str, calls: Iterable[ToolCallBlock] | None = None) -> None:
-        """Record an error as the result of `calls`; None means all open calls. Raises the errors of `end`."""
-        await self.end(*(failed(call, text, closing_outcome(text)) for call in (self.open if calls is None else calls)))
+    async def fail(self, text: str, cause: str | None = None) -> None:
+        """Record an error as the result of all open calls. The outcome of those that were started is unknown.
+
+        For arguments see `closing_result`. Raises the errors of `end`.
+        """
+        known = self._known(self._loop.run.snapshot)
+        await self.end(
+            *(
+                closing_result(
+                    call, text, is_started=call.id in self._running or has_started(call.id, known), cause=cause
+                )
+                for call in self.open
+            )
+        )
 
     async def fail_running(self) -> None:
-        """Record an error as the result of each call that was started and has no result. Raises the errors of `end`."""
+        """Record an unknown outcome for each call that was started and has no result. Raises the errors of `end`."""
         stopped = [call for call in self.open if call.id in self._running]
-        await self.end(*(failed(call, _STOPPED.format(call.name), "aborted") for call in stopped))
+        await self.end(*(unknown(call, "it was cancelled before a result came") for call in stopped))
 
     async def ask(self, call: ToolCallBlock) -> bool | None:
         """Ask a person whether a call may run, and wait for the answer. The question is recorded once, even after a
@@ -112,6 +126,7 @@ class OpenCalls:
             BusError: the log cannot be read, or refuses an append.
         """
         loop, turn_id = self._loop, self._answer.turn_id
+        self._running.discard(call.id)  # a tool that was started asks from within, and has ended with that question
         while True:
             snapshot = await loop.answer_commands()
             known, call_id = self._known(snapshot), call.id
@@ -139,5 +154,4 @@ class OpenCalls:
 
     def _known(self, snapshot: SessionSnapshot) -> LoopStatus:
         """Return the state of this turn's calls in the log."""
-        loop = snapshot.status.loop
-        return loop if loop is not None and loop.turn == self._answer.turn_id else LoopStatus(loop_id="", started=0.0)
+        return turn_status(snapshot.status, self._answer.turn_id)

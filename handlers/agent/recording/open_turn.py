@@ -14,6 +14,7 @@ from lanebus.handlers.agent.decide.command_outcome import Interrupt
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, CallModel
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
+from lanebus.handlers.agent.decide.tool_decision import LOOP_ENDED
 from lanebus.handlers.agent.interrupt import InterruptWatch
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
 from lanebus.handlers.agent.models.failure import failure_of_error, with_failure
@@ -205,7 +206,7 @@ class OpenTurn:
             return
         text = describe_error(error)
         if self.calls is not None:
-            await self.calls.fail(f"Not finished: {text}")
+            await self.calls.fail(f"Not finished: {text}", f"{LOOP_ENDED}: {text}")
         snapshot = await self._loop.run.refresh()
         if snapshot.loop_state.loop_id == self.id.loop_id:
             await fail_loop(self._loop.run, snapshot, text)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from lanebus.bus.error_text import describe_error, logged
-from lanebus.bus.errors import InvalidArgument, require_text
+from lanebus.bus.errors import require_text
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.tools.tool_reply import failed, result_of
@@ -110,5 +110,5 @@ class RecordedTool:
             case output:
                 try:
                     return result_of(self.call, output)
-                except InvalidArgument as error:
+                except Exception as error:  # noqa: BLE001  # also an error of the value's own code
                     return failed(self.call, describe_error(error))

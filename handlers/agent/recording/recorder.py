@@ -35,6 +35,7 @@ from lanebus.handlers.agent.decide.decision import (
     stop_loop_at,
 )
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.tool_decision import LOOP_ENDED
 from lanebus.handlers.agent.decide.turn_numbers import next_turn
 from lanebus.handlers.agent.errors import LoopHalted, NoProgress, RecorderMisused
 from lanebus.handlers.agent.limits import LoopLimits, Reached
@@ -235,8 +236,7 @@ class Recorder:
             tools: the tools that the model is offered, recorded whenever they change. None records no tools.
             max_tokens: maximum number of tokens of the answer, recorded with the tools.
         """
-        known = as_model(model, provider)
-        offered = as_tools(() if tools is None else tools)
+        known, offered = as_model(model, provider), as_tools(() if tools is None else tools)
         require_count("max_tokens", max_tokens, least=1)
         last = self._settings
         if (last.model, last.tools, last.max_tokens) != (known, offered, max_tokens):
@@ -267,15 +267,15 @@ class Recorder:
         """
         require_choice("stop_reason", stop_reason, get_args(EndReason))
         require_text("text", text)
-        loop = self._outside_turns()
-        self._next = None
+        loop, self._next = self._outside_turns(), None
         snapshot = await loop.answer_commands()
         if (loop_id := snapshot.loop_state.loop_id) is None:
             return
         answer = snapshot.loop_state.answer
         if answer is not None and answer.open_calls:
             ended: ToolOutcome = "aborted" if stop_reason == "userStop" else "skipped"
-            await fail_calls(loop.run, answer, snapshot, SKIPPED if stop_reason == "stop" else text, ended)
+            said = SKIPPED if stop_reason == "stop" else text
+            await fail_calls(loop.run, answer, snapshot, said, outcome=ended, cause=LOOP_ENDED)
             snapshot = await loop.run.refresh()
         if stop_reason == "error":
             await fail_loop(loop.run, snapshot, text)

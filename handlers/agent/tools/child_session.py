@@ -67,10 +67,11 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
 async def wait_child(child: Session) -> ChildOutcome:
     """Wait for the outcome of a child session, and return it.
 
-    A child that is paused or handed off is waited for, until it goes on or is aborted. The outcome of a child that was
-    closed, or whose agent failed, is an error.
+    A child that is paused or handed off is waited for, until it goes on or is aborted. The outcome of a child whose agent
+    failed is an error.
 
     Raises:
+        SessionClosed: the child was closed before its loop ended.
         SessionErased: the child was erased.
         LogRolledBack: the child's log has lost its newest entries. Call `wait_child` again.
         StreamError: as for `Session.follow`.
@@ -83,7 +84,7 @@ async def wait_child(child: Session) -> ChildOutcome:
                 return _outcome(ended, answer)
             message = envelope.message
             if isinstance(message, ExtensionMessage) and message.kind == CLOSED and not envelope.is_imported:
-                return ChildOutcome("error", "", None, "its session was closed")
+                raise SessionClosed(child.id)
     raise AssertionError("follow ends only with an error")
 
 

@@ -1,4 +1,7 @@
-"""Close the open tool calls of imported answers. These calls are not run: an import must not make a worker act."""
+"""Close the open tool calls of imported answers. These calls are not run: an import must not make a worker act.
+
+Where the calls were made, they may have run: most formats record no starts. So their outcome is unknown.
+"""
 
 from pydantic import JsonValue
 
@@ -10,7 +13,10 @@ from lanebus.handlers.agent.run import Run
 
 __all__ = ("NOT_RUN", "close_imported")
 
-NOT_RUN = "This call was imported without a result. It was not run. Call the tool again if its result is needed."
+NOT_RUN = (
+    "Unknown outcome: this call was imported without a result, and was not run here. It may have done all, part or"
+    " nothing of its work before. Find out what it did before you call it again."
+)
 """text of the result that the model reads"""
 
 

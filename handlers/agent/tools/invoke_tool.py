@@ -8,7 +8,8 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.task_end import end_task
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext, failed
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext
+from lanebus.handlers.agent.tools.tool_reply import failed, unknown
 
 __all__ = ("invoke_tool",)
 
@@ -40,10 +41,10 @@ async def invoke_tool(
             raise
         return result
     if not task.done():
-        late = f"{call.name} was stopped after {tool.timeout:g} s. What it did until then is not known."
-        return await _stop(task, call, clean_up_seconds) or failed(call, late, "timedOut")
+        late = f"it was stopped after {tool.timeout:g} s, before a result came"
+        return await _stop(task, call, clean_up_seconds) or unknown(call, late)
     if task.cancelled():
-        return failed(call, "CancelledError", "aborted")
+        return unknown(call, "it was cancelled before a result came")
     error = task.exception()
     if error is not None:
         return failed(call, describe_error(error))

@@ -2,12 +2,16 @@
 
 from collections.abc import Sequence
 
-from lanebus.bus.errors import MessageTooLarge
+from pydantic import JsonValue
+
+from lanebus.bus.error_text import describe_error
+from lanebus.bus.errors import MessageError, MessageTooLarge
 from lanebus.bus.messages.control import Handoff
 from lanebus.bus.messages.events import AgentEnded, ToolEnded, ToolOutcome, TurnEnded
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
+from lanebus.bus.whole_text import whole_model
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
@@ -44,8 +48,8 @@ class Results:
     async def append(self, *results: ToolResultMessage) -> Receipt:
         """Append results in one step. The turn's last result also ends the turn.
 
-        If all results of the turn have `terminate` set, the last result also ends the loop. A result that is too large
-        for the log is replaced by an error.
+        If all results of the turn have `terminate` set, the last result also ends the loop. Text that UTF-8 cannot hold
+        is replaced. A result that the log refuses, such as one that is too large, is replaced by an error.
 
         Args:
             results: in the order of their calls.
@@ -56,10 +60,10 @@ class Results:
         """
         try:
             return await self._append(results)
-        except MessageTooLarge as error:
+        except MessageError as error:
             if len(results) == 1:
-                return await self._append([self._too_large(results[0], error)])
-        *first, last = results  # the error does not say which one is too large
+                return await self._append_instead(results[0], error)
+        *first, last = results  # the error does not say which one it is about
         for result in first:
             await self.append(result)
         return await self.append(last)
@@ -106,10 +110,24 @@ class Results:
             entries.append(Handoff(by=call.name, reason=reason or None).as_extension())
         return entries
 
-    def _too_large(self, result: ToolResultMessage, error: MessageTooLarge) -> ToolResultMessage:
-        text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
-        small = failed(self._calls[result.tool_call_id], text)
-        return small.model_copy(update={"metadata": result.metadata})  # keep the tool's metadata
+    async def _append_instead(self, result: ToolResultMessage, error: MessageError) -> Receipt:
+        """Append a result that the log has refused: with whole texts, or else an error with the tool's metadata, or
+        else without these."""
+        result = whole_model(result)
+        call, metadata = self._calls[result.tool_call_id], result.metadata or {}
+        bare: dict[str, JsonValue] = {HANDOFF: ""} if HANDOFF in metadata else {}
+        if not isinstance(error, MessageTooLarge):
+            try:
+                return await self._append([result])
+            except MessageError as again:
+                error = again
+        text = f"The result cannot be recorded: {describe_error(error)}"
+        if isinstance(error, MessageTooLarge):
+            text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
+        try:
+            return await self._append([failed(call, text).model_copy(update={"metadata": metadata or None})])
+        except MessageError:
+            return await self._append([failed(call, text).model_copy(update={"metadata": bare or None})])
 
     def _ending(self, recorded: dict[str, tuple[int, ToolResultMessage]]) -> list[Publishable]:
         """Return the entries that follow the last result of a turn."""

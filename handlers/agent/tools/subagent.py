@@ -23,7 +23,6 @@ from lanebus.bus.errors import (
     BusError,
     Fenced,
     LogRolledBack,
-    SessionErased,
     Unavailable,
     require_count,
     require_seconds,
@@ -43,7 +42,7 @@ from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.set_up import check_runnable
 from lanebus.handlers.agent.tools.child_session import ChildOutcome, abort_child, begin_child, child_id, wait_child
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
-from lanebus.handlers.agent.tools.tool_reply import failed
+from lanebus.handlers.agent.tools.tool_reply import failed, unknown
 from lanebus.handlers.providers.common.tools import ToolSpec
 
 __all__ = ("SubAgent", "agents_of", "bound_tools")
@@ -166,6 +165,8 @@ class _Bound:
 
     def __init__(self, tool: SubAgent, run: Run, snapshot: SessionSnapshot, answer: OpenAnswer) -> None:
         self._tool, self._run, self._answer = tool, run, answer
+        self._begun = set[str]()
+        """ids of the calls whose child session has the task, so that it may do its work"""
         above = snapshot.status.link
         self._depth = 1 if above is None else above.depth + 1
         self.name, self.spec = tool.name, tool.spec
@@ -196,17 +197,17 @@ class _Bound:
             return await self._work(call, link, task, key)
         except Fenced:
             raise
-        except SessionErased:
-            return failed(call, f"The session of {call.name} was erased.")
         except BusError as error:
-            return failed(call, describe_error(error))
+            if call.id not in self._begun:
+                return failed(call, describe_error(error))
+            return unknown(call, f"its session failed before a result came: {describe_error(error)}")
 
     async def _work(self, call: ToolCallBlock, link: SessionLinked, task: str, key: str) -> ToolResultMessage:
         child = self._run.session.sibling(link.child, agent=link.agent)
         with anyio.move_on_after(self._tool.seconds):
             return _result(call, await self._outcome(child, link, task, key))
         await abort_child(child, link, "it took too long")
-        return failed(call, f"{call.name} was stopped after {self._tool.seconds:g} s.", "timedOut")
+        return unknown(call, f"it was stopped after {self._tool.seconds:g} s, before a result came")
 
     async def _outcome(self, child: Session, link: SessionLinked, task: str, key: str) -> ChildOutcome:
         while True:
@@ -214,6 +215,7 @@ class _Bound:
                 # Append the link to the parent's log before the child exists.
                 await self._run.publish(link.as_extension(), key=ReservedKey(f"{key}.linked"))
                 await begin_child(child, link, task)
+                self._begun.add(link.tool_call_id)
                 async with self._run.idle():
                     return await wait_child(child)
             except (Unavailable, LogRolledBack):

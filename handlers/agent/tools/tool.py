@@ -278,7 +278,11 @@ def tool(
 
     The schema comes from the annotations and the description from the docstring. `Annotated[int, Field(...)]` describes
     and constrains a parameter; the docstring's `Args:` section describes it too. The function returns text, blocks, a
-    `ToolReply`, or a value that pydantic can write as JSON.
+    `ToolReply`, or a value that pydantic can write as JSON. Text that UTF-8 cannot hold, such as a file name, is
+    replaced by U+FFFD.
+
+    If a command, a time limit or a crash stops a call that was started, the model reads that its outcome is unknown. A
+    call that was not started is skipped.
 
     Args:
         function: the function.

@@ -14,10 +14,11 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import Progress, ToolOutcome, ToolStarted, ToolWaiting
 from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.whole_text import whole_text
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
-from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, closing_outcome
+from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.decide.tool_decision import (
@@ -26,14 +27,17 @@ from lanebus.handlers.agent.decide.tool_decision import (
     AwaitPerson,
     StartCall,
     ToolDecision,
+    closing_result,
     decide_calls,
+    has_started,
+    turn_status,
 )
 from lanebus.handlers.agent.interrupt import until_interrupted
 from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.invoke_tool import invoke_tool
 from lanebus.handlers.agent.tools.results import Results
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext, failed
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 
 __all__ = ("fail_calls", "run_tools")
 
@@ -51,7 +55,8 @@ async def run_tools(
     all results have `terminate` set, this append also ends the loop.
 
     An interrupt stops the tools. The results so far are kept, and all other calls of the answer get an error, in one
-    append. If `run_tools` is cancelled, it stops the tools and records the results so far.
+    append: the outcome of those that were started is unknown. If `run_tools` is cancelled, it stops the tools and
+    records the results so far.
 
     Args:
         snapshot: the session as of the answer or later, read under this run's lease.
@@ -72,28 +77,43 @@ async def run_tools(
     if not _may_be_late(step, tools, snapshot):
         deadline = None
     results = Results(run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id))
-    batch = _Batch(run, tools, answer, results=results, step=step, deadline=deadline)
+    status = turn_status(snapshot.status, answer.turn_id)
+    started = {call.id for call in answer.open_calls if has_started(call.id, status)}
+    batch = _Batch(run, tools, answer, results=results, step=step, started=started, deadline=deadline)
     return await batch.begin() and await batch.run()
 
 
 async def fail_calls(
-    run: Run, answer: OpenAnswer, snapshot: SessionSnapshot, text: str, outcome: ToolOutcome | None = None
+    run: Run,
+    answer: OpenAnswer,
+    snapshot: SessionSnapshot,
+    text: str,
+    *,
+    outcome: ToolOutcome | None = None,
+    cause: str | None = None,
 ) -> None:
     """Record an error as the result of all open calls of an answer, in one append that ends its turn.
 
     Args:
-        text: the error for the model.
-        outcome: how the calls ended; None derives it from the text.
+        snapshot: the session as of the answer or later, read under this run's lease.
+        text: the error for the model, for calls that were not started. The outcome of the others is unknown.
+        outcome: how the calls that were not started ended; None derives it from the text.
+        cause: what ended the wait for the calls that were started; None derives it from the text.
 
     Raises:
         Fenced: the lease was lost.
         BusError: as for `Session.publish`.
     """
     results = Results(run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id))
+    status = turn_status(snapshot.status, answer.turn_id)
     calls = {call.id: call for call in answer.open_calls}
     if calls:
-        ended = outcome or closing_outcome(text)
-        await results.append(*(failed(call, text, ended) for call in calls.values()))
+        await results.append(
+            *(
+                closing_result(call, text, is_started=has_started(id, status), outcome=outcome, cause=cause)
+                for id, call in calls.items()
+            )
+        )
 
 
 _Step = dict[str, tuple[ToolCallBlock, ToolDecision]]
@@ -131,10 +151,16 @@ class _Batch:
         *,
         results: Results,
         step: _Step,
+        started: set[str],
         deadline: Deadline | None,
     ) -> None:
+        """
+        Args:
+            started: ids of the answer's open calls whose start is recorded.
+        """
         self._run, self._tools, self._answer, self._log, self._deadline = run, tools, answer, results, deadline
         self._step = step
+        self._started = started | {id for id, (_, decision) in step.items() if isinstance(decision, StartCall)}
         self._results = {id: decision.result for id, (_, decision) in step.items() if isinstance(decision, AnswerCall)}
         self._done = {id: anyio.Event() for id, (_, decision) in step.items() if not isinstance(decision, AskPerson)}
         for id in self._results:
@@ -187,7 +213,7 @@ class _Batch:
             raise failure
         match interrupt:
             case Late(text=text):
-                await self._close(f"Stopped: {text}. What was done until then is not known.", "timedOut")
+                await self._close(f"Skipped: {text}", "skipped", f"it was stopped before a result came: {text}")
                 return True
             case Interrupt(control=control):
                 await self._close(ABORTED if isinstance(control, Abort) else SKIPPED)
@@ -243,12 +269,17 @@ class _Batch:
                 return
             await self._log.append(self._results[id])
 
-    async def _close(self, text: str, outcome: ToolOutcome | None = None) -> None:
-        """Record a result for each call of the answer that has no result in the log."""
+    async def _close(self, text: str, outcome: ToolOutcome | None = None, cause: str | None = None) -> None:
+        """Record a result for each call of the answer that has no result in the log; see `closing_result`."""
         calls = {call.id: call for call in self._answer.open_calls if not self._log.has(call.id)}
         if calls:
-            ended = outcome or closing_outcome(text)
-            await self._log.append(*(self._results.get(id) or failed(call, text, ended) for id, call in calls.items()))
+            await self._log.append(
+                *(
+                    self._results.get(id)
+                    or closing_result(call, text, is_started=id in self._started, outcome=outcome, cause=cause)
+                    for id, call in calls.items()
+                )
+            )
 
     async def _record_finished(self) -> None:
         """Record the results so far. If a cancelled append had succeeded on the server, repeating that append adds
@@ -279,7 +310,9 @@ class _Progress:
     async def __call__(self, text: str) -> None:
         if self.is_over:
             return
-        event = Progress(turn_id=self._turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=text)
+        event = Progress(
+            turn_id=self._turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=whole_text(text)
+        )
         try:
             await self._run.publish(event.as_extension())
         except BusError as error:  # not raised: the append of the result raises the same error

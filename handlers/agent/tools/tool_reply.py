@@ -5,17 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast, get_args
 
-from pydantic import JsonValue
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic import JsonValue, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from lanebus.bus.errors import InvalidArgument, InvalidContent, require_instance
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
 from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import ToolResultMessage, now_ms
+from lanebus.bus.whole_text import whole_json
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, OUTCOME
 
-__all__ = ("ToolReply", "failed", "result_of", "split_outcome")
+__all__ = ("ToolReply", "failed", "result_of", "split_outcome", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ToolReply:
     """id of the sub-agent's loop that produced the result, if there is one"""
 
 
+_ANY = TypeAdapter(object)
 _RESULT = "return a text, blocks, a ToolReply, or a value that JSON can hold, with finite numbers"
 
 
@@ -46,6 +48,19 @@ def failed(call: ToolCallBlock, text: str, outcome: ToolOutcome = "failed") -> T
     """Return an error result. The model reads `text`; `outcome` is recorded in the call's `ToolEnded`."""
     result = ToolResultMessage.of(call, text, is_error=True)
     return result if outcome == "failed" else result.model_copy(update={"metadata": {OUTCOME: outcome}})
+
+
+def unknown(call: ToolCallBlock, cause: str) -> ToolResultMessage:
+    """Return the result of a call that was started and whose end is not known.
+
+    Args:
+        cause: what ended the wait for the result, such as "its worker was lost before a result came".
+    """
+    text = (
+        f"Unknown outcome: {call.name} was started, but {cause}. It may have done all, part or nothing of its work, and"
+        " was not run again. Find out what it did before you call it again."
+    )
+    return failed(call, text, "unknown")
 
 
 def split_outcome(result: ToolResultMessage) -> tuple[ToolResultMessage, ToolOutcome]:
@@ -67,9 +82,9 @@ def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
     """
     try:
         return _result_of(call, output if isinstance(output, ToolReply) else _reply(output))
-    except InvalidContent as error:
-        raise InvalidArgument("result", output, f"{_RESULT} ({error})") from None
-    except PydanticSerializationError as error:
+    except InvalidArgument:
+        raise
+    except (InvalidContent, ValueError, RecursionError) as error:  # a value that is nested too deep, or in itself
         raise InvalidArgument("result", output, f"{_RESULT} ({error})") from None
 
 
@@ -96,6 +111,7 @@ def _result_of(call: ToolCallBlock, reply: ToolReply) -> ToolResultMessage:
 
 
 def _reply(output: object) -> ToolReply:
+    given = output  # not narrowed by the checks below
     if output is None:
         return ToolReply()
     if isinstance(output, str):
@@ -106,8 +122,16 @@ def _reply(output: object) -> ToolReply:
         items = cast("Sequence[object]", output)
         if any(_is_block(item) for item in items) and all(_is_block(item) or isinstance(item, str) for item in items):
             return ToolReply(cast("Sequence[Block | str]", items))
-    structured = cast("JsonValue", to_jsonable_python(output))
+    structured = _jsonable(given)
     return ToolReply(json.dumps(structured, ensure_ascii=False), structured=structured)
+
+
+def _jsonable(output: object) -> JsonValue:
+    try:
+        return cast("JsonValue", to_jsonable_python(output))
+    except UnicodeEncodeError:  # of a key: pydantic writes other text as it is
+        plain: object = _ANY.dump_python(output)
+        return cast("JsonValue", to_jsonable_python(whole_json(plain)))
 
 
 def _is_block(value: object) -> bool:

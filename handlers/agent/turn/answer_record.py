@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from pydantic import JsonValue
 
 from lanebus.bus.error_text import without_secrets
-from lanebus.bus.errors import MessageTooLarge
+from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
+from lanebus.bus.whole_text import whole_model
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.open_answer import wanted_calls
@@ -61,9 +62,11 @@ async def record_answer(
     is_over: bool = True,
     message_id: str | None = None,
     also: Sequence[AgentEvent] = (),
-    instead: Callable[[MessageTooLarge], AssistantMessage] | None = None,
+    instead: Callable[[MessageError], AssistantMessage] | None = None,
 ) -> Receipt:
     """Append a turn's answer once. A repeat adds nothing, even with another message.
+
+    Text that UTF-8 cannot hold is replaced: the answer is paid for, and a repeat may have the same text.
 
     Args:
         context: the context that the model has read, except for deferred messages.
@@ -73,11 +76,11 @@ async def record_answer(
         is_over: end the loop if the answer calls no tool and has no flag.
         message_id: id of the preview that the answer ends; None means this run's preview.
         also: more events for the same append.
-        instead: returns the message to append if the answer is over the size limit.
+        instead: returns the message to append if the log refuses the answer, for example because it is too large.
 
     Raises:
         Fenced: the lease was lost.
-        MessageTooLarge: the answer is over the size limit, and so is the message from `instead`.
+        MessageError: the log refuses the answer, and the message from `instead`.
         BusError: as for `Session.publish`.
     """
     message_id = message_id or answer_id(run, turn_id)
@@ -120,7 +123,13 @@ async def record_answer(
 
     try:
         return await append(message)
-    except MessageTooLarge as error:
-        if instead is None:
-            raise
-        return await append(instead(error))
+    except MessageError as error:
+        refused, whole = error, whole_model(message)
+    try:
+        if whole != message:
+            return await append(whole)
+    except MessageError as error:
+        refused = error
+    if instead is None:
+        raise refused
+    return await append(instead(refused))

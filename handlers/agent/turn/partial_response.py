@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock
 from lanebus.bus.messages.message import AssistantMessage, StopReason, now_ms
 from lanebus.bus.messages.usage import Usage
+from lanebus.bus.whole_text import whole_text
 from lanebus.handlers.agent.models.model import Model, ModelRequest, Pricing
 from lanebus.handlers.agent.models.usage_estimate import UsageEstimate
 from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
@@ -49,7 +50,9 @@ class PartialResponse:
     @property
     def content(self) -> tuple[Block, ...]:
         """The text and the thinking so far; tool calls are left out, as a tool call may be incomplete."""
-        return cut_content((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
+        return cut_content(
+            (first.kind, whole_text("".join(parts))) for _, (first, parts) in sorted(self._texts.items())
+        )
 
     def add(self, event: ModelEvent) -> None:
         """Collect the next event of the stream.

@@ -11,6 +11,7 @@ import anyio
 from lanebus.bus.errors import BusError
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.whole_text import split_half, whole_text
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, PreviewBounds
 from lanebus.handlers.providers.common.answer import Piece
 
@@ -58,6 +59,8 @@ class Preview:
         self._begin, self._bounds = begin, bounds
         self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
         self._runs: list[_Run] = []
+        self._halves: dict[int, str] = {}
+        """block → the first half of a surrogate pair that ended the block's last piece"""
         self._characters, self._unsent_characters = 0, 0
         self._added, self._shown = 0, 0
         """number of pieces that were added, and of pieces that were sent or dropped"""
@@ -66,19 +69,22 @@ class Preview:
         self._sending = anyio.CancelScope(shield=True)
 
     def add(self, piece: Piece) -> None:
-        """Show a piece with the next delta."""
-        self._characters += len(piece.text)
+        """Show a piece with the next delta. Half a character at its end is shown with the block's next piece."""
+        text, half = split_half(self._halves.pop(piece.block, "") + piece.text)
+        if half:
+            self._halves[piece.block] = half
+        self._characters += len(text)
         if self._is_over or self._characters > self._bounds.shown_characters:
             self._is_over = True
             return
         if not (self._runs and self._runs[-1].is_continued_by(piece)):
             self._runs.append(_Run(piece, StringIO()))
-        self._runs[-1].text.write(piece.text)
+        self._runs[-1].text.write(whole_text(text))
         self._added += 1
         if self._begin is not None:
             self._begin(self)
             self._begin = None
-        self._unsent_characters += len(piece.text)
+        self._unsent_characters += len(text)
         self._some.set()
         if self._unsent_characters >= self._bounds.flush_characters or piece.tool_name is not None:
             self._hurry.set()
@@ -148,7 +154,7 @@ class Preview:
                     turn_id=self._turn_id,
                     delta=text[start : start + size],
                     block=first.block,
-                    tool_name=first.tool_name if start == 0 else None,
+                    tool_name=whole_text(first.tool_name) if first.tool_name and start == 0 else None,
                 )
 
 

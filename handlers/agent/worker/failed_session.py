@@ -12,7 +12,9 @@ from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.apply_command import refused
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.tool_decision import LOOP_ENDED
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool_executor import fail_calls
 from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.agent.turn.end_loop import fail_loop
 from lanebus.handlers.agent.worker.assignment import Assignment, Done
@@ -43,11 +45,16 @@ async def give_up(
         if prompts and envelope.position == prompts[-1] and not isinstance(envelope.message, DecodeFailure | Delta):
             raw = encode(envelope.message)
     current = await run.refresh()  # includes the answers and the loop that the agent has added
+    text, answer = describe_error(error), current.loop_state.answer
+    if answer is not None and answer.open_calls and answer.turn_id.session == run.session.id:
+        # No loop continues these calls, and a call that was started must not look as if it had not run.
+        await fail_calls(run, answer, current, f"Not finished: {text}", cause=f"{LOOP_ENDED}: {text}")
+        current = await run.refresh()
     read_up_to = max(snapshot.context.position, current.loop_state.read_up_to)
     left = [command for command in snapshot.status.commands if command in current.status.commands]
     also = refused(left, "the agent failed")
     key = ReservedKey(f"failed.{read_up_to}.{run.position}")
-    await fail_loop(run, current, describe_error(error), read_up_to=read_up_to, key=key, also=also)
+    await fail_loop(run, current, text, read_up_to=read_up_to, key=key, also=also)
     counts.given_up += 1
     await assignment.dead_letter(error, raw, read_up_to)
     assignment.attempt = 1

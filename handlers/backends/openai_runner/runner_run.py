@@ -12,10 +12,11 @@ from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.message import ToolResultMessage, UserMessage
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
 from lanebus.handlers.agent.recording.recorder import Recorder
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool_reply import unknown
 from lanebus.handlers.backends.openai_items.answers import PROVIDER, answer_of, input_of, model_of, outputs
 from lanebus.handlers.backends.openai_runner.bounds import RunnerBounds
 from lanebus.handlers.backends.openai_runner.pending_run import store_run
@@ -259,14 +260,16 @@ class _Tools:
                 continue
             output = found.get(call.id, or_else)
             if call.id in self._running:
-                await self.end(call.id, output)
+                lost = unknown(call, "the run ended before a result came")
+                await self.end(call.id, output if call.id in found else lost)
             else:
                 await self._turn.tool_result(call, _plain(output))
 
     async def _run(self, call: ToolCallBlock, begun: asyncio.Future[None], output: asyncio.Future[object]) -> None:
         async with self._turn.tool(call) as tool:
             begun.set_result(None)
-            tool.result = _plain(await output)
+            result = await output
+            tool.result = result if isinstance(result, ToolResultMessage) else _plain(result)
 
 
 def _show(turn: RecordedTurn, answer: OpenAIResponsesAnswer, data: dict[str, Any]) -> None:

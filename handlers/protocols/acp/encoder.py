@@ -28,7 +28,7 @@ from lanebus.handlers.protocols.run_events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from pydantic import JsonValue
 
@@ -46,6 +46,7 @@ RECORDED = "\n\n_(The answer as it was recorded:)_\n\n"
 """the note before a message that differs from the text that was shown"""
 
 _NOT_RUN = "The call was not run."
+_UNKNOWN = "Unknown outcome: the call was started, and left no result."
 
 
 class AcpEncoder:
@@ -56,6 +57,8 @@ class AcpEncoder:
         """calls that the model still writes → ids of their answers"""
         self._calls = set[str]()
         """complete calls without a result"""
+        self._started = set[str]()
+        """calls without a result that were started"""
         self._shown = set[str]()
         """open answers of which text or thinking was shown"""
 
@@ -83,9 +86,11 @@ class AcpEncoder:
                 return [] if entries is None else [{"sessionUpdate": "plan", "entries": entries}]
             case RunRested(outcome="finished" | "aborted" | "failed"):
                 open_calls = [*self._writing, *sorted(self._calls)]
+                ended = _failed(open_calls, self._started)
                 self._writing.clear()
                 self._calls.clear()
-                return _failed(open_calls)
+                self._started.clear()
+                return ended
             case _:
                 return self._add_call(event, media)
 
@@ -99,6 +104,7 @@ class AcpEncoder:
                 self._calls.add(call)
                 return [_update(call, {"rawInput": block.arguments})]
             case CallStarted(call_id=call):
+                self._started.add(call)
                 return [_update(call, {"status": "in_progress"})]
             case CallProgressed(call_id=call, text=text):
                 return [_update(call, {"status": "in_progress", "content": _contents([text_part(text)])})]
@@ -107,6 +113,7 @@ class AcpEncoder:
                 return [_update(call, {"status": "in_progress", "_meta": about})]
             case ResultAdded(call_id=call, message=message):
                 self._calls.discard(call)
+                self._started.discard(call)
                 parts = content_of(message.content, media)
                 if not any(isinstance(block, TextBlock) for block in message.content):
                     text = message.text_with_results()
@@ -141,9 +148,9 @@ def _update(call: str, fields: Update) -> Update:
     return {"sessionUpdate": "tool_call_update", "toolCallId": call, **fields}
 
 
-def _failed(calls: Iterable[str]) -> list[Update]:
-    content = _contents([text_part(_NOT_RUN)])
-    return [_update(call, {"status": "failed", "content": content}) for call in calls]
+def _failed(calls: Iterable[str], started: Container[str] = ()) -> list[Update]:
+    texts = {call: _UNKNOWN if call in started else _NOT_RUN for call in calls}
+    return [_update(call, {"status": "failed", "content": _contents([text_part(texts[call])])}) for call in texts]
 
 
 def _contents(parts: Iterable[JsonValue]) -> JsonValue:

@@ -30,6 +30,15 @@ def test_a_file_becomes_inline_media_with_the_type_of_its_bytes(tmp_path: Path) 
     assert MediaRef.from_file(str(path)) == media.model_copy()
 
 
+def test_the_name_of_a_file_that_is_not_utf8_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9.png")
+    path.write_bytes(PNG)
+    assert MediaRef.from_file(path).filename == "caf\ufffd.png"
+    path.write_bytes(b"")
+    with pytest.raises(MediaRefused, match="caf\ufffd"):
+        MediaRef.from_file(path)
+
+
 @pytest.mark.parametrize(
     ("data", "found"),
     [

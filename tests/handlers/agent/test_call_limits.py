@@ -208,7 +208,11 @@ async def test_tools_are_stopped_at_the_loops_time_limit() -> None:
             clock.move(60.0)
         results = [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
         assert [result.is_error for result in results] == [True, True]
-        assert all("time limit of 60 s reached" in result.text_content() for result in results)
+        started, other_one = (result.text_content() for result in results)
+        assert started.startswith(
+            "Unknown outcome: slow was started, but it was stopped before a result came: time limit of 60 s reached."
+        )
+        assert other_one == "Skipped: time limit of 60 s reached"
         assert (await said(session))[-1] == "agent.ended"
         assert [event.turns for event in await events(session) if isinstance(event, AgentEnded)] == [1]
         assert len([event for event in await events(session) if isinstance(event, TurnEnded)]) == 1

@@ -5,18 +5,22 @@ from collections.abc import Iterable
 
 import pytest
 
-from lanebus import AssistantMessage, Envelope, UserMessage
-from lanebus.bus.messages.events import AgentStarted
+from lanebus import AssistantMessage, Envelope, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.bus.messages.control import Deny
+from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolStarted, ToolWaiting
 from lanebus.bus.messages.message import StopReason
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,
+    ResultAdded,
     RunEvent,
     RunRested,
     StepBegun,
     StepEnded,
     TextAdded,
 )
+from lanebus.messages import TurnId
+from tests.support.agent.agents import fresh_bus, log
 from tests.support.agent.folding import log_of
 from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
@@ -104,3 +108,24 @@ def test_a_preview_that_stopped_in_the_middle_is_completed_by_the_message(name: 
     for event in settled:
         if event.message is not None and event.outcome != "superseded":
             assert text(halves, event.message_id) == event.message.text_content()
+
+
+async def test_a_started_call_that_must_not_run_again_is_not_shown_as_denied() -> None:
+    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+    lost, asked = ToolCallBlock(id="c1", name="pay"), ToolCallBlock(id="c2", name="pay")
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(
+            AssistantMessage(content=(lost, asked), stop_reason="toolUse", turn_id=turn),
+            ToolStarted(turn_id=turn, tool_call_id="c1", tool_name="pay").as_extension(),
+            ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="pay", why="unknown").as_extension(),
+            ToolWaiting(turn_id=turn, tool_call_id="c2", tool_name="pay").as_extension(),
+        )
+        for call in (lost, asked):
+            command = await session.publish(Deny(turn_id=turn, tool_call_id=call.id).as_extension())
+            await session.publish(
+                ControlAnswered(control=command.position, outcome="applied").as_extension(),
+                ToolResultMessage.of(call, "an error", is_error=True).with_turn_id(turn),
+            )
+        shown = [event for event in told(await log(session)) if isinstance(event, ResultAdded)]
+        assert [event.is_denied for event in shown] == [False, True]

@@ -19,7 +19,7 @@ function Skipping({ waiting, verb, onSkip, onLater, onClose }) {
   const what = waiting === 1 ? "the call" : `the ${waiting} calls`;
   return html`<${Dialog} title=${waiting === 1 ? "A call waits for you" : `${waiting} calls wait for you`} onClose=${onClose}>
     <div class="operation">
-      <p>A message that is sent now skips ${what}: nothing runs, and the model reads that it was skipped. An approval after that comes too late.</p>
+      <p>A message that is sent now skips ${what}: nothing runs, and the model reads that it was skipped, or that its outcome is unknown if it had been started. An approval after that comes too late.</p>
       <footer>
         <button type="button" onClick=${onClose}>Cancel</button>
         ${onLater ? html`<button type="button" onClick=${onLater}>Send after the loop</button>` : null}

@@ -31,7 +31,7 @@ async def called(subject: FunctionTool) -> ToolResultMessage:
     return await invoke_tool(subject, CALL, CONTEXT)
 
 
-async def test_a_tool_that_takes_too_long_is_stopped_with_an_error_for_the_model() -> None:
+async def test_a_tool_that_takes_too_long_is_stopped_with_an_unknown_outcome() -> None:
     cleaned = anyio.Event()
 
     @tool(name="a", timeout=0.01)
@@ -44,9 +44,9 @@ async def test_a_tool_that_takes_too_long_is_stopped_with_an_error_for_the_model
         return "never"
 
     result = await called(hangs)
-    assert (result.is_error, result.text_content()) == (
-        True,
-        "a was stopped after 0.01 s. What it did until then is not known.",
+    assert result.is_error
+    assert result.text_content().startswith(
+        "Unknown outcome: a was started, but it was stopped after 0.01 s, before a result came. It may have done all,"
     )
     assert cleaned.is_set()
 
@@ -62,13 +62,14 @@ async def test_a_sync_tool_that_takes_too_long_is_abandoned() -> None:
     go.set()
 
 
-async def test_a_tool_that_cancels_itself_returns_an_error() -> None:
+async def test_a_tool_that_cancels_itself_has_an_unknown_outcome() -> None:
     @tool(name="a")
     async def gives_up() -> str:
         raise asyncio.CancelledError
 
     result = await called(gives_up)
-    assert (result.is_error, result.text_content()) == (True, "CancelledError")
+    assert result.is_error
+    assert result.text_content().startswith("Unknown outcome: a was started, but it was cancelled before a result came")
 
 
 class Foreign(FunctionTool):

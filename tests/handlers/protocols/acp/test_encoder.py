@@ -6,10 +6,19 @@ from collections.abc import Iterable
 import pytest
 from acp.schema import SessionNotification
 
-from lanebus import AssistantMessage, Envelope, TextBlock
+from lanebus import AssistantMessage, Envelope, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.handlers.protocols.acp.encoder import CUT_OFF, RECORDED, AcpEncoder, Update
 from lanebus.handlers.protocols.run import RunFold
-from lanebus.handlers.protocols.run_events import AnswerSettled, CallBegun, RunRested, TextAdded, ThoughtAdded
+from lanebus.handlers.protocols.run_events import (
+    AnswerSettled,
+    CallBegun,
+    CallSettled,
+    CallStarted,
+    ResultAdded,
+    RunRested,
+    TextAdded,
+    ThoughtAdded,
+)
 from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 
@@ -87,3 +96,17 @@ def test_calls_that_are_left_when_the_agent_rests_have_failed() -> None:
     (update,) = encoder.add(RunRested("aborted", 4), {})
     assert (update["toolCallId"], update["status"]) == ("a1.call0", "failed")
     assert encoder.add(RunRested("aborted", 5), {}) == []
+
+
+def test_a_call_that_was_started_and_left_no_result_has_an_unknown_outcome() -> None:
+    encoder = AcpEncoder()
+    for call in ("a1.call0", "a1.call1", "a1.call2"):
+        encoder.add(CallBegun("a1", call, "pay"), {})
+        encoder.add(CallSettled("a1", call, ToolCallBlock(id="c", name="pay")), {})
+    for call in ("a1.call0", "a1.call1"):
+        encoder.add(CallStarted(call), {})
+    encoder.add(ResultAdded("a1.call1", "r1", ToolResultMessage.of("c", "paid")), {})
+    told = {str(update["toolCallId"]): str(update["content"]) for update in encoder.add(RunRested("failed", 4), {})}
+    assert told.keys() == {"a1.call0", "a1.call2"}
+    assert "Unknown outcome: the call was started" in told["a1.call0"]
+    assert "The call was not run." in told["a1.call2"]

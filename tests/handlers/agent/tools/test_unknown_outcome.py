@@ -1,0 +1,334 @@
+"""A call whose start is recorded and whose end is not has an unknown outcome, whatever ends the wait for it.
+
+A call that was not started is told as skipped, aborted or denied.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+import anyio
+import pytest
+
+from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
+from lanebus.agent import AgentLoop, Recorder, Worker, abort, deny, pause, resume, steer, tool
+from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.bus.messages.events import AgentEvent, AgentStarted, ToolEnded, ToolStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool import FunctionTool, OnUnknown
+from lanebus.messages import TurnId
+from lanebus.projections import TURNS, project
+from tests.support.agent.agents import (
+    SECONDS,
+    ScriptedModel,
+    answer,
+    calls,
+    events,
+    fresh_bus,
+    messages,
+    take_run,
+    wait_for,
+)
+
+__all__ = ()
+
+TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+ONE, TWO = ToolCallBlock(id="c1", name="pay"), ToolCallBlock(id="c2", name="later")
+SKIPPED, ABORTED = "Skipped due to queued user message.", "Aborted by the user"
+
+
+class Told(NamedTuple):
+    """What the model, the events and the projection say of a call."""
+
+    text: str
+    outcome: str | None
+    fault: str
+
+
+async def told(session: Session) -> dict[str, Told]:
+    """Return what is said of each call of the session, by its id; each call has one result and one end."""
+    texts = [each for each in await messages(session) if isinstance(each, ToolResultMessage)]
+    ends = [each for each in await events(session) if isinstance(each, ToolEnded)]
+    runs = {run.id: run for turn in (await project(session, TURNS)).state.turns for run in turn.tools}
+    assert len({each.tool_call_id for each in texts}) == len(texts) == len(ends)
+    assert all(each.is_error and runs[each.tool_call_id].outcome == each.outcome for each in ends)
+    outcomes = {each.tool_call_id: each.outcome for each in ends}
+    return {
+        each.tool_call_id: Told(each.text_content(), outcomes[each.tool_call_id], runs[each.tool_call_id].fault)
+        for each in texts
+    }
+
+
+def is_unknown(found: Told, cause: str) -> bool:
+    """Whether the outcome of the call `pay` is told as unknown, with this cause."""
+    assert found.text.startswith(f"Unknown outcome: pay was started, but {cause}. It may have done all, part"), found
+    assert found[1:] == ("unknown", "with unknown outcome")
+    return True
+
+
+BY_ABORT = "it was aborted before a result came"
+BY_MESSAGE = "a new user message stopped it before a result came"
+LOST = "its worker was lost before a result came"
+
+
+async def aborts(session: Session) -> None:
+    await abort(session)
+
+
+async def steers(session: Session) -> None:
+    await steer(session, "something else", when="now")
+
+
+async def speaks(session: Session) -> None:
+    await session.publish(UserMessage.text("something else"))
+
+
+async def denies(session: Session) -> None:
+    await deny(session, TURN, "c1")
+
+
+Command = Callable[[Session], Awaitable[None]]
+
+
+# --- a tool that runs ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize(
+    ("command", "cause", "other"),
+    [(aborts, BY_ABORT, (ABORTED, "aborted")), (steers, BY_MESSAGE, (SKIPPED, "skipped"))],
+)
+async def test_a_command_that_stops_a_tool_leaves_its_outcome_unknown_and_skips_the_others(
+    command: Command, cause: str, other: tuple[str, str], *, idempotent: bool
+) -> None:
+    paid = anyio.Event()
+
+    @tool(name="pay", idempotent=idempotent)
+    async def pay() -> str:
+        paid.set()
+        await anyio.sleep_forever()
+        return ""
+
+    @tool(name="later", sequential=True)
+    async def later() -> str:
+        raise AssertionError("never started")
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("pay"))
+        model = ScriptedModel(calls(ONE, TWO), answer("Ok."))
+        with anyio.fail_after(SECONDS):
+            async with Worker(bus, AgentLoop(model, (pay, later))):
+                await paid.wait()
+                await command(session)
+                await wait_for(session, "agent.ended")
+        found = await told(session)
+        assert is_unknown(found["c1"], cause)
+        assert found["c2"][:2] == other
+
+
+@pytest.mark.parametrize(
+    ("raises", "seconds", "cause"),
+    [
+        (False, 0.01, "it was stopped after 0.01 s, before a result came"),
+        (True, None, "it was cancelled before a result came"),
+    ],
+    ids=["time limit", "cancels itself"],
+)
+async def test_a_tool_that_does_not_come_to_its_end_has_an_unknown_outcome(
+    seconds: float | None, cause: str, *, raises: bool
+) -> None:
+    @tool(name="pay", timeout=seconds)
+    async def pay() -> str:
+        if raises:
+            raise asyncio.CancelledError
+        await anyio.sleep_forever()
+        return ""
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("pay"))
+        async with Worker(bus, AgentLoop(ScriptedModel(calls(ONE), answer("Ok.")), (pay,))):
+            await wait_for(session, "agent.ended")
+        assert is_unknown((await told(session))["c1"], cause)
+
+
+# --- a tool whose worker was lost ---------------------------------------------------------------------------------
+
+
+async def crashed(run: Run, *events: AgentEvent) -> None:
+    """Return a log whose worker was lost after the start of the call `c1`; the call `c2` was not started."""
+    await run.session.publish(UserMessage.text("pay"))
+    await run.publish(
+        AgentStarted(loop_id=TURN.loop_id, agent="agent").as_extension(),
+        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
+        AssistantMessage(content=(ONE, TWO), stop_reason="toolUse", turn_id=TURN),
+        ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="pay").as_extension(),
+        *(event.as_extension() for event in events),
+    )
+
+
+def waits(call: ToolCallBlock, why: str) -> ToolWaiting:
+    return ToolWaiting.model_validate({"turn_id": TURN, "tool_call_id": call.id, "tool_name": call.name, "why": why})
+
+
+def paying(*, idempotent: bool = False, on_unknown: OnUnknown = "tell") -> FunctionTool:
+    @tool(name="pay", idempotent=idempotent, on_unknown=on_unknown)
+    async def pay() -> str:
+        raise AssertionError("paid twice")
+
+    return pay
+
+
+@tool(name="later", approval=True)
+async def later() -> str:
+    raise AssertionError("nobody approves it")
+
+
+async def work(agent: AgentLoop, run: Run) -> None:
+    with anyio.fail_after(SECONDS):
+        while (await run.refresh()).loop_state.has_work:
+            await agent(run)
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+@pytest.mark.parametrize(
+    ("command", "cause", "other"),
+    [(aborts, BY_ABORT, (ABORTED, "aborted")), (steers, BY_MESSAGE, (SKIPPED, "skipped"))],
+)
+async def test_a_command_after_a_crash_says_the_same_as_while_the_tool_ran(
+    command: Command, cause: str, other: tuple[str, str], *, idempotent: bool
+) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run)
+        await command(session)
+        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(idempotent=idempotent), later)), run)
+        found = await told(session)
+        assert is_unknown(found["c1"], cause)
+        assert found["c2"][:2] == other
+
+
+@pytest.mark.parametrize(
+    ("command", "cause", "other"),
+    [
+        (aborts, BY_ABORT, (ABORTED, "aborted")),
+        (steers, BY_MESSAGE, (SKIPPED, "skipped")),
+        (speaks, BY_MESSAGE, (SKIPPED, "skipped")),
+    ],
+)
+async def test_a_command_while_a_person_is_asked_about_the_lost_call_leaves_its_outcome_unknown(
+    command: Command, cause: str, other: tuple[str, str]
+) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
+        await command(session)
+        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
+        found = await told(session)
+        assert is_unknown(found["c1"], cause)
+        assert found["c2"][:2] == other
+
+
+async def test_a_started_call_whose_tool_has_vanished_has_an_unknown_outcome() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run)
+        await work(AgentLoop(ScriptedModel(answer("Ok.")), ()), run)
+        found = await told(session)
+        assert is_unknown(found["c1"], f"{LOST}, and the agent has no tool of this name any more")
+        assert found["c2"][:2] == ("Tool later not found", "failed")
+
+
+async def test_a_denied_repeat_of_a_lost_call_has_an_unknown_outcome() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
+        await denies(session)
+        await deny(session, TURN, "c2")
+        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
+        found = await told(session)
+        assert is_unknown(found["c1"], LOST)
+        assert found["c2"][:2] == ("Denied by the user", "denied")
+
+
+async def test_an_abort_of_a_paused_loop_closes_its_open_calls() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
+        agent = AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later))
+        await pause(session)
+        await work(agent, run)
+        assert await told(session) == {}
+        await aborts(session)
+        await work(agent, run)
+        await resume(session)
+        await speaks(session)
+        await work(agent, run)
+        found = await told(session)
+        assert is_unknown(found["c1"], BY_ABORT)
+        assert found["c2"][:2] == (ABORTED, "aborted")
+
+
+async def test_a_worker_that_gives_a_session_up_closes_its_open_calls() -> None:
+    async def breaks(run: Run) -> None:
+        del run
+        raise KeyError("no")
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run)
+        await session.release_lease(run.lease)
+        async with Worker(bus, breaks, retry=RetryPolicy(retried=(), base=0)):
+            await wait_for(session, "agent.ended")
+        found = await told(session)
+        assert is_unknown(found["c1"], "the loop ended before a result came: KeyError: 'no'")
+        assert found["c2"][:2] == ("Not finished: KeyError: 'no'", "failed")
+
+
+# --- a loop of one's own ------------------------------------------------------------------------------------------
+
+
+async def test_a_recorded_turn_that_fails_or_ends_says_which_call_had_started() -> None:
+    for ends, cause, other in (
+        (True, "the loop ended before a result came", (SKIPPED, "skipped")),
+        (False, "the loop ended before a result came: KeyError: 'no'", ("Not finished: KeyError: 'no'", "failed")),
+    ):
+        async with fresh_bus() as bus:
+            session = bus.session("s1")
+            if ends:
+                run = await take_run(session)
+                await crashed(run)
+                await session.release_lease(run.lease)
+                async with Recorder(session) as recorder:
+                    await recorder.end()
+            else:
+                await session.publish(UserMessage.text("pay"))
+                with pytest.raises(KeyError):  # noqa: PT012  # the whole block raises
+                    async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
+                        await turn.answer(AssistantMessage(content=(ONE, TWO), stop_reason="toolUse"))
+                        with anyio.CancelScope() as scope:
+                            async with turn.tool(ONE):
+                                scope.cancel()
+                                await anyio.sleep_forever()
+                        raise KeyError("no")
+            found = await told(session)
+            assert is_unknown(found["c1"], cause)
+            assert found["c2"][:2] == other
+
+
+async def test_a_tool_that_asks_for_its_approval_from_within_counts_as_not_started() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run, waits(ONE, "approval"), waits(TWO, "approval"))
+        await speaks(session)
+        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(), later)), run)
+        assert [each[:2] for each in (await told(session)).values()] == [(SKIPPED, "skipped")] * 2
