@@ -67,8 +67,8 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
 async def wait_child(child: Session) -> ChildOutcome:
     """Wait for the outcome of a child session, and return it.
 
-    A child that is paused or handed off is waited for, until it goes on or is aborted. The outcome of a child whose agent
-    failed is an error.
+    A child that is paused or handed off is waited for, until it goes on or is aborted. The outcome of a child whose
+    agent failed is an error.
 
     Raises:
         SessionClosed: the child was closed before its loop ended.
