@@ -19,6 +19,7 @@ BUS = (
     "errors",
     "exception_groups",
     "error_text",
+    "origin",
     "opening",
     "histogram",
     "storage",

@@ -4,14 +4,16 @@ import importlib.util
 import os
 import subprocess
 import sys
+from io import FileIO
 from pathlib import Path
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 from anyio.to_thread import run_sync
 
 from lanebus.bus.embedded.data_dir import DataDir
 from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
+from lanebus.bus.origin import drop_in_child
 from lanebus.bus.servers.backoff import Backoff
 
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
@@ -64,8 +66,10 @@ class Launch:
     @classmethod
     async def attempt(cls, directory: DataDir, binary: Path) -> "Launch | None":
         """Start a keeper. Return None if a keeper is already running."""
-        lock = open_lock(directory, keeper.KEEPER_LOCK)
-        try:
+        lock_file = os.fdopen(open_lock(directory, keeper.KEEPER_LOCK), "rb", buffering=0)
+        with lock_file:  # the keeper's copy keeps the lock; LOCK_UN here would release it for both
+            drop_in_child(lock_file, FileIO.fileno)
+            lock = lock_file.fileno()
             if not keeper.take(lock):
                 return None
             ours, theirs = os.pipe()
@@ -78,8 +82,6 @@ class Launch:
             finally:
                 os.close(theirs)
             return cls(ours)
-        finally:
-            os.close(lock)  # the child's copy keeps the lock; LOCK_UN here would release it for both
 
     def ending(self) -> str | None:
         """Return the keeper's report of how its server ended. None: the keeper runs; "": it died without one."""
@@ -181,6 +183,7 @@ async def _greet(directory: DataDir) -> SocketStream | None:
         return None
     greeted = False
     try:
+        drop_in_child(connection, _descriptor)
         if await ask(connection, "PING") == "PONG":  # else LOADING
             greeted = await ask(connection, f"CLIENT SETNAME {OPENER_NAME}{os.getpid()}") == "OK"
     except (anyio.EndOfStream, anyio.BrokenResourceError):
@@ -189,6 +192,10 @@ async def _greet(directory: DataDir) -> SocketStream | None:
         if not greeted:
             await anyio.aclose_forcefully(connection)
     return connection if greeted else None
+
+
+def _descriptor(connection: SocketStream) -> int:
+    return connection.extra(SocketAttribute.raw_socket).fileno()  # noqa: S610  # no Django here
 
 
 async def ask(connection: SocketStream, command: str) -> str:

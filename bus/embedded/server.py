@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -22,6 +23,7 @@ from anyio.to_thread import run_sync
 from lanebus.bus.embedded.data_dir import DataDir, default_data_dir
 from lanebus.bus.embedded.launcher import OPENER_NAME, Launch, ask, find_binary, open_lock, reach, refuse_windows
 from lanebus.bus.errors import ServerFailed, ServerInUse
+from lanebus.bus.origin import drop_in_child
 from lanebus.bus.servers.backoff import Backoff
 
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
@@ -102,7 +104,9 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
     binary = find_binary()
     directory = DataDir.at(data_dir)
     directory.prepare()
-    openers = open_lock(directory, keeper.OPENERS_LOCK)
+    lock_file = os.fdopen(open_lock(directory, keeper.OPENERS_LOCK), "rb", buffering=0)
+    openers = lock_file.fileno()
+    drop_in_child(lock_file, FileIO.fileno)  # the server would run on until the last child has ended
     try:
         await _take_shared(openers)
         connection = await reach(directory, binary)
@@ -120,8 +124,8 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
             if not watch.cancelled() and (error := watch.exception()):
                 raise error
     finally:
-        fcntl.flock(openers, fcntl.LOCK_UN)  # closing is not enough: a forked child may have a copy of the file
-        os.close(openers)
+        fcntl.flock(openers, fcntl.LOCK_UN)  # closing is not enough: another program may have a copy of the file
+        lock_file.close()
 
 
 async def server_status(data_dir: Path | None = None) -> ServerStatus:
