@@ -9,6 +9,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -68,6 +69,15 @@ class Origin:
             self._loop = _running_loop()
         elif _running_loop() is not self._loop:
             raise OpenedElsewhere("event loop")
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Call a function in the event loop soon, from any thread. A forked child, or a closed loop, does not call it.
+
+        Garbage collection uses this: it runs in any thread, and in the middle of other functions.
+        """
+        if self._loop is not None and not self.is_forked:
+            with suppress(RuntimeError):  # the event loop is closed, and all its tasks have ended
+                self._loop.call_soon_threadsafe(function)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:

@@ -20,6 +20,7 @@ BUS = (
     "exception_groups",
     "error_text",
     "origin",
+    "iteration",
     "opening",
     "histogram",
     "storage",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from lanebus.bus.errors import InvalidLetterId, InvalidSessionId, require_all, require_instance, require_text
+from lanebus.bus.iteration import resumable
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.pages import stream_pages
@@ -80,6 +81,7 @@ class DeadLetters:
         commands = [("HGET", self._keys.groups(bucket), f":dropped:{self.group}") for bucket in buckets]
         return sum(int(count or 0) for count in cast("list[bytes | None]", await call_all(self._log, commands)))
 
+    @resumable
     async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
         """Yield letters, bucket by bucket. Within a bucket, older letters come first.
 

@@ -24,6 +24,7 @@ from lanebus.bus.errors import (
     check_bounds,
     require_instance,
 )
+from lanebus.bus.iteration import resumable
 from lanebus.bus.log.batches import batched
 from lanebus.handlers.projections.errors import InvalidProjection
 from lanebus.handlers.projections.projection import (
@@ -126,6 +127,7 @@ async def rebuild_all(
     return totals.merged()
 
 
+@resumable
 async def follow_all(
     bus: Bus, projection: Projection[S], merge: Callable[[S, S], S], *, bounds: AllSessionsBounds | None = None
 ) -> AsyncGenerator[AllProjected[S], None]:
