@@ -32,7 +32,7 @@ from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
 from lanebus.bus.monitor import BusMonitor
 from lanebus.bus.opening import Opening
-from lanebus.bus.origin import Origin
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.previews.previews import Previews
 from lanebus.bus.previews.writer import PreviewWriter
 from lanebus.bus.publishing.limits import Limits, Quota
@@ -77,7 +77,7 @@ class Bus:
         """records the bus's operations; workers and `serve` use it too"""
         self._redaction = redaction
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
-        self._origin = Origin()
+        self._origin = BusOrigin()
         self.log = Log(pool, keys, bounds.log, bounds.work)
         """sends commands and scripts; for the methods of this class"""
         self._grouped_pool = GroupedPool(pool, bounds.connection)

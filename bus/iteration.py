@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 import anyio
 
 from lanebus.bus.errors import Closed
-from lanebus.bus.origin import Origin
+from lanebus.bus.origin import BusOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -71,7 +71,7 @@ class Resumable(Iteration[T]):
         Args:
             source: the generator. It must not refer to this iterator.
         """
-        self._source, self._origin = source, Origin()
+        self._source, self._origin = source, BusOrigin()
         self._step: asyncio.Task[T] | None = None
         self._is_running = self._is_cut = False
         self.is_ended = False

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, Never, TypeVar
 
 from lanebus.bus.errors import NotEntered
-from lanebus.bus.origin import Origin
+from lanebus.bus.origin import BusOrigin
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,7 +26,7 @@ class Opening(AbstractAsyncContextManager[T_co], Generic[T_co]):
             call: the call that made this object, for the error, such as "Bus.open()".
         """
         self._block, self._call, self._is_entered = block, call, False
-        self._origin: Origin | None = None
+        self._origin: BusOrigin | None = None
 
     async def __aenter__(self) -> T_co:
         """Open the resource.
@@ -37,7 +37,7 @@ class Opening(AbstractAsyncContextManager[T_co], Generic[T_co]):
         """
         if self._is_entered:
             raise NotEntered(self._call, "entered twice")
-        self._origin = Origin.here()
+        self._origin = BusOrigin.here()
         self._is_entered = True
         return await self._block.__aenter__()
 

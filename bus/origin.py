@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary, ref
 
 from lanebus.bus.errors import OpenedElsewhere, SetupError
 
-__all__ = ("Origin", "drop_in_child")
+__all__ = ("BusOrigin", "drop_in_child")
 
 T = TypeVar("T")
 
 
-class Origin:
+class BusOrigin:
     """Remembers the running event loop and the process, and refuses calls from others."""
 
     __slots__ = ("_loop", "_pid")
@@ -29,7 +29,7 @@ class Origin:
         self._pid, self._loop = os.getpid(), _running_loop()
 
     @classmethod
-    def here(cls) -> "Origin":
+    def here(cls) -> "BusOrigin":
         """Return the present process and event loop.
 
         Raises:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from lanebus.bus.errors import Closed
-from lanebus.bus.origin import Origin
+from lanebus.bus.origin import BusOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -58,7 +58,7 @@ class Shards:
         self._topology, self._keys = topology, keys
         self._new_publisher, self._new_hub, self._new_wake_ups = publisher, hub, wake_ups
         self._shards: dict[int, Shard] = {}
-        self._origin = Origin()
+        self._origin = BusOrigin()
         self._tasks: TaskGroup | None = None
         # One scope per task. Cancelling the task group would also cancel the task that owns the group. An outside
         # cancellation in the same turn of the event loop would then be taken for the group's own, and be lost.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lanebus.bus.following.subscription import DirectReceiver, Subscription, SubscriptionOptions
     from lanebus.bus.log.archive_reader import ArchiveReader
     from lanebus.bus.log.log import Log
-    from lanebus.bus.origin import Origin
+    from lanebus.bus.origin import BusOrigin
     from lanebus.bus.previews.previews import Previews
 
 __all__ = ("FollowState", "Follower")
@@ -52,7 +52,7 @@ class Follower(Iteration[Envelope | Notice]):
     )
 
     def __init__(
-        self, state: FollowState, origin: Origin, *, has_notices: bool = True, until_closed: bool = False
+        self, state: FollowState, origin: BusOrigin, *, has_notices: bool = True, until_closed: bool = False
     ) -> None:
         """
         Args:

@@ -11,7 +11,7 @@ from lanebus.bus.groups.backlog import Backlog
 from lanebus.bus.groups.bucket_pollers import BucketPollers
 from lanebus.bus.groups.bucket_reader import GroupReader
 from lanebus.bus.groups.liveness import Liveness
-from lanebus.bus.origin import Origin
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.wire.keys import AgentBucket
 
@@ -36,7 +36,7 @@ class Fetcher:
         self, topology: Topology, keys: Keys, log: GroupLog, in_flight: InFlight, *, name: str, heartbeat: float
     ) -> None:
         self._topology, self._keys, self._log, self._in_flight = topology, keys, log, in_flight
-        self._origin = Origin()
+        self._origin = BusOrigin()
         self._bounds = log.bounds
         self._liveness = Liveness(name, heartbeat)
         self._quarter = heartbeat / 4

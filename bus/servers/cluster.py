@@ -11,7 +11,7 @@ from typing import cast
 import anyio
 
 from lanebus.bus.errors import LoginRefused, Redirected, Refused, SetupError, Unavailable
-from lanebus.bus.origin import Origin
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.endpoint import Endpoint
 from lanebus.bus.servers.replies import Argument, Reply
@@ -34,7 +34,7 @@ class Cluster:
         self._servers: dict[tuple[str, int], Endpoint] = {}
         self._owners: list[Endpoint | None] = [None] * SLOTS
         self._states: dict[int, ClusterRouteState] = {}
-        self._reading, self._origin = anyio.Lock(), Origin()
+        self._reading, self._origin = anyio.Lock(), BusOrigin()
         self._is_stale = True
         self._read_at = -self.bounds.lookup_pause_seconds
         self._turn = 0

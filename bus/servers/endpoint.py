@@ -19,7 +19,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
-from lanebus.bus.origin import Origin, drop_in_child
+from lanebus.bus.origin import BusOrigin, drop_in_child
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.connect_fault import connect_fault, silence_remedy
 from lanebus.bus.servers.connection import Connection
@@ -61,7 +61,7 @@ class Endpoint:
             raise SetupError(
                 without_secrets(f"server URL: its database {path!r} is no number"), _FORM
             )  # the library would use 0
-        self._origin = Origin()
+        self._origin = BusOrigin()
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from lanebus.bus.errors import Closed
-from lanebus.bus.origin import Origin
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.replies import answered
 
@@ -39,7 +39,7 @@ class GroupedPool:
     """
 
     def __init__(self, pool: Pool, bounds: ConnectionBounds | None = None) -> None:
-        self._pool, self._bounds, self._origin = pool, bounds or ConnectionBounds(), Origin()
+        self._pool, self._bounds, self._origin = pool, bounds or ConnectionBounds(), BusOrigin()
         self._waiting: deque[_Call] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         # This is not `len(self._tasks)`, because a task that found no more calls may not have ended yet.
