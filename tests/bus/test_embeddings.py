@@ -38,7 +38,7 @@ async def run(program: str, data_dir: Path) -> dict[str, object]:
         finally:
             process.kill()
     assert process.returncode == 0
-    return json.loads(printed)
+    return cast("dict[str, object]", json.loads(printed))
 
 
 async def test_a_forked_child_is_refused_each_call_and_its_parent_loses_nothing(short_dir: Path) -> None:

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing.connection import Connection
 
 from lanebus import Bus, Cursor, Delta, Envelope, Session, UserMessage
@@ -110,6 +111,10 @@ async def texts(session: Session) -> list[str]:
     return [e.message.text_content() for e in [e async for e in session.read()] if isinstance(e.message, UserMessage)]
 
 
+def _has_ended(child: multiprocessing.process.BaseProcess) -> bool:
+    return not child.is_alive()
+
+
 def in_child(calls: Calls, results: Connection) -> None:
     found = asyncio.run(outcomes(calls))
     calls.clear()
@@ -129,7 +134,7 @@ async def forked(data_dir: str) -> object:
             child = context.Process(target=in_child, args=(calls, theirs))
             child.start()
             theirs.close()
-            await eventually(lambda child=child: not child.is_alive())
+            await eventually(partial(_has_ended, child))
             found.append(ours.recv())
             await session.publish(UserMessage.text(f"parent {number}"))
         return {"calls": found, "log": await texts(session)}
