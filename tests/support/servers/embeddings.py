@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 
 from lanebus import Bus, Cursor, Delta, Envelope, Session, UserMessage
 from lanebus.agent import AgentLoop, OfflineModel, Worker
@@ -111,7 +112,7 @@ async def texts(session: Session) -> list[str]:
     return [e.message.text_content() for e in [e async for e in session.read()] if isinstance(e.message, UserMessage)]
 
 
-def _has_ended(child: multiprocessing.process.BaseProcess) -> bool:
+def _has_ended(child: BaseProcess) -> bool:
     return not child.is_alive()
 
 
