@@ -13,12 +13,13 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws backends check bench docs dist client clean
+.PHONY: help demo test laws uvloop backends check bench docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
 	@echo 'make test    the tests; those that need redis-server or chromium are skipped where it is missing'
 	@echo 'make laws    laws and property tests at their full counts; LANEBUS_SEED=random for a new seed'
+	@echo 'make uvloop  what the bus promises, on uvloop in place of the loop of asyncio, on one kind of server'
 	@echo 'make backends  the frameworks that lanebus stores for, with their own tests'
 	@echo 'make check   ruff, pyright strict, mypy strict'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
@@ -41,6 +42,9 @@ test: $(VENV)/.test
 
 laws: $(VENV)/.test
 	LANEBUS_SCALE=1 $(PYTEST) -m 'law or hypothesis'
+
+uvloop: $(VENV)/.test
+	LANEBUS_LOOP=uvloop $(PYTEST) tests/contract -m 'not cluster and not sentinel' -k 'not redis and not tiny'
 
 backends: $(VENV)/.backends
 	$(PYTEST) -m backends tests/backends tests/test_examples.py tests/test_pages.py tests/test_public_api.py

@@ -32,6 +32,7 @@ from lanebus.bus.media.store import MediaStore
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
 from lanebus.bus.monitor import BusMonitor
 from lanebus.bus.opening import Opening
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.previews.previews import Previews
 from lanebus.bus.previews.writer import PreviewWriter
 from lanebus.bus.publishing.limits import Limits, Quota
@@ -76,6 +77,7 @@ class Bus:
         """records the bus's operations; workers and `serve` use it too"""
         self._redaction = redaction
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
+        self._origin = BusOrigin()
         self.log = Log(pool, keys, bounds.log, bounds.work)
         """sends commands and scripts; for the methods of this class"""
         self._grouped_pool = GroupedPool(pool, bounds.connection)
@@ -131,6 +133,9 @@ class Bus:
         redact: Redact | None = None,
     ) -> Opening[Self]:
         """Open a bus for the duration of an `async with` block.
+
+        A bus works in the process and in the event loop of asyncio that opened it; everywhere else its calls raise
+        `OpenedElsewhere`, before anything is sent. A forked child opens a bus of its own.
 
         Leaving the block waits at most `PublishBounds.close_seconds` (5 seconds) for publishes in flight, even if the
         block is cancelled. After that, a publish without an answer raises `OutcomeUnknown`. A publish that was not
@@ -233,6 +238,7 @@ class Bus:
             named,
             self.tracing,
             self._redaction,
+            self._origin,
         )
         return Session(resources, self.session)
 

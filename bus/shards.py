@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from lanebus.bus.errors import Closed
+from lanebus.bus.origin import BusOrigin
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -57,6 +58,7 @@ class Shards:
         self._topology, self._keys = topology, keys
         self._new_publisher, self._new_hub, self._new_wake_ups = publisher, hub, wake_ups
         self._shards: dict[int, Shard] = {}
+        self._origin = BusOrigin()
         self._tasks: TaskGroup | None = None
         # One scope per task. Cancelling the task group would also cancel the task that owns the group. An outside
         # cancellation in the same turn of the event loop would then be taken for the group's own, and be lost.
@@ -74,6 +76,7 @@ class Shards:
 
         Raises:
             Closed: the bus is closed.
+            OpenedElsewhere: this is another process or event loop, and the shard is not in use yet.
         """
         number = 0 if self._topology.is_one else self._keys.bucket(session)
         return self._shards.get(number) or self._create(number)
@@ -86,6 +89,7 @@ class Shards:
     def _create(self, number: int) -> Shard:
         if self._tasks is None:
             raise Closed("bus")
+        self._origin.check_running()
         route = self._topology.route(self._keys.index(number))
         buckets = range(self._keys.buckets) if self._topology.is_one else (number,)
         shard = Shard(self._new_publisher(route), self._new_hub(route), self._new_wake_ups(route, buckets))

@@ -8,6 +8,7 @@ pytest_plugins = (
     "tests.support.suite.garbage",
     "tests.support.suite.order",
     "tests.support.suite.imports",
+    "tests.support.suite.loops",
     "tests.support.suite.needs",
     "tests.support.suite.drawn",
     "tests.support.servers.real",

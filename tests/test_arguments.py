@@ -5,7 +5,7 @@ The error is typed, and its sentence says what to pass instead.
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
@@ -371,11 +371,11 @@ async def done(result: object) -> None:
     if isinstance(result, AbstractAsyncContextManager):
         async with cast("AbstractAsyncContextManager[object]", result):
             pass
-    elif inspect.isasyncgen(result):
+    elif isinstance(result, AsyncGenerator):
         try:
-            await anext(cast("AsyncIterator[object]", result))
+            await anext(cast("AsyncGenerator[object, None]", result))
         finally:
-            await result.aclose()
+            await cast("AsyncGenerator[object, None]", result).aclose()
     elif inspect.isawaitable(result):
         await result
 

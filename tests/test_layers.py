@@ -20,6 +20,8 @@ BUS = (
     "exception_groups",
     "whole_text",
     "error_text",
+    "origin",
+    "iteration",
     "opening",
     "histogram",
     "threads",

@@ -6,14 +6,16 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from threading import Thread
 
 import anyio
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute, SocketStream
 
 from lanebus.bus.embedded.data_dir import DataDir, remedy_of
 from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
+from lanebus.bus.origin import drop_in_child
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.threads import run_in_thread
 
@@ -82,8 +84,10 @@ class Launch:
         Raises:
             ServerFailed: the keeper does not start, or its server would not read the log of the directory.
         """
-        lock = open_lock(directory, keeper.KEEPER_LOCK)
-        try:
+        lock_file = os.fdopen(open_lock(directory, keeper.KEEPER_LOCK), "rb", buffering=0)
+        with lock_file:  # the keeper's copy keeps the lock; LOCK_UN here would release it for both
+            drop_in_child(lock_file, FileIO.fileno)
+            lock = lock_file.fileno()
             if not keeper.take(lock):
                 return None
             ours, theirs = os.pipe()
@@ -96,8 +100,6 @@ class Launch:
             finally:
                 os.close(theirs)
             return cls(ours)
-        finally:
-            os.close(lock)  # the child's copy keeps the lock; LOCK_UN here would release it for both
 
     def ending(self) -> str | None:
         """Return the keeper's report of how its server ended. None: the keeper runs; "": it died without one."""
@@ -265,6 +267,7 @@ async def _greet(directory: DataDir) -> SocketStream | None:
         return None
     greeted = False
     try:
+        drop_in_child(connection, _descriptor)
         if await ask(connection, "PING") == "PONG":  # else LOADING
             greeted = await ask(connection, f"CLIENT SETNAME {OPENER_NAME}{os.getpid()}") == "OK"
     except (anyio.EndOfStream, anyio.BrokenResourceError):
@@ -273,6 +276,10 @@ async def _greet(directory: DataDir) -> SocketStream | None:
         if not greeted:
             await anyio.aclose_forcefully(connection)
     return connection if greeted else None
+
+
+def _descriptor(connection: SocketStream) -> int:
+    return connection.extra(SocketAttribute.raw_socket).fileno()  # noqa: S610  # no Django here
 
 
 async def ask(connection: SocketStream, command: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from time import monotonic
 from typing import Literal
@@ -32,6 +33,7 @@ from lanebus.bus.embedded.launcher import (
     refuse_windows,
 )
 from lanebus.bus.errors import ServerFailed, ServerInUse
+from lanebus.bus.origin import drop_in_child
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.threads import run_in_thread
 
@@ -127,7 +129,9 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
     binary = find_binary()
     directory = DataDir.at(data_dir)
     directory.prepare()
-    openers = open_lock(directory, keeper.OPENERS_LOCK)
+    lock_file = os.fdopen(open_lock(directory, keeper.OPENERS_LOCK), "rb", buffering=0)
+    openers = lock_file.fileno()
+    drop_in_child(lock_file, FileIO.fileno)  # the server would run on until the last child has ended
     try:
         await _take_shared(openers)
         connection = await reach(directory, binary)
@@ -146,8 +150,8 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
             if not watch.cancelled() and (error := watch.exception()):
                 raise error
     finally:
-        fcntl.flock(openers, fcntl.LOCK_UN)  # closing is not enough: a forked child may have a copy of the file
-        os.close(openers)
+        fcntl.flock(openers, fcntl.LOCK_UN)  # closing is not enough: another program may have a copy of the file
+        lock_file.close()
 
 
 async def server_status(data_dir: Path | None = None) -> ServerStatus:

@@ -1,6 +1,7 @@
 """Errors of the configuration. Change the setting that the text names."""
 
 from pathlib import Path
+from typing import Literal
 
 from lanebus.bus.errors.base import BusError
 
@@ -16,6 +17,7 @@ __all__ = (
     "NoMediaStore",
     "NotEntered",
     "OldNamespace",
+    "OpenedElsewhere",
     "ReplyTooLarge",
     "SetupError",
     "SocketPathTooLong",
@@ -168,6 +170,23 @@ class DirectoryNotOwned(SetupError):
     def __init__(self, path: Path, reason: str, *, what: str = "data directory", remedy: str = "") -> None:
         super().__init__(f"{what} {path}: {reason}", remedy)
         self.path, self.reason = path, reason
+
+
+class OpenedElsewhere(SetupError):
+    """A bus was used in another process or event loop than the one that opened it. Nothing was sent.
+
+    Fields: `place`, "process" or "event loop", which differs.
+    """
+
+    def __init__(self, place: Literal["process", "event loop"]) -> None:
+        super().__init__(
+            f"the bus was opened in another {place}",
+            "open a bus of its own in the child process, after the fork"
+            if place == "process"
+            else "open another bus in this event loop, or send the call to the bus's loop with"
+            " `asyncio.run_coroutine_threadsafe`",
+        )
+        self.place = place
 
 
 class ReplyTooLarge(SetupError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lanebus.bus.errors import CursorTrimmed, SessionErased, Unavailable
 from lanebus.bus.following.ended_messages import EndedMessages
+from lanebus.bus.iteration import Iteration, Resumable
 from lanebus.bus.log.incarnations import require_same_log
 from lanebus.bus.reading.reader import Page, read_pages
 from lanebus.bus.servers.backoff import Backoff
@@ -16,23 +17,146 @@ from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator, Iterable, Iterator
 
     from lanebus.bus.following.hub import Hub
     from lanebus.bus.following.subscription import DirectReceiver, Subscription, SubscriptionOptions
     from lanebus.bus.log.archive_reader import ArchiveReader
     from lanebus.bus.log.log import Log
+    from lanebus.bus.origin import BusOrigin
     from lanebus.bus.previews.previews import Previews
 
-__all__ = ("Follower",)
+__all__ = ("FollowState", "Follower")
 
 
-class Follower:
-    """Delivers the entries of one session after a cursor, in order, with notices in between. Call `run` only once."""
+class Follower(Iteration[Envelope | Notice]):
+    """Iterates over the entries of one session after a cursor, in order, with notices in between, without end.
+
+    A cancelled `anext` loses and repeats nothing. Closing the iterator, or its garbage collection, ends its
+    subscription.
+    """
+
+    __slots__ = (
+        *(
+            "_backoff",
+            "_has_notices",
+            "_has_started",
+            "_is_over",
+            "_is_running",
+            "_items",
+            "_origin",
+            "_past",
+            "_state",
+        ),
+        "_until_closed",
+    )
+
+    def __init__(
+        self, state: FollowState, origin: BusOrigin, *, has_notices: bool = True, until_closed: bool = False
+    ) -> None:
+        """
+        Args:
+            state: where this follower is in the session. No other follower uses it.
+            origin: the process and event loop of the bus.
+            has_notices: whether to return notices.
+            until_closed: whether to end when the session is closed and all its entries were returned.
+        """
+        self._has_notices, self._until_closed = has_notices, until_closed
+        self._state, self._origin = state, origin
+        self._past: Resumable[Iterable[Envelope | Notice]] | None = None
+        """reads the log up to the start of a subscription; None if the items of the subscription are next"""
+        self._items: Iterator[Envelope | Notice] = iter(())
+        self._has_started, self._backoff = False, Backoff(0.01, 0.5)
+        self._is_running = self._is_over = False
+
+    async def __anext__(self) -> Envelope | Notice:
+        """Return the next entry or notice.
+
+        Raises:
+            CursorTrimmed: as for `Session.follow`.
+            LogRolledBack: as for `Session.follow`.
+            Unavailable: as for `Session.follow`.
+            Closed: as for `Session.follow`.
+            OpenedElsewhere: this is another process or event loop than that of the bus.
+        """
+        self._enter("anext")
+        try:
+            while not self._is_over:
+                try:
+                    if (item := next(self._items, None)) is None:
+                        item = await self._next_item()
+                except Unavailable as error:
+                    if not (self._has_started and error.is_transient):
+                        raise
+                    self._state.leave()
+                    await self._backoff.wait()  # the cursor is after the last item that was returned
+                    continue
+                if item is not None and (self._has_notices or not isinstance(item, Notice)):
+                    return item
+                if self._until_closed and isinstance(item, Notice) and item.kind == "closed":
+                    self._is_over = True
+                    self._state.leave()
+        except Exception:
+            self._is_over = True
+            self._state.leave()
+            raise
+        finally:
+            self._is_running = False
+        raise StopAsyncIteration
+
+    async def _next_item(self) -> Envelope | Notice | None:
+        """Wait for the next item. Return None if there may be one in `_items` now, or if it was delivered before."""
+        if self._past is not None or self._state.subscription is None:
+            await self._read_past()
+            return None
+        if (item := await self._state.take()) is not None:
+            return self._state.accepted(item)
+        self._state.leave()
+        return self._state.fell_behind()
+
+    async def _read_past(self) -> None:
+        """Read the next page of the log. After the last page, the items of the subscription are next."""
+        past = self._past = self._past or Resumable(self._state.past())
+        try:
+            self._items = iter(await past.__anext__())
+        except StopAsyncIteration:
+            self._past = None
+            self._backoff.reset()
+            self._state.begin_direct()
+        except BaseException:
+            if past.is_ended:
+                self._past = None
+            raise
+        self._has_started = True
+
+    async def aclose(self) -> None:
+        """End the subscription. Raises OpenedElsewhere."""
+        self._enter("aclose")
+        try:
+            self._is_over, self._items, past = True, iter(()), self._past
+            if past is not None:
+                await past.aclose()
+            self._state.leave()
+        finally:
+            self._is_running = False
+
+    def _enter(self, call: str) -> None:
+        self._origin.check_running()
+        if self._is_running:
+            raise RuntimeError(f"{call}(): asynchronous generator is already running")  # as Python says it
+        self._is_running = True
+
+    def __del__(self) -> None:
+        if self._state.subscription is not None:
+            self._origin.call_soon(self._state.leave)
+
+
+class FollowState:
+    """Where a follower is in the log of its session, and its subscription."""
 
     __slots__ = (
         *("_archive", "_buffer_bytes", "_cursor", "_direct", "_ended", "_hub", "_is_closed", "_is_new", "_log"),
-        *("_options", "_previews", "_session"),
+        *("_options", "_previews", "_session", "subscription"),
     )
 
     def __init__(
@@ -54,53 +178,52 @@ class Follower:
         self._is_new = not after.delta
         self._is_closed = False
         self._ended = EndedMessages(previews.bounds.endings)
+        self.subscription: Subscription | None = None
+        """delivers the entries after those of `past`; None before the follower subscribed, or has to do so again"""
 
-    async def run(self) -> AsyncGenerator[Envelope | Notice, None]:
-        """Yield entries and notices without end. Closing or cancelling the generator ends its subscription.
+    async def past(self) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
+        """Subscribe, and yield the items between this follower's cursor and the start of the subscription.
 
         Raises:
-            CursorTrimmed: as for `Session.follow`.
-            LogRolledBack: as for `Session.follow`.
-            Unavailable: as for `Session.follow`.
-            Closed: as for `Session.follow`.
+            BusError: the errors of `Session.subscribe`. The subscription is ended.
         """
-        has_started, backoff = False, Backoff(0.01, 0.5)
-        while True:
-            try:
-                subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
-                try:
-                    async with aclosing(self._past(subscription)) as past:
-                        async for items in past:
-                            has_started = True
-                            for each in items:
-                                yield each
-                    has_started = True
-                    backoff.reset()
-                    if self._direct is not None:
-                        subscription.direct = partial(self._pass, subscription, self._direct)
-                    while (item := await self._next(subscription)) is not None:
-                        if (accepted := self._accepted(item)) is not None:
-                            yield accepted
-                finally:
-                    subscription.close()
-            except Unavailable as error:
-                if not (has_started and error.is_transient):
-                    raise
-                await backoff.wait()  # the cursor is after the last item that was yielded
-            else:
-                self._hub.fell_behind += 1
-                yield Notice("fellBehind", self._cursor)
-
-    async def _next(self, subscription: Subscription) -> Envelope | Notice | None:
-        """Wait for the next item of the subscription.
-
-        Return None if the subscription's buffer was dropped or an entry was trimmed. `run` then reads the log or the
-        archive.
-        """
+        subscription = self.subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
         try:
-            return await subscription.take()
+            async with aclosing(self._past(subscription)) as past:
+                async for items in past:
+                    yield items
+        except BaseException:
+            self.leave()
+            raise
+
+    def begin_direct(self) -> None:
+        """Let the direct receiver, if there is one, take the items of the subscription."""
+        if self.subscription is not None and self._direct is not None:
+            self.subscription.direct = partial(self._pass, self._direct)
+
+    async def take(self) -> Envelope | Notice | None:
+        """Wait for the next item of the subscription. A cancelled call takes nothing.
+
+        Return None if the subscription's buffer was dropped or an entry was trimmed. The log or the archive has to be
+        read then.
+        """
+        if self.subscription is None:
+            return None
+        try:
+            return await self.subscription.take()
         except CursorTrimmed:
             return None  # every subscription gets this error. Reading the log or archive shows if it concerns this one
+
+    def leave(self) -> None:
+        """End the subscription, if there is one."""
+        if self.subscription is not None:
+            self.subscription.close()
+            self.subscription = None
+
+    def fell_behind(self) -> Notice:
+        """Count that the follower was too slow, and return the notice that says so."""
+        self._hub.fell_behind += 1
+        return Notice("fellBehind", self._cursor)
 
     async def _past(self, subscription: Subscription) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
         """Yield the entries between this follower's cursor and the start of the subscription, read from the log.
@@ -151,24 +274,25 @@ class Follower:
         self._cursor = cursor
         return (Notice("scanned", cursor),)
 
-    def _pass(self, subscription: Subscription, direct: DirectReceiver, item: Envelope | Notice) -> bool:
-        """Pass an item of the subscription to the direct receiver. Return False if `run` has to yield it.
+    def _pass(self, direct: DirectReceiver, item: Envelope | Notice) -> bool:
+        """Pass an item of the subscription to the direct receiver. Return False if the caller has to get it.
 
-        An error of the receiver ends this follower: `run` raises it. The hub's other followers go on.
+        An error of the receiver ends this follower, which raises it. The hub's other followers go on.
         """
         try:
             if not direct.can_receive(item):
                 return False
-        except Exception:  # noqa: BLE001  # `run` yields the item, and its caller meets the error
+        except Exception:  # noqa: BLE001  # the caller gets the item, and meets the error
             return False
-        if (accepted := self._accepted(item)) is not None:
+        if (accepted := self.accepted(item)) is not None:
             try:
                 direct.receive(accepted)
-            except Exception as error:  # noqa: BLE001  # raised in `run`: this is the task of all followers
-                subscription.fail(error)
+            except Exception as error:  # noqa: BLE001  # raised by `take`: this is the task of all followers
+                if self.subscription is not None:
+                    self.subscription.fail(error)
         return True
 
-    def _accepted(self, item: Envelope | Notice) -> Envelope | Notice | None:
+    def accepted(self, item: Envelope | Notice) -> Envelope | Notice | None:
         """Return the item to deliver, or None if it was delivered before or no longer applies."""
         if isinstance(item, Notice):
             return self._accepted_notice(item)

@@ -18,6 +18,7 @@ from lanebus.bus.errors import (
     require_instance,
     require_text,
 )
+from lanebus.bus.iteration import resumable
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.log import count_in
 from lanebus.bus.log.script import Script
@@ -89,6 +90,7 @@ class DeadLetters:
         commands = [("HGET", self._keys.groups(bucket), f":dropped:{self.group}") for bucket in buckets]
         return sum(map(count_in, cast("list[bytes | None]", await self._log.call_shared(commands))))
 
+    @resumable
     async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
         """Yield letters, bucket by bucket. Within a bucket, older letters come first.
 

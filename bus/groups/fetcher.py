@@ -11,6 +11,7 @@ from lanebus.bus.groups.backlog import Backlog
 from lanebus.bus.groups.bucket_pollers import BucketPollers
 from lanebus.bus.groups.bucket_reader import GroupReader
 from lanebus.bus.groups.liveness import Liveness
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.wire.keys import AgentBucket
 
@@ -35,6 +36,7 @@ class Fetcher:
         self, topology: Topology, keys: Keys, log: GroupLog, in_flight: InFlight, *, name: str, heartbeat: float
     ) -> None:
         self._topology, self._keys, self._log, self._in_flight = topology, keys, log, in_flight
+        self._origin = BusOrigin()
         self._bounds = log.bounds
         self._liveness = Liveness(name, heartbeat)
         self._quarter = heartbeat / 4
@@ -54,6 +56,7 @@ class Fetcher:
 
         If the server did not answer, return an empty list after a pause.
         """
+        self._origin.check_running()
         self._open()
         try:
             found = await self._poll(free)
@@ -110,6 +113,7 @@ class Fetcher:
 
     async def close(self) -> None:
         """Close all connections."""
+        self._origin.check_running()
         if self._pollers is not None:
             await self._pollers.close()
         for reader in self._readers:

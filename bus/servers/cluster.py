@@ -11,6 +11,7 @@ from typing import cast
 import anyio
 
 from lanebus.bus.errors import LoginRefused, Redirected, Refused, SetupError, Unavailable
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.endpoint import Endpoint
 from lanebus.bus.servers.replies import Argument, Reply
@@ -33,7 +34,7 @@ class Cluster:
         self._servers: dict[tuple[str, int], Endpoint] = {}
         self._owners: list[Endpoint | None] = [None] * SLOTS
         self._states: dict[int, ClusterRouteState] = {}
-        self._reading = anyio.Lock()
+        self._reading, self._origin = anyio.Lock(), BusOrigin()
         self._is_stale = True
         self._read_at = -self.bounds.lookup_pause_seconds
         self._turn = 0
@@ -50,7 +51,9 @@ class Cluster:
             Unavailable: no server returned the slot map.
             LoginRefused: the servers refused the user or password.
             SetupError: the server is not part of a cluster.
+            OpenedElsewhere: this is another process or event loop than that of the bus.
         """
+        self._origin.check_running()
         if self._is_stale:
             await self._read_map()
         owner = self._owners[slot]
@@ -61,6 +64,7 @@ class Cluster:
 
     async def primaries(self) -> list[Endpoint]:
         """Return every server that holds a slot. Raises the errors of `owner`."""
+        self._origin.check_running()
         if self._is_stale:
             await self._read_map()
         return list({(owner.host, owner.port): owner for owner in self._owners if owner is not None}.values())

@@ -19,6 +19,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
+from lanebus.bus.origin import BusOrigin, drop_in_child
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.connect_fault import connect_fault, silence_remedy
 from lanebus.bus.servers.connection import Connection
@@ -60,6 +61,7 @@ class Endpoint:
             raise SetupError(
                 without_secrets(f"server URL: its database {path!r} is no number"), _FORM
             )  # the library would use 0
+        self._origin = BusOrigin()
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""
         self._fault: Callable[[], Unavailable | None] | None = None
@@ -105,7 +107,7 @@ class Endpoint:
     def at(self, host: str, port: int) -> Self:
         """Return an endpoint at another address, with the same user, password and settings."""
         server = type(self).__new__(type(self))
-        server.bounds, server._fault = self.bounds, self._fault
+        server._origin, server.bounds, server._fault = self._origin, self.bounds, self._fault
         server._class, server._options = self._class, {**self._options, "host": host, "port": port}
         return server
 
@@ -134,8 +136,11 @@ class Endpoint:
             Unavailable: no server answers at this address.
             LoginRefused: the server refused the user or password.
             SetupError: the server has no database of the URL's number.
+            OpenedElsewhere: this is another process or event loop than that of the bus.
         """
+        self._origin.check_running()
         connection = self._class(**self._options)  # type: ignore[arg-type]  # the library's own parser made the options
+        drop_in_child(connection, _descriptor)
         try:
             # The client library's own timeout would not cover the login.
             with anyio.fail_after(self.bounds.connect_seconds):
@@ -184,6 +189,12 @@ class Endpoint:
         if isinstance(reply, Refused) and reply.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
             raise LoginRefused(reply.code)
         return answered(reply)
+
+
+def _descriptor(connection: AbstractConnection) -> int:
+    """Return the file descriptor of a connection's socket; -1 if it is not connected."""
+    writer = connection._writer  # pyright: ignore[reportPrivateUsage]  # the library does not tell it otherwise
+    return -1 if writer is None else cast("int", writer.get_extra_info("socket").fileno())
 
 
 def _socket_options(dead_seconds: float) -> dict[int, int]:

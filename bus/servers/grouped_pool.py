@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from lanebus.bus.errors import Closed
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.replies import answered
 
@@ -38,7 +39,7 @@ class GroupedPool:
     """
 
     def __init__(self, pool: Pool, bounds: ConnectionBounds | None = None) -> None:
-        self._pool, self._bounds = pool, bounds or ConnectionBounds()
+        self._pool, self._bounds, self._origin = pool, bounds or ConnectionBounds(), BusOrigin()
         self._waiting: deque[_Call] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
         # This is not `len(self._tasks)`, because a task that found no more calls may not have ended yet.
@@ -65,6 +66,7 @@ class GroupedPool:
         """See `Pool`."""
         if more_seconds:
             return await self._pool.call_many(commands, more_seconds=more_seconds)
+        self._origin.check_running()
         if self._is_closed:
             raise Closed("bus")
         call = _Call(commands, asyncio.get_running_loop().create_future())

@@ -5,11 +5,12 @@ callers cannot omit: if no byte moves for the `seconds` of the oldest request, t
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from socket import SHUT_RDWR
+from socket import SHUT_RDWR, socket
 from typing import cast
 
 import hiredis
@@ -111,8 +112,9 @@ class Pipeline(asyncio.Protocol):
             return
         self.fault = fault
         # Shut down now, not in the next turn of the event loop: a blocking read on the server could still take entries.
-        with suppress(OSError):
-            self.transport.get_extra_info("socket").shutdown(SHUT_RDWR)
+        # A copy is shut down, because uvloop's transports do not lend their sockets.
+        with suppress(OSError), socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno())) as copy:
+            copy.shutdown(SHUT_RDWR)
         self.transport.abort()  # not `close`, which would wait until the dead connection has accepted all bytes
         if self._timer is not None:
             self._timer.cancel()

@@ -7,6 +7,7 @@ from typing import Protocol, cast
 import anyio
 
 from lanebus.bus.errors import Closed, Refused, Unavailable
+from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.connection import Connection, Route
@@ -78,7 +79,7 @@ class ConnectionPool:
             limit: maximum number of connections; further callers wait.
             bounds: timeouts and pauses; None means the defaults.
         """
-        self._route = route
+        self._route, self._origin = route, BusOrigin()
         self._bounds = bounds or ConnectionBounds()
         self._limiter = anyio.CapacityLimiter(limit)
         self._idle: list[Connection] = []
@@ -162,8 +163,10 @@ class ConnectionPool:
 
         Raises:
             Closed: the bus is closed.
+            OpenedElsewhere: this is another process or event loop than that of the bus.
             Unavailable: as for `Route.connect`.
         """
+        self._origin.check_running()
         async with self._limiter:
             if self._is_closed:
                 raise Closed("bus")

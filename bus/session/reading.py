@@ -1,11 +1,12 @@
 """Methods of `Session` that read its head, its entries, new entries as they are appended, and unfinished messages."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import aclosing
+from typing import cast
 
 from lanebus.bus.errors import require_count
-from lanebus.bus.following.follower import Follower
+from lanebus.bus.following.follower import Follower, FollowState
 from lanebus.bus.following.subscription import BUFFER_BYTES, DirectReceiver, SubscriptionOptions
+from lanebus.bus.iteration import Flattened, Resumable
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
@@ -34,7 +35,7 @@ async def head(self: HasResources) -> SessionHead:
     return await self.resources.log.head(self.resources.id)
 
 
-async def read(
+def read(
     self: HasResources,
     *,
     lanes: Collection[Lane] = ALL_LANES,
@@ -43,6 +44,8 @@ async def read(
     until: int | None = None,
 ) -> AsyncGenerator[Envelope, None]:
     """Yield the session's present entries in position order. Later entries are not waited for.
+
+    A cancelled `anext` loses and repeats nothing: iterate on. Close the iterator if you do not read it to its end.
 
     Trimmed entries are read from the archive, if the bus has one. An entry that cannot be decoded is yielded with a
     `DecodeFailure` as its message.
@@ -70,15 +73,11 @@ async def read(
     """
     resources, selection, start = self.resources, Selection.of(lanes, kinds), Cursor.of(after)
     require_count("until", until, is_optional=True)
-    async with aclosing(
-        read_pages(resources.log, resources.id, selection, start, until, archive=resources.archive)
-    ) as log_pages:
-        async for page in log_pages:
-            for envelope in page.envelopes:
-                yield envelope
+    reading = read_pages(resources.log, resources.id, selection, start, until, archive=resources.archive)
+    return Flattened(reading, _envelopes)
 
 
-async def pages(
+def pages(
     self: HasResources,
     *,
     lanes: Collection[Lane] = ALL_LANES,
@@ -104,11 +103,9 @@ async def pages(
     """
     resources, selection, start = self.resources, Selection.of(lanes, kinds), Cursor.of(after)
     require_count("until", until, is_optional=True)
-    async with aclosing(
+    return Resumable(
         read_pages(resources.log, resources.id, selection, start, until, archive=resources.archive, first=first)
-    ) as log_pages:
-        async for page in log_pages:
-            yield page
+    )
 
 
 def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor | str = START) -> FirstPage:
@@ -127,7 +124,7 @@ def first_page(self: HasResources, *, lanes: Collection[Lane] = ALL_LANES, after
     return first_lane_pages(self.resources.log, self.resources.id, Selection.of(lanes).in_order, Cursor.of(after))
 
 
-async def follow(
+def follow(
     self: HasResources,
     *,
     lanes: Collection[Lane] = ALL_LANES,
@@ -139,7 +136,7 @@ async def follow(
 ) -> AsyncGenerator[Envelope, None]:
     """Yield every entry after a cursor exactly once, in position order: first stored entries, then new ones.
 
-    This is `subscribe` without the notices. The generator never ends, unless `until_closed` is true.
+    This is `subscribe` without the notices. The iterator never ends, unless `until_closed` is true.
 
     Args:
         lanes: as for `subscribe`.
@@ -153,15 +150,12 @@ async def follow(
         BusError: the errors of `subscribe`.
     """
     options = SubscriptionOptions(Selection.of(lanes, kinds), live, state=until_closed)
-    async with aclosing(_follow(self.resources, options, after, buffer_bytes)) as items:
-        async for item in items:
-            if not isinstance(item, Notice):
-                yield item
-            elif until_closed and item.kind == "closed":
-                return
+    state = _state(self.resources, options, after, buffer_bytes)
+    follower = Follower(state, self.resources.origin, has_notices=False, until_closed=until_closed)
+    return cast("AsyncGenerator[Envelope, None]", follower)  # without notices, only envelopes are left
 
 
-async def subscribe(
+def subscribe(
     self: HasResources,
     *,
     lanes: Collection[Lane] = ALL_LANES,
@@ -180,7 +174,8 @@ async def subscribe(
 
     A slow reader loses nothing: if its buffer is full, it gets a notice and is switched back to reading the log.
 
-    Cancelling or closing the generator releases its buffer. Entries that were not yielded stay in the log.
+    A cancelled `anext`, for example by a time limit, loses and repeats nothing: iterate on. Closing the iterator
+    releases its buffer. Entries that were not yielded stay in the log.
 
     Args:
         lanes: lanes to read, at least one.
@@ -215,9 +210,11 @@ async def subscribe(
         Closed: the bus was closed.
     """
     options = SubscriptionOptions(Selection.of(lanes, kinds), live, state=True)
-    async with aclosing(_follow(self.resources, options, after, buffer_bytes, direct)) as items:
-        async for item in items:
-            yield item
+    return Follower(_state(self.resources, options, after, buffer_bytes, direct), self.resources.origin)
+
+
+def _envelopes(page: Page) -> list[Envelope]:
+    return page.envelopes
 
 
 async def open_messages(self: HasResources) -> list[OpenMessage]:
@@ -231,19 +228,19 @@ async def open_messages(self: HasResources) -> list[OpenMessage]:
     return await self.resources.previews.open_messages(self.resources.id, self.resources.log)
 
 
-def _follow(
+def _state(
     resources: SessionResources,
     options: SubscriptionOptions,
     after: Cursor | str,
     buffer_bytes: int,
     direct: DirectReceiver | None = None,
-) -> AsyncGenerator[Envelope | Notice, None]:
+) -> FollowState:
     require_count("buffer_bytes", buffer_bytes)
-    return Follower(
+    return FollowState(
         *(resources.id, resources.log, resources.hub, resources.previews),
         options=options,
         after=Cursor.of(after),
         buffer_bytes=buffer_bytes,
         archive=resources.archive,
         direct=direct,
-    ).run()
+    )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from lanebus.bus.groups.wake_ups import WakeUps
     from lanebus.bus.log.log import Log
     from lanebus.bus.media.store import MediaStore
+    from lanebus.bus.origin import BusOrigin
     from lanebus.bus.previews.previews import Previews
     from lanebus.bus.previews.writer import PreviewWriter
     from lanebus.bus.publishing.traced_publisher import SessionPublisher
@@ -36,6 +37,8 @@ class SessionResources(NamedTuple):
     tracing: Tracing
     redaction: Redaction
     """changes each message before it is published or previewed"""
+    origin: BusOrigin
+    """refuses calls from another process or event loop"""
 
 
 class HasResources(Protocol):

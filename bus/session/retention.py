@@ -6,6 +6,7 @@ from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.archiver import Archived, archive_session
 from lanebus.bus.archive.chain import ArchiveProblem, check_chain
 from lanebus.bus.errors import NoArchive, NoSuchPosition, require_count, require_flag
+from lanebus.bus.iteration import resumable
 from lanebus.bus.retention import erase as erasure
 from lanebus.bus.retention import trim as retention
 from lanebus.bus.retention.context_holder import context_holder
@@ -39,6 +40,7 @@ async def archive(self: HasResources, *, before: int | None = None) -> Archived:
     return await archive_session(_archive_of(self.resources), self.resources.id, before)
 
 
+@resumable
 async def check_archive(self: HasResources) -> AsyncGenerator[ArchiveProblem, None]:
     """Read this session's whole archive and yield each problem found. Changes nothing.
 

@@ -25,7 +25,8 @@ class Session:
     the server.
 
     The methods are defined in the modules of this package, by topic. Every method that waits raises `Unavailable` if
-    the server cannot be reached.
+    the server cannot be reached, and `OpenedElsewhere` in a forked child and in another event loop than that of the
+    bus.
     """
 
     def __init__(self, resources: SessionResources, open_session: "OpenSession") -> None:
@@ -41,9 +42,18 @@ class Session:
         self.id = check_session_id(resources.id)
         self.media = resources.media
         """the bus's media store; `resolve_media` loads the media that messages refer to"""
-        self.resources = resources
-        """internal: the parts of the bus that the methods use. This attribute may change"""
+        self._resources = resources
         self._open_session = open_session
+
+    @property
+    def resources(self) -> SessionResources:
+        """Internal: the parts of the bus that the methods use. This attribute may change.
+
+        Raises:
+            OpenedElsewhere: this is another process or event loop than that of the bus.
+        """
+        self._resources.origin.check()
+        return self._resources
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r}>"

@@ -102,6 +102,7 @@ class SessionLease:
     async def wait_lost(self) -> None:
         """Wait until the lease is lost. Raises LeaseNotHeld if no block is open. Cancelling the wait is safe."""
         _ = self.lease
+        self._resources.origin.check_running()
         await self._lost.wait()
 
     async def __aenter__(self) -> Self:
@@ -114,6 +115,7 @@ class SessionLease:
             Closed: the bus was closed.
             Unavailable: the server cannot be reached.
         """
+        self._resources.origin.check_running()
         async with self._entering:
             if self._lease is not None:
                 if self._lost.is_set():

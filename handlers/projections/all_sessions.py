@@ -26,6 +26,7 @@ from lanebus.bus.errors import (
     is_of_session,
     require_instance,
 )
+from lanebus.bus.iteration import resumable
 from lanebus.bus.log.batches import batched
 from lanebus.handlers.projections.errors import InvalidProjection
 from lanebus.handlers.projections.projection import (
@@ -129,6 +130,7 @@ async def rebuild_all(
     return totals.merged()
 
 
+@resumable
 async def follow_all(
     bus: Bus, projection: Projection[S], merge: Callable[[S, S], S], *, bounds: AllSessionsBounds | None = None
 ) -> AsyncGenerator[AllProjected[S], None]:

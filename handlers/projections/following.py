@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lanebus.bus.errors import LogRolledBack, Unavailable, require_count
+from lanebus.bus.iteration import resumable
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
@@ -30,6 +31,7 @@ STORE_EVERY = 1000
 """Default number of entries that `follow` reads between two checkpoints."""
 
 
+@resumable
 async def follow(
     session: Session, projection: Projection[S], *, after: Cursor | str | None = None, store_every: int = STORE_EVERY
 ) -> AsyncGenerator[Projected[S], None]:

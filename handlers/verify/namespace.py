@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.inspection import Inspector
+from lanebus.bus.iteration import resumable
 from lanebus.bus.wire.keys import ALL_BYTES
 from lanebus.handlers.verify.agents import check_agent_counts
 from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
@@ -16,6 +17,7 @@ from lanebus.handlers.verify.session import verify_session
 __all__ = ("verify_all",)
 
 
+@resumable
 async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> AsyncGenerator[Report, None]:
     """Yield a report for each session, sorted by id. The last report, of session "", is about all other keys.
 

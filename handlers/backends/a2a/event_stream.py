@@ -7,6 +7,7 @@ from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
 from a2a.types import Task
 
 from lanebus.bus.errors import InvalidArgument, MessageError
+from lanebus.bus.iteration import resumable
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, DecodeFailure
@@ -42,6 +43,7 @@ class LanebusEventStream(TaskEventStream):
     async def destroy(self, task_id: str) -> None:
         """Do nothing: the log keeps the events, and subscribers end by themselves."""
 
+    @resumable
     async def subscribe(self, task_id: str, *, after: TaskVersion) -> AsyncGenerator[VersionedEvent, None]:
         """Yield each event after a version once, in order, and wait for later ones. End when the task is deleted.
 

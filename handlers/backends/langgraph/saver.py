@@ -1,6 +1,6 @@
 """`LanebusSaver`: LangGraph's checkpointer on a bus."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from random import random
 from typing import Any
 
@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.iteration import resumable
 from lanebus.handlers.backends.blocking import BusInThread, BusLoop
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.backends.langgraph import removal
@@ -86,6 +87,7 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         """Return what `aget_tuple` returns, and block until it is read. Raises the same, and WouldBlock."""
         return self._loop.wait("get_tuple", self._threads.get(self.serde, Place.of(config)))
 
+    @resumable
     async def alist(
         self,
         config: RunnableConfig | None,
@@ -93,7 +95,7 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
-    ) -> AsyncIterator[CheckpointTuple]:
+    ) -> AsyncGenerator[CheckpointTuple, None]:
         """Yield checkpoints, those with the greatest ids first.
 
         Args:
