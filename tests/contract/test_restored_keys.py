@@ -185,7 +185,7 @@ async def test_a_projection_and_a_warm_context_of_replaced_entries_are_folded_ag
             assert (await project(session, USAGE)).cursor == (await session.head()).cursor
             with pytest.raises(LogRolledBack):
                 await warm.refresh()
-            context = await warm.refresh()
+            context = await WarmContext(session).refresh()
         assert [str(each.message) for each in context.path] == [
             str(each.message) for each in await read(session) if each.lane is Lane.LLM
         ]
