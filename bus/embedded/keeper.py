@@ -171,7 +171,10 @@ def end_server(data_dir: str, *, patience: float = 60.0) -> None:
 
 def is_held(data_dir: str, name: str) -> bool:
     """Return whether a process holds a lock exclusively."""
-    lock = open_lock(data_dir, name)
+    try:
+        lock = os.open(os.path.join(data_dir, name), os.O_RDONLY | FILE_FLAGS)
+    except FileNotFoundError:
+        return False
     try:
         return not take(lock, fcntl.LOCK_SH)
     finally:
@@ -233,16 +236,18 @@ def _write_log(data_dir: str, output: int) -> bytes:
     The server's own `logfile` is not used, because it grows without limit. On a full disk it also does not say why the
     server ended. If the log is a link, a pipe or a device, nothing is written to it: a pipe would block the server.
     """
-    path, tail = os.path.join(data_dir, LOG), b""
+    path, tail, create = os.path.join(data_dir, LOG), b"", os.O_CREAT
     while text := os.read(output, 65536):
         tail = (tail + text)[-TAIL_BYTES:]
         with contextlib.suppress(OSError):
-            log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | FILE_FLAGS, 0o600)
+            log = os.open(path, os.O_WRONLY | create | os.O_APPEND | FILE_FLAGS, 0o600)
+            create = 0  # a program may be removing the directory, which a new file would hinder
             try:
                 if stat.S_ISREG(os.fstat(log).st_mode):
                     os.write(log, text)
                     if os.fstat(log).st_size > LOG_BYTES:
                         os.replace(path, path + ".1")
+                        create = os.O_CREAT
             finally:
                 os.close(log)
     return tail

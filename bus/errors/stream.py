@@ -221,10 +221,10 @@ class LogRolledBack(StreamError):
                 "the same"
             )
         else:
-            fault = f"session {session!r} lost what was seen at position {seen}, and perhaps all before it"
+            fault = f"session {session!r} lost what was seen at {seen}, and perhaps all before it"
             remedy = (
-                "check that the cursor is of this session; if it is, an older copy of the log was restored: read from "
-                "its start, or publish the lost messages again"
+                "check that the cursor is of this session; if so, an older copy was restored: read from the start, or "
+                "publish the lost messages again"
             )
         super().__init__(fault, remedy)
         self.session, self.seen, self.found, self.of_expected = session, seen, found, of_expected

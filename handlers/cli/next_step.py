@@ -44,8 +44,8 @@ def _own_words(error: BusError) -> str:
         case errors.GroupInUse(group=group):
             return f"stop them, or repeat `lanebus groups remove {group}` with --force"
         case errors.OutcomeUnknown(cause=cause):
-            first = f"{cause.remedy}; then " if cause is not None and cause.remedy else ""
-            return f"{first}repeat it with the same --key, which adds nothing if it was appended"
+            before = f"{cause.remedy}; then " if cause is not None and cause.remedy else ""
+            return f"{before}repeat it with the same --key, which adds nothing if it was appended"
         case errors.OldNamespace(namespace=name):
             return (
                 f"export the sessions of {name!r} with the version that wrote it (lanebus export), then import them "

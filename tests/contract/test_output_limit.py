@@ -138,7 +138,16 @@ async def test_all_sessions_are_listed(narrow: RealServer) -> None:
     with narrow.talk() as say:
         for name in names:  # written as others would, as so many publishes take long
             say("HSET", keys.sessions(keys.bucket(name)), name, "1700000000000")
-            say("HSET", keys.head(name), "position", "1", "created", "1700000000000", "incarnations", " ".join(["0_" + "x" * 26] * 7))
+            say(
+                "HSET",
+                keys.head(name),
+                "position",
+                "1",
+                "created",
+                "1700000000000",
+                "incarnations",
+                " ".join(["0_" + "x" * 26] * 7),
+            )
     async with narrow.bus() as bus:
         assert {head.session for head in await bus.sessions()} == {*names}
 

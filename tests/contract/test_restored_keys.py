@@ -7,6 +7,7 @@ import pytest
 
 from lanebus import ALL_LANES, START, Bus, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
 from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire.receipt import Expected
 from lanebus.context import WarmContext
 from lanebus.errors import LogRolledBack
 from lanebus.handlers.projections.projection import project
@@ -199,7 +200,8 @@ async def test_a_publish_expects_the_end_that_its_caller_saw(one: RealServer, fo
     async with one.bus() as bus:
         session = bus.session("s")
         receipt = await session.publish(said("a"))
-        seen = {"cursor": receipt.cursor, "text": str(receipt.cursor), "receipt": receipt}[form]
+        forms: dict[str, Expected] = {"cursor": receipt.cursor, "text": str(receipt.cursor), "receipt": receipt}
+        seen = forms[form]
         second = await session.publish(said("b"), expected=seen)
         assert second.positions == (2,)
         with pytest.raises(Conflict) as caught:
@@ -308,7 +310,8 @@ async def test_a_log_of_entries_without_listed_ends_is_checked_by_its_entries(on
         cursor = await publish_all(session, "ab")
         one.do("HDEL", Keys().head("s"), "ends")
         assert (await session.head()).cursor.proof == ""
-        assert await bus.session("s").try_publish(said("c"), expected=cursor._replace(proof="0")) != ()
+        refused = await bus.session("s").try_publish(said("c"), expected=cursor._replace(proof="0"))
+        assert isinstance(refused, LogRolledBack)
         assert (await session.publish(said("c"), expected=cursor)).positions == (3,)
         assert [word(each) async for each in session.read(after=cursor)] == ["c"]
 

@@ -50,6 +50,7 @@ KEYS, AGENT, GROUP = Keys(buckets=1), "agent", "agents"
 
 HEAD = (
     *("position", "bytes", "created", "updated", "state", "run", "incarnation", "incarnations", "trimmed"),
+    *("last_llm", "last_ext", "lost", "ends", "trimmed_proof"),
     *("trimmed_llm", "trimmed_ext", "trimmed_by", "trim", "archived", "archive", "parent", "fork", "owner", "epoch"),
     *(
         "lease_until",
@@ -163,13 +164,18 @@ OWN: Mapping[str, Callable[[str], str]] = {
 }
 """the keys of one session"""
 
+
+def _named(name: str, _: str) -> str:
+    return name
+
+
 PLACES: Mapping[str, Damage] = {
-    **{f"head {name}": _hash(KEYS.head, lambda _, name=name: name) for name in HEAD},
+    **{f"head {name}": _hash(KEYS.head, partial(_named, name)) for name in HEAD},
     **{f"key {name}": _key(key) for name, key in OWN.items()},
     "keys": _hash(KEYS.caller_keys, lambda _: "k"),
     **{
-        f"projection {name}": _hash(OWN["projection"], lambda _, name=name: name)
-        for name in ("state", "position", "incarnation")
+        f"projection {name}": _hash(OWN["projection"], partial(_named, name))
+        for name in ("state", "position", "incarnation", "proof")
     },
     "checkpoint of a reader": _hash(KEYS.checkpoints, lambda _: "r:reader"),
     "checkpoint of a projection": _hash(KEYS.checkpoints, lambda _: "p:texts@1"),

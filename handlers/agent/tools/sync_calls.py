@@ -66,7 +66,7 @@ class SyncCalls:
         Raises:
             Unavailable: the function was not called. Too many threads of the session are abandoned, the system has no
                 thread left, or the caller was cancelled while it waited for a thread.
-            Exception: any error of the function.
+            Exception: any error of the function; also SystemExit, which the caller must not let pass.
         """
         share = self._shares.setdefault(session, _Share(anyio.Semaphore(self._bounds.tool_threads)))
         share.callers += 1
@@ -101,8 +101,8 @@ class SyncCalls:
             try:
                 result = context.run(_as_anyio_thread, function, token, scope)
             except BaseException as error:  # noqa: BLE001  # the caller's error
-                # SystemExit would end the caller's event loop, and a future takes no StopIteration.
-                is_safe = isinstance(error, Exception) and not isinstance(error, StopIteration)
+                # A future takes no StopIteration, and others would look as if the caller were cancelled or interrupted.
+                is_safe = isinstance(error, (Exception, SystemExit)) and not isinstance(error, StopIteration)
                 thread.set_exception(error if is_safe else RuntimeError(describe_error(error)))
             else:
                 thread.set_result(result)

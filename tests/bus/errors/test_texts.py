@@ -66,7 +66,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (OverLimit("s", "session", 9, 8), "raise the limit"),
     (PreviewFull("s", 9, 8), "publish the whole messages"),
     (LogRolledBack("s", 9, 8), "read again after position 8, or publish the lost messages again"),
-    (LogRolledBack("s", 9, 0), "up to position 9: check that the cursor is of this session"),
+    (LogRolledBack("s", 9, 0), "and perhaps all before it: check that the cursor is of this session"),
     (GroupInUse("g", ("a", "b")), "stop them, or remove the group by force"),
     (CursorTrimmed("s", "1", 3), "begin there"),
     (HeadMissing("s", 3), "restore the server's data from a backup"),

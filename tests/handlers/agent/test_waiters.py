@@ -201,7 +201,7 @@ ENDS: list[tuple[Callable[[Bus, Session], Awaitable[None]], Mapping[str, str]]] 
     (
         closed,
         {
-            "child": "error its session was closed",
+            "child": "SessionClosed",
             "question": "SessionClosed",
             "agui": f"RUN_ERROR {CUT_SHORT}",
             "chat": f"error {CUT_SHORT}",

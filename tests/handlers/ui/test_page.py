@@ -262,7 +262,8 @@ async def test_a_page_resumes_after_a_lost_connection_without_loss_or_duplicates
         assert (await walk(page)).positions == list(range(1, 121))
         resumed = re.findall(rb"^GET \S+/events\?after=([^&\s]+)", wire.asked, re.MULTILINE)[1:]
         log = (await session.head()).cursor.incarnation.encode()
-        assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
+        without_proofs = [cursor.rpartition(b".")[0] for cursor in resumed]
+        assert without_proofs == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
 async def test_a_page_continues_after_a_restart_of_the_server(browser: SharedBrowser) -> None:
