@@ -4,14 +4,17 @@ Such text has lone surrogates, which the log refuses. What clients publish is re
 What a tool or a model has produced is replaced, because it cannot be produced again without paying for it.
 """
 
-from collections.abc import Mapping
-from typing import TypeVar, cast
+from __future__ import annotations
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar, cast
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, JsonValue
 
 __all__ = ("split_half", "whole_json", "whole_model", "whole_text")
 
-M = TypeVar("M", bound=BaseModel)
+M = TypeVar("M", bound="BaseModel")
 
 
 def whole_text(text: str) -> str:
@@ -58,5 +61,5 @@ def whole_model(model: M) -> M:
     """Return a message or another value with whole texts. If it cannot be made again, return it unchanged."""
     try:
         return type(model).model_validate(whole_json(model.model_dump()))
-    except (ValidationError, RecursionError, ValueError):
+    except (RecursionError, ValueError):
         return model

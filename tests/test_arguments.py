@@ -151,7 +151,7 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
     return {
         "publish": ((*MESSAGES, "text"), one.publish),
         "publish key": (KEYS, lambda bad: one.publish(HI, key=bad)),
-        "publish expected": (POSITIONS, lambda bad: one.publish(HI, expected=bad)),
+        "publish expected": (POSITIONS[1:], lambda bad: one.publish(HI, expected=bad)),
         "publish epoch": (POSITIONS, lambda bad: one.publish(HI, epoch=bad)),
         "publish wake": (("yes", 2), lambda bad: one.publish(HI, wake=bad)),
         "publish seconds": (SOME_SECONDS, lambda bad: one.publish(HI, seconds=bad)),
@@ -207,7 +207,7 @@ def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "hand_over by": (TEXTS, lambda bad: one.hand_over("b", by=bad)),
         "hand_over reason": (TEXTS, lambda bad: one.hand_over("b", reason=bad)),
         "hand_over key": (TEXTS, lambda bad: one.hand_over("b", key=bad)),
-        "hand_over expected": (POSITIONS, lambda bad: one.hand_over("b", expected=bad)),
+        "hand_over expected": (POSITIONS[1:], lambda bad: one.hand_over("b", expected=bad)),
     }
 
 

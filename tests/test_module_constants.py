@@ -103,6 +103,7 @@ NUMBERS: dict[str, frozenset[str]] = {
     ),
     "an estimate, or the shape of one in memory: any other number gives the same answers": frozenset(
         {
+            "handlers/recent.py:ENTRY_BYTES",
             "bus/media/store.py:_LARGE_BYTES",
             "bus/reading/page_size.py:GROWTH",
             "bus/reading/page_size.py:LARGE_SHARE",

@@ -66,7 +66,7 @@ async def common_position(
     if any(each.token == token for each in head.incarnations):
         if cursor.position > head.position:
             written = known.get(cursor.position) or await written_here(log, head.session, cursor.position)
-            return max(start, 0) if written.by_this_run else head.position
+            return max(start, 0) if written.present == token else head.position
         mark = await _mark_at(log, head, cursor.position, archive, known)
         return max(start, 0) if mark is not None and _differs(mark, cursor) else cursor.position
     # The listed incarnations wrote all later positions, and the cursor's incarnation is not listed.

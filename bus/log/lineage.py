@@ -119,8 +119,8 @@ class FoundMark(NamedTuple):
 
     mark: Mark | None
     """mark of the entry at the position that was asked for; None if neither stream has it"""
-    by_this_run: bool
-    """whether the present server process wrote the session's last entry"""
+    present: str
+    """token of the session's incarnation if the present server process wrote its last entry; "" otherwise"""
 
 
 def written_command(log: Log, session: str, position: int) -> tuple[Sequence[str], Sequence[int]]:
@@ -130,8 +130,8 @@ def written_command(log: Log, session: str, position: int) -> tuple[Sequence[str
 
 def read_written(reply: Reply | Refused) -> FoundMark:
     """Return what the reply of `WRITTEN_BY` says. If the command was refused, raise the error."""
-    header, run = cast("tuple[bytes, int]", answered(reply))
-    return FoundMark(mark_in(header) if header else None, run == 1)
+    header, present = cast("tuple[bytes, bytes]", answered(reply))
+    return FoundMark(mark_in(header) if header else None, present.decode(errors="replace"))
 
 
 async def written_here(log: Log, session: str, position: int) -> FoundMark:

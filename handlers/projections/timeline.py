@@ -227,7 +227,7 @@ def _decided(state: TimelineState, event: ControlAnswered, time: float) -> Timel
 def _waiting_turn(state: TimelineState, call_id: str) -> int | None:
     """Return the index of the newest turn in which this call waits; None if it waits in none."""
     for back, mark in enumerate(reversed(state.marks)):
-        tools = mark.tool_chunks
+        tools = mark.tools
         waits = (tools[place].waits for place in tools.places("id", call_id))
         if any(each and each[-1].until is None for each in waits):
             return len(state.marks) - 1 - back

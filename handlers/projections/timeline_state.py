@@ -5,7 +5,7 @@ from typing import Literal
 
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.message import StopReason
-from lanebus.handlers.persistent_list import PersistentList
+from lanebus.handlers.persistent_list import FlatList, PersistentList
 from lanebus.handlers.projections.turns_state import TurnsState, changed
 
 __all__ = (
@@ -78,12 +78,7 @@ class TurnMark(Frozen):
     ended_at: int | None = None
     """position of the turn's end"""
     calls: tuple[CallMark, ...] = ()
-    tool_chunks: PersistentList[ToolMark] = PersistentList()
-
-    @property
-    def tools(self) -> tuple[ToolMark, ...]:
-        """The marks of the turn's calls, in the order in which the log first named them."""
-        return tuple(self.tool_chunks)
+    tools: FlatList[ToolMark] = FlatList()
 
 
 class LoopMark(Frozen):
@@ -145,8 +140,8 @@ def change_tool(
         call_id: the call.
         change: returns the changed marks of the call.
     """
-    tools = state.marks[index].tool_chunks
+    tools = state.marks[index].tools
     if not tools.places("id", call_id):
         tools = tools.appended(ToolMark(id=call_id))
     (place,) = tools.places("id", call_id)
-    return change_marks(state, index, tool_chunks=tools.replaced(place, change(tools[place])))
+    return change_marks(state, index, tools=tools.replaced(place, change(tools[place])))

@@ -28,7 +28,7 @@ from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResul
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.persistent_list import PersistentList
+from lanebus.handlers.persistent_list import FlatList
 from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import added, settled, take_early, with_early
 from lanebus.handlers.projections.turns_state import (
@@ -182,7 +182,7 @@ def _start_turn(state: TurnsState, event: TurnStarted, time: float) -> TurnsStat
     turn = state.turn_chunks[index]
     if state.waiting:
         read = {*event.prompts}
-        state = changed(state, waiting=PersistentList(each for each in state.waiting if each not in read))
+        state = changed(state, waiting=FlatList(each for each in state.waiting if each not in read))
     # A worker that takes over a loop restarts an interrupted turn, so the turn runs again. An answered turn keeps its
     # status.
     runs = turn.message is None
@@ -223,12 +223,12 @@ def _on_tool(
     state: TurnsState, event: ToolStarted | ToolEnded, change: Callable[[ToolRun], ToolRun], time: float
 ) -> TurnsState:
     state, index = ensure_turn(state, event.turn_id, time)
-    tools = state.turn_chunks[index].tool_chunks
+    tools = state.turn_chunks[index].tools
     if not tools.places("id", event.tool_call_id):
         tools = tools.appended(ToolRun(id=event.tool_call_id, name=event.tool_name))
     for place in tools.places("id", event.tool_call_id):
         tools = tools.replaced(place, change(tools[place]))
-    return change_turn(state, index, tool_chunks=tools)
+    return change_turn(state, index, tools=tools)
 
 
 # --- messages of the LLM lane -------------------------------------------------------------------------------------
@@ -237,12 +237,12 @@ def _on_tool(
 def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope) -> TurnsState:
     if message.turn_id is None:
         turn = Turn(prompts=tuple(state.waiting), started=envelope.time)
-        state = changed(state, turn_chunks=state.turn_chunks.appended(turn), waiting=PersistentList())
+        state = changed(state, turn_chunks=state.turn_chunks.appended(turn), waiting=FlatList())
         index = len(state.turn_chunks) - 1
     else:
         state, index = ensure_turn(state, message.turn_id, envelope.time)
         turn = state.turn_chunks[index]
-    known = {run.id for run in turn.tool_chunks}
+    known = {run.id for run in turn.tools}
     called = [ToolRun(id=call.id, name=call.name) for call in message.tool_calls() if call.id not in known]
     usage, early = take_early(state.early, envelope.position, message.usage)
     total, pending = turn.usage, turn.pending
@@ -255,7 +255,7 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         message=envelope.position,
         provider=message.provider,
         model=message.model,
-        tool_chunks=turn.tool_chunks.appended(*called),
+        tools=turn.tools.appended(*called),
         usage=total,
         pending=pending,
         stop_reason=message.stop_reason,
@@ -275,13 +275,13 @@ def _on_result(state: TurnsState, message: ToolResultMessage, envelope: Envelope
     if index is None:
         return state
     turn = state.turn_chunks[index]
-    tools = turn.tool_chunks
+    tools = turn.tools
     for place in tools.places("id", message.tool_call_id):
         run, time = tools[place], envelope.time
         run = changed(run, result=envelope.position, is_error=message.is_error, ended=run.ended or time)
         tools = tools.replaced(place, run)
     ended = turn.ended if turn.has_events else envelope.time
-    return change_turn(state, index, tool_chunks=tools, ended=ended)
+    return change_turn(state, index, tools=tools, ended=ended)
 
 
 def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
@@ -297,7 +297,7 @@ def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
 
 
 def _has_call(turn: Turn, message: ToolResultMessage) -> bool:
-    return bool(turn.tool_chunks.places("id", message.tool_call_id))
+    return bool(turn.tools.places("id", message.tool_call_id))
 
 
 def _status(stop_reason: StopReason) -> Status:

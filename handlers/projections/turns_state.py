@@ -8,7 +8,7 @@ from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.persistent_list import PersistentList
+from lanebus.handlers.persistent_list import FlatList, PersistentList
 from lanebus.handlers.projections.estimates import Pending
 
 __all__ = (
@@ -75,7 +75,8 @@ class Turn(Frozen):
     """position of the assistant's message"""
     provider: str | None = None
     model: str | None = None
-    tool_chunks: PersistentList[ToolRun] = PersistentList()
+    tools: FlatList[ToolRun] = FlatList()
+    """the turn's tool calls, in the order of the answer"""
     usage: Usage | None = None
     """usage of the turn's model call; None if no answer has reported a usage"""
     pending: Pending | None = None
@@ -92,11 +93,6 @@ class Turn(Frozen):
         return None if self.turn_id is None else self.turn_id.loop_id
 
     @property
-    def tools(self) -> tuple[ToolRun, ...]:
-        """The turn's tool calls, in the order of the answer."""
-        return tuple(self.tool_chunks)
-
-    @property
     def cost(self) -> Cost | None:
         """Cost in US dollars; None if unknown."""
         return None if self.usage is None else self.usage.cost
@@ -104,7 +100,7 @@ class Turn(Frozen):
     @property
     def has_tool_calls(self) -> bool:
         """Whether the turn's answer called a tool or an event reports a tool run."""
-        return bool(self.tool_chunks)
+        return bool(self.tools)
 
     @property
     def results(self) -> Positions:
@@ -147,7 +143,7 @@ class TurnsState(Frozen):
     loop_chunks: PersistentList[Loop] = PersistentList()
     running: tuple[str, ...] = ()
     """ids of the loops that have not ended"""
-    waiting: PersistentList[int] = PersistentList()
+    waiting: FlatList[int] = FlatList()
     """positions of user messages that no turn has answered"""
     parallel: tuple[str, ...] = ()
     """ids of the loops of the newest `ParallelLoopsStarted`"""

@@ -3,8 +3,8 @@
 -- KEYS  1 LLM stream · 2 extension stream · 3 head hash
 -- ARGV  1 position
 --
--- Returns { header, run }. The header has the token of the incarnation that wrote the entry; it is "" if neither stream
--- has the position. The run is 1 if this server process wrote the session's last entry, else 0.
+-- Returns { header, present }. The header has the token of the incarnation that wrote the entry; it is "" if neither stream
+-- has the position. `present` is the session's incarnation if this server process wrote its last entry, else "".
 
 local place, header = ARGV[1] .. '-0', nil
 for lane = 1, 2 do
@@ -12,4 +12,5 @@ for lane = 1, 2 do
   if entry then header = header or entry[2][2] end
 end
 local run = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
-return { header or '', redis.call('HGET', KEYS[3], 'run') == run and 1 or 0 }
+local head = redis.call('HMGET', KEYS[3], 'run', 'incarnation')
+return { header or '', head[1] == run and head[2] or '' }

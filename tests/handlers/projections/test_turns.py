@@ -74,7 +74,7 @@ def test_a_turn_with_a_tool_is_told_in_full() -> None:
     assert (loop.loop_id, loop.agent, loop.status, loop.turns, loop.started, loop.ended) == (
         *(LOOP, "main", "completed", 1, 2.0, 9.0),
     )
-    assert not state.waiting
+    assert state.waiting == ()
 
 
 @pytest.mark.parametrize("attempt", [2, None], ids=["numbered", "of an earlier version"])

@@ -315,8 +315,9 @@ async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors()
             assert source.response.headers["content-type"].startswith("text/event-stream")
             assert source.response.headers["x-accel-buffering"] == "no"
             assert set(source.response.headers) >= SECURITY
-            reader = Reader(source)
-            history = await reader.take(2)
+            reader = Reader(source, notices=True)
+            *history, caught_up = await reader.take(3)
+            assert caught_up[0] == "caughtup"  # a client that joins within a message gets one delta with all its text
             await session.preview(
                 Delta(kind="text", message_id="m1", delta="Hel"), Delta(kind="text", message_id="m1", delta="lo")
             )
