@@ -8,9 +8,9 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
 
-__all__ = ("START", "Cursor", "DecodeFailure", "Envelope")
+__all__ = ("CURSOR", "START", "Cursor", "DecodeFailure", "Envelope")
 
-_CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32})(?:\.([0-9a-f]{1,8}))?)?)?")
+CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32})(?:\.([0-9a-f]{1,8}))?)?)?")
 
 
 class Cursor(NamedTuple):
@@ -66,7 +66,7 @@ class Cursor(NamedTuple):
             require_text(f"{name}.proof", proof)
         if not isinstance(given, str):
             raise InvalidArgument(name, given, "pass a Cursor, or its text such as '12-0'; START is the first")
-        match = _CURSOR.fullmatch(given)
+        match = CURSOR.fullmatch(given)
         if match is None:
             raise InvalidCursor(given)
         return cls(int(match[1]), int(match[2] or 0), match[3] or "", match[4] or "")

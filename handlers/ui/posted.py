@@ -8,6 +8,7 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.control import Control
 from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.agent.command_specs import read_control
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.posted_content import PostedMedia, check_fields, read_content
@@ -46,6 +47,8 @@ class PostedMessage(NamedTuple):
     is_follow_up: bool
     agent: str | None
     """the agent that the session must belong to. A new session gets this agent. None means any agent"""
+    expected: Cursor | None
+    """the end of the session that the client saw; None means any end"""
 
 
 class PostedHandover(NamedTuple):
@@ -54,10 +57,13 @@ class PostedHandover(NamedTuple):
     agent: str
     reason: str | None
     key: str | None
+    expected: Cursor | None
+    """as for `PostedMessage`"""
 
 
 def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> PostedMessage:
-    """Decode a message `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}`, or one with `content` for `text`.
+    """Decode a message `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …, "expected"?: …}`, or one with `content` for
+    `text`.
 
     Args:
         body: the JSON.
@@ -65,12 +71,14 @@ def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -
 
     Raises:
         DecodeError: the body is not a message, has other fields, or a field's value is not allowed.
+        InvalidCursor: `expected` is not a cursor.
     """
     if not isinstance(body, dict):
         raise DecodeError(
-            "", 'post a message as {"text": …} or {"content": […]}, with an optional "key", "followUp" and "agent"'
+            "",
+            'post a message as {"text": …} or {"content": […]}, and perhaps "key", "followUp", "agent" or "expected"',
         )
-    check_fields(body, ("text", "content", "key", "followUp", "agent"))
+    check_fields(body, ("text", "content", "key", "followUp", "agent", "expected"))
     if "text" in body and "content" in body:
         raise DecodeError("content", "give either a text or blocks")
     is_follow_up = body.get("followUp", False)
@@ -79,27 +87,39 @@ def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -
     agent = check_key(body.get("agent"), "agent")
     if is_follow_up and agent is not None:
         raise DecodeError("agent", "a follow-up goes to the agent of the session: leave it out")
+    expected = _read_expected(body.get("expected"))
+    if is_follow_up and expected is not None:
+        raise DecodeError("expected", "a follow-up waits until the loop has ended: leave it out")
     if "content" in body:
         content = read_content(body["content"], "content", bounds)
     else:
         content = (TextBlock(text=check_text(body.get("text"))),)
-    return PostedMessage(content, check_key(body.get("key"), "key"), is_follow_up, agent)
+    return PostedMessage(content, check_key(body.get("key"), "key"), is_follow_up, agent, expected)
 
 
 def read_handover(body: JsonValue) -> PostedHandover:
-    """Decode a handover `{"agent": …, "reason"?: …, "key"?: …}`.
+    """Decode a handover `{"agent": …, "reason"?: …, "key"?: …, "expected"?: …}`.
 
     Raises:
         DecodeError: the body is not a handover, has other fields, or a field's value is not allowed.
+        InvalidCursor: `expected` is not a cursor.
     """
     _refuse_sender(body)
     if not isinstance(body, dict) or "agent" not in body:
-        raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "reason" and "key"')
-    check_fields(body, ("agent", "reason", "key"))
+        raise DecodeError("", 'hand a session over with {"agent": …}, with an optional "reason", "key" and "expected"')
+    check_fields(body, ("agent", "reason", "key", "expected"))
     agent, reason, key = (check_key(body.get(field), field) for field in ("agent", "reason", "key"))
     if agent is None:
         raise DecodeError("agent", "must be the name of an agent")
-    return PostedHandover(agent, reason, key)
+    return PostedHandover(agent, reason, key, _read_expected(body.get("expected")))
+
+
+def _read_expected(value: JsonValue) -> Cursor | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise DecodeError("expected", "must be the text of a cursor, as the server has sent it")
+    return Cursor.parse(value)
 
 
 def read_command(body: JsonValue, session: str, by: str) -> PostedCommand:

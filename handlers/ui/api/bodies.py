@@ -7,6 +7,7 @@ from pydantic import Field, JsonValue, WithJsonSchema
 from typing_extensions import TypedDict
 
 from lanebus.bus.messages.control import CONTROLS, Control
+from lanebus.bus.wire.envelope import CURSOR
 from lanebus.handlers.ui.posted import KEY_LIMIT
 from lanebus.handlers.ui.posted_content import MIME_TYPE
 
@@ -28,6 +29,7 @@ _KEY = rf"^[ -~]{{1,{KEY_LIMIT}}}$"  # other printable characters are accepted t
 _SHA256 = r"^[0-9a-f]{64}$"
 _MediaType = Annotated[str, Field(pattern=f"^{MIME_TYPE}$")]
 _FileName = Annotated[str, Field(min_length=1, max_length=255)]
+_Cursor = Annotated[str, Field(pattern=rf"^(?:{CURSOR.pattern})$")]
 
 Name = Annotated[str, Field(pattern=_KEY)]
 """a key or a name"""
@@ -41,6 +43,7 @@ class _AboutMessage(TypedDict):
     key: NotRequired[Name | None]
     followUp: NotRequired[bool | None]
     agent: NotRequired[Name | None]
+    expected: NotRequired[_Cursor | None]
 
 
 class TextBody(_AboutMessage):
@@ -114,6 +117,7 @@ class HandoverBody(TypedDict):
     agent: Name
     reason: NotRequired[Name | None]
     key: NotRequired[Name | None]
+    expected: NotRequired[_Cursor | None]
 
 
 def _command(name: str, control: type[Control]) -> Mapping[str, JsonValue]:

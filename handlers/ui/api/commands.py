@@ -26,13 +26,15 @@ __all__ = ("ENDPOINTS",)
 
 
 async def post_message(api: ApiContext, request: Request) -> Response:
-    """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …}` as a user message, and wake a worker.
+    """Publish `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …, "expected"?: …}` as a user message, and wake a
+    worker.
 
     In place of `text`, `content` has blocks: texts, and images, audio, videos and documents. Their media are a complete
     upload of yours to this session, or at most 512 KiB inline.
 
     201 with positions. A new session belongs to `agent`; 409 if an existing session belongs to another agent. With
-    `agent`, the answer has `hasWorker`: if it is false, the message waits until a worker serves the agent.
+    `agent`, the answer has `hasWorker`: if it is false, the message waits until a worker serves the agent. `expected`
+    is the cursor of the session's end as the client saw it: 409 if the session has moved on, or has lost that entry.
 
     A follow-up waits until the running loop has ended. A client that got no response repeats the request with the
     same key. If the message was already published, it is not published again, and the status is 200. 409 if the key
@@ -46,7 +48,9 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     if posted.is_follow_up:
         receipt = await follow_up(session, message, key=posted.key)
     else:
-        receipt = await session.publish(message, key=posted.key, wake=True, agent=posted.agent)
+        receipt = await session.publish(
+            message, key=posted.key, wake=True, agent=posted.agent, expected=posted.expected
+        )
     await check_repeat(session, receipt, posted.key, message)
     return _published(receipt, **await _service_of(api, posted.agent))
 
@@ -72,7 +76,8 @@ async def post_command(api: ApiContext, request: Request) -> Response:
 
 
 async def post_agent(api: ApiContext, request: Request) -> Response:
-    """Hand the session over with `{"agent": …, "reason"?: …, "key"?: …}`. 201 with the position of the event.
+    """Hand the session over with `{"agent": …, "reason"?: …, "key"?: …, "expected"?: …}`. 201 with the position of the
+    event. `expected` is as for messages.
 
     If the session belongs to the agent already, nothing changes, and the status is 200. If a request is repeated with
     the same key, nothing changes either, even after another handover. 404 if the session has no entries, 409 if the key
@@ -85,7 +90,9 @@ async def post_agent(api: ApiContext, request: Request) -> Response:
         request, "hand_over", session=session.id, agent=posted.agent, lanes=(Lane.EXTENSION,)
     )
     await api.require_entries(session)
-    receipt = await session.hand_over(posted.agent, by=principal.name, reason=posted.reason, key=posted.key)
+    receipt = await session.hand_over(
+        posted.agent, by=principal.name, reason=posted.reason, key=posted.key, expected=posted.expected
+    )
     await check_repeat(session, receipt, posted.key, SessionAssigned(agent=posted.agent).as_extension())
     return _published(receipt, **await _service_of(api, posted.agent))
 

@@ -69,3 +69,24 @@ async def test_a_request_that_names_an_agent_is_answered_with_whether_a_worker_s
                 for body in bodies
             ]
         assert [reply.get("hasWorker") for reply in replies] == [True, None, False, True]
+
+
+async def test_a_message_and_a_handover_expect_the_end_that_the_client_saw() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+        await client.post(f"{PATH}/messages", json={"text": "hi"})
+        seen = str((await session.head()).cursor)
+        done = await client.post(f"{PATH}/messages", json={"text": "one", "expected": seen})
+        assert (done.status_code, done.json()["positions"]) == (201, [2])
+        stranger = f"2-0.{(await session.head()).cursor.incarnation}.0"
+        for path, body in (("messages", {"text": "two"}), ("agent", {"agent": "billing"})):
+            for expected, error in ((seen, "conflict"), (stranger, "log_rolled_back")):
+                refused = await client.post(f"{PATH}/{path}", json={**body, "expected": expected})
+                assert (refused.status_code, refused.json()["error"]) == (409, error)
+            for wrong in ("soon", 2, "1.2.3"):
+                assert (await client.post(f"{PATH}/{path}", json={**body, "expected": wrong})).status_code == 400
+        followed = {"text": "x", "followUp": True, "expected": seen}
+        assert (await client.post(f"{PATH}/messages", json=followed)).status_code == 400
+        assert (await session.head()).position == 2
+        now = str((await session.head()).cursor)
+        assert (await client.post(f"{PATH}/agent", json={"agent": "billing", "expected": now})).status_code == 201
