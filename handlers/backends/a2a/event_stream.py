@@ -45,7 +45,9 @@ class LanebusEventStream(TaskEventStream):
 
     @resumable
     async def subscribe(self, task_id: str, *, after: TaskVersion) -> AsyncGenerator[VersionedEvent, None]:
-        """Yield each event after a version once, in order, and wait for later ones. End when the task is deleted.
+        """Yield each event after a version once, in order, and wait for later ones.
+
+        End when the task is deleted, or its session is closed: no event can follow then.
 
         Cancelling loses nothing: subscribe again after the version of the last event.
 
@@ -62,7 +64,7 @@ class LanebusEventStream(TaskEventStream):
             BusError: the other errors of `Session.follow`.
         """
         session = self._store.session(task_id)
-        async with aclosing(session.follow(kinds=KINDS, after=_cursor(after))) as envelopes:
+        async with aclosing(session.follow(kinds=KINDS, after=_cursor(after), until_closed=True)) as envelopes:
             async for envelope in envelopes:
                 message = envelope.message
                 if isinstance(message, DecodeFailure):

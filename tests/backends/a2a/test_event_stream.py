@@ -147,6 +147,20 @@ async def test_a_subscription_ends_when_its_task_is_deleted(shared_valkey: RealS
                 await anext(subscription)
 
 
+async def test_a_subscription_ends_when_the_session_of_its_task_is_closed(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        store = LanebusTaskStore(bus)
+        await manager(store, "t").save_task_event(new_task("t"))
+        for is_closed in (False, True):
+            subscribed = LanebusEventStream(store).subscribe("t", after=TaskVersion.MISSING)
+            async with aclosing(subscribed) as subscription, shortly():
+                await anext(subscription)
+                if not is_closed:
+                    await store.session("t").close()
+                with pytest.raises(StopAsyncIteration):
+                    await anext(subscription)
+
+
 async def test_what_the_server_publishes_itself_is_not_doubled(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
         store = LanebusTaskStore(bus)
