@@ -113,7 +113,8 @@ async def test_subscribers_wait_in_one_blocked_read_and_do_not_poll(shared_valke
         for name in names:
             await manager(store, name).save_task_event(status(name, WORKING, "on"))
         await eventually(have_got(2))
-        assert _reads(shared_valkey) - before <= 3 * len(names)
+        # For each event: the blocked read, and a read of both lanes, which also looks for the cursor's entry in both.
+        assert _reads(shared_valkey) - before <= 5 * len(names)
         group.cancel_scope.cancel()
 
 
