@@ -163,7 +163,7 @@ class FlatList(PersistentList[T]):
     """A persistent list that equals a tuple of the same items, and that a pydantic model stores as a plain list."""
 
     __slots__ = ()
-    __hash__ = None  # type: ignore[assignment]  # as above
+    __hash__ = None
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == other if isinstance(other, tuple) else super().__eq__(other)

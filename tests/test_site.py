@@ -77,7 +77,7 @@ def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -
     assert "concepts/session-and-lanes" in index
     page = (tmp_path / "site" / "reference" / "lanebus" / "index.html").read_text(encoding="utf-8")
     shown = {found: _signature(page, found) for found in ("publish", "fork", "lease", "read")}
-    assert shown == {"publish": "async def", "fork": "async def", "lease": "def", "read": "async def"}
+    assert shown == {"publish": "async def", "fork": "async def", "lease": "def", "read": "def"}
     internal = ("Bus.leases", "Bus.inspector", "Session.resources")
     assert [name for name in internal if f'id="lanebus.{name}"' in page] == []
     assert _signature(page, "open", of="Bus") == "@classmethod def"

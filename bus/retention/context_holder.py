@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import CursorTrimmed, LogRolledBack
+from lanebus.bus.errors import CursorTrimmed, EntriesMissing, LogRolledBack
 from lanebus.bus.messages.events import AgentStarted
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.reader import read_pages
@@ -56,6 +56,8 @@ async def context_holder(log: Log, session: str, before: int) -> Mapping[str, in
             is_assumed = head.trimmed > own and head.archived > own
             if not is_assumed and await _first(log, session, _LOOPS, start, None) is None:
                 return {}
+        except EntriesMissing:  # the context is incomplete, and stays so
+            return {}
         except (CursorTrimmed, LogRolledBack):  # another client trimmed meanwhile
             continue
         return {f"a:{head.agent}": first.position - 1}

@@ -47,7 +47,7 @@ class Session:
 
     @property
     def resources(self) -> SessionResources:
-        """Internal: the parts of the bus that the methods use. This attribute may change.
+        """internal: the parts of the bus that the methods use. This attribute may change.
 
         Raises:
             OpenedElsewhere: this is another process or event loop than that of the bus.

@@ -5,6 +5,7 @@ place is damaged, with another value. A call about a damaged session succeeds or
 healthy session, or about all sessions, succeeds, and a worker answers the healthy session.
 """
 
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -214,9 +215,11 @@ class Trial:
     def __post_init__(self) -> None:
         self._index, self._watcher = SessionIndex(self.bus), Watcher(self.bus)
 
-    async def attempt(self, what: str, call: Awaitable[object], *allowed: type[Exception]) -> None:
+    async def attempt(
+        self, what: str, call: Awaitable[object], *allowed: type[Exception], seconds: float = DEADLINE
+    ) -> None:
         try:
-            with anyio.fail_after(DEADLINE):
+            with anyio.fail_after(seconds):
                 await call
         except allowed:
             pass
@@ -320,9 +323,10 @@ async def trial(server: RealServer, files: Path) -> AsyncGenerator[Trial]:
     async with Bus.open(server.url, archive=DirectoryArchive(files), bounds=BOUNDS, limits=limits) as bus:
         found, worker = Trial(bus), Worker(bus, demo_agent(delay=0), name="w")
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(found.attempt, "worker", worker.run())
+            endless = partial(found.attempt, seconds=math.inf)
+            tasks.start_soon(endless, "worker", worker.run())
             for name in (HEALTHY, *DAMAGED):
-                tasks.start_soon(found.attempt, f"follow {name}", found.follow(name), BusError)
+                tasks.start_soon(endless, f"follow {name}", found.follow(name), BusError)
             yield found
             tasks.cancel_scope.cancel()
 
