@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from starlette.types import ASGIApp
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import CursorTrimmed, DecodeError, InvalidCursor, LogRolledBack
+from lanebus.bus.errors import CursorTrimmed, DecodeError
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.wire.envelope import Cursor, Envelope
@@ -26,7 +26,7 @@ _KIND = "store.mcp.event"
 
 
 class _Stored(NamedTuple):
-    cursor: Cursor
+    position: int
     scope: str
     stream: str
     value: JsonValue
@@ -39,7 +39,7 @@ class McpEventStore(EventStore):
         store = McpEventStore(bus)
         app = store.separated(server.streamable_http_app(event_store=store))
 
-    An event id is the cursor of its entry, as text. After `store_event` has returned, every process with the same
+    An event id is the position of its entry, as text. After `store_event` has returned, every process with the same
     bus and name can replay the event, also if this process is killed. The events of the newest `kept_entries` entries
     are kept; an older id is unknown.
 
@@ -87,7 +87,7 @@ class McpEventStore(EventStore):
             value = await store_value(self._session.media, text.encode(), bounds=self._bounds.values)
         data: JsonValue = {"scope": current_scope(), "stream": stream_id, "message": value}
         entry = ExtensionMessage.of(_KIND, data)
-        return str((await append_trimmed(self._session, entry, kept=self._bounds.kept_entries)).cursor)
+        return str((await append_trimmed(self._session, entry, kept=self._bounds.kept_entries)).positions[-1])
 
     async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> None:
         """Send the later events of the stream that an event belongs to, in order, and then new ones as they are stored.
@@ -97,8 +97,8 @@ class McpEventStore(EventStore):
         stored meanwhile, and all events of other processes.
 
         Args:
-            last_event_id: id of the last event that the client has. Nothing is sent if it is unknown, was trimmed or
-                lost, or belongs to another MCP session.
+            last_event_id: id of the last event that the client has. Nothing is sent if it is unknown, was trimmed, or
+                belongs to another MCP session.
             send_callback: sends one event to the client.
 
         Raises:
@@ -108,36 +108,34 @@ class McpEventStore(EventStore):
             SessionErased: the session of the events was erased.
             Unavailable: the server or the media store cannot be reached.
         """
-        with suppress(CursorTrimmed, LogRolledBack, InvalidCursor):
-            last = await self._find(Cursor.parse(last_event_id))
+        position = int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) <= 18 else 0
+        if not position or position > (await self._session.head()).position:
+            return
+        with suppress(CursorTrimmed):
+            last = await self._find(position)
             if last is None or last.scope != current_scope():
                 return
             with anyio.move_on_after(self._bounds.resume_seconds):
                 await self._send_after(last, send_callback)
 
     async def _send_after(self, last: _Stored, send: EventCallback) -> None:
-        entries = self._session.follow(lanes=ALL_LANES, kinds={_KIND}, after=last.cursor)
+        entries = self._session.follow(lanes=ALL_LANES, kinds={_KIND}, after=Cursor(last.position))
         async with aclosing(entries):
             async for envelope in entries:
                 event = _event_of(envelope)
                 if event is None or event.value is None or (event.scope, event.stream) != (last.scope, last.stream):
                     continue
                 message = await self._message(event.value)
-                await send(EventMessage(message, str(event.cursor)))
+                await send(EventMessage(message, str(event.position)))
                 # An error without an id answers no request, and is sent on the stream of notifications.
                 if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
                     return
 
-    async def _find(self, cursor: Cursor) -> _Stored | None:
-        position = cursor.position
-        if not position or position > (await self._session.head()).position:
-            return None
+    async def _find(self, position: int) -> _Stored | None:
         entries = self._session.read(lanes=ALL_LANES, kinds={_KIND}, after=Cursor(position - 1), until=position)
         async with aclosing(entries):
             async for envelope in entries:
-                # An id of an earlier version of this store is a plain position.
-                is_same = not cursor.incarnation or envelope.cursor == cursor
-                return _event_of(envelope) if is_same else None
+                return _event_of(envelope)
         return None
 
     async def _message(self, value: JsonValue) -> JSONRPCMessage:
@@ -151,6 +149,6 @@ def _event_of(envelope: Envelope) -> _Stored | None:
     """Return the event of an entry; None for an entry of another program."""
     match envelope.message:
         case ExtensionMessage(data={"scope": str(scope), "stream": str(stream), "message": value}):
-            return _Stored(envelope.cursor, scope, stream, value)
+            return _Stored(envelope.position, scope, stream, value)
         case _:
             return None
