@@ -275,7 +275,8 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         )
     except ValueError:
         raise SessionDamaged(session, f"head, {_damaged_field(found)}") from None
-    if not position and head.incarnations:  # the first entry began an incarnation
+    # An append first begins an incarnation, then sets position and time. A torn file may have the incarnation alone.
+    if not position and head.incarnations and updated:
         raise SessionDamaged(session, "head, position")
     return head
 

@@ -286,7 +286,7 @@ async def test_a_missing_head_is_told_and_no_entry_is_touched(server: AnyServer)
         for call in (session.publish(said("7")), session.publish(told("7")), build_context(session)):
             with pytest.raises(HeadMissing) as caught:
                 await call
-            assert caught.value.last in {5, 6}
+            assert 1 <= caught.value.last <= 6  # the entries of the first page
         assert [server.do("XLEN", Keys().lane("s", lane)) for lane in Lane] == [3, 3]
         assert server.do("EXISTS", Keys().forged(Keys().bucket("s"))) == 0
         await session.erase()
@@ -296,5 +296,17 @@ async def test_entries_of_one_publish_without_a_head_are_quarantined(server: Any
     async with server.bus() as bus, server.bus() as other:
         await bus.session("s").publish(said("1"), said("2"))
         server.do("DEL", Keys().head("s"))
+        assert (await other.session("s").publish(said("again"))).position == 1
+        assert await words(other.session("s")) == ["again"]
+
+
+async def test_half_of_a_first_append_is_quarantined(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        await bus.session("s").publish(said("1"), said("2"))
+        head = Keys().head("s")
+        kept = {"run", "incarnation", "incarnations", "created"}  # what an append writes before the rest of the head
+        fields = {name.decode() if isinstance(name, bytes) else str(name) for name in server.do("HKEYS", head)}
+        server.do("HDEL", head, *fields - kept)
+        assert await words(other.session("s")) == []
         assert (await other.session("s").publish(said("again"))).position == 1
         assert await words(other.session("s")) == ["again"]

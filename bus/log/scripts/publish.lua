@@ -136,7 +136,8 @@ local function damage_of(head, base_text, epoch, kept_term, last)
   end
   if head[5] and not (stored(kept_term, 18) and stored(last)) then return field end
   if head[7] and head[7] ~= '' then
-    if base_text == '0' then return 'position' end -- the first append began an incarnation
+    -- A first append begins an incarnation, then sets position and bytes. A torn file has the incarnation alone.
+    if base_text == '0' and head[2] then return 'position' end
     if head[6] == run and string.find(head[7], '[^%w_-]') then return 'incarnation' end
   end
   return nil

@@ -13,11 +13,12 @@
 -- the lane is copied without the foreign entries, and the copy is renamed. This is slow for a long lane, but a client that
 -- can write to the lane could also delete it.
 
-local head = redis.call('HMGET', KEYS[1], 'position', 'incarnation')
+local head = redis.call('HMGET', KEYS[1], 'position', 'incarnation', 'updated')
 local damage = damage_in(KEYS[1], { 'position' }, head)
 if damage then return damage end
 local position = stored(head[1]) or 0
-if position == 0 and head[2] and head[2] ~= '' then return damaged(KEYS[1], 'position') end -- the entries are the bus's own
+-- The entries are the bus's own, unless a torn file has no more than the first writes of an append.
+if position == 0 and head[2] and head[2] ~= '' and head[3] then return damaged(KEYS[1], 'position') end
 local lane, kept_key, building = KEYS[2], KEYS[3], KEYS[4]
 if redis.call('EXISTS', lane) == 0 then return {} end
 local info = redis.call('XINFO', 'STREAM', lane)
