@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -51,8 +50,7 @@ def _unpack(project: str) -> None:
         options = ["--no-deps", "--no-binary", ":all:", "--no-build-isolation", "--require-hashes", "--quiet"]
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", *options]
         subprocess.run([*command, "-r", folder / "asked.txt", "-d", folder], check=True, timeout=300)
-        with tarfile.open(folder / f"{name}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+        shutil.unpack_archive(folder / f"{name}.tar.gz", folder)  # no filter: Python 3.11.2 has none
         TARGET.mkdir(exist_ok=True)
         shutil.move(folder / name, TARGET / name)  # so that a folder that is there is whole
 
