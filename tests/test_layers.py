@@ -18,6 +18,7 @@ __all__ = ()
 BUS = (
     "errors",
     "exception_groups",
+    "digits",
     "whole_text",
     "error_text",
     "origin",

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.errors import DecodeError, require_text
 from lanebus.bus.messages.base import Wire
 
@@ -31,12 +32,13 @@ class TurnId(Wire):
             DecodeError: the text is no turn id.
         """
         require_text("text", text)
-        loop_id, _, index = text.rpartition("#")
-        if not loop_id or not (index.isascii() and index.isdecimal()):
-            raise DecodeError("", f"{text!r} is not a turn id: write one such as support-42.main.3#0")
+        loop_id, _, digits = text.rpartition("#")
+        index = number_in(digits)
+        if not loop_id or index is None:
+            raise DecodeError("", f"{text[:100]!r} is not a turn id: write one such as support-42.main.3#0")
         # A loop id has two dots. A loop id with fewer dots names no session, even if it begins with the session's name.
         is_short = session is not None and loop_id.count(".") < 2
-        return cls(loop_id=f"{session}.{loop_id}" if is_short else loop_id, turn_index=int(index))
+        return cls(loop_id=f"{session}.{loop_id}" if is_short else loop_id, turn_index=index)
 
     @property
     def session(self) -> str:

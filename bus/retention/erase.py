@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.errors import EraseRefused, NoArchive, Refused
 from lanebus.bus.groups.names import parts_of
 from lanebus.bus.log.batches import batched
@@ -206,7 +207,11 @@ def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[st
         *(keys.lane(session, lane) for lane in Lane),
         *(keys.rebuilt(keys.lane(session, lane)) for lane in Lane),
         *(keys.live(session), keys.caller_keys(session), keys.archive(session)),
-        *(keys.projection(session, name, int(version)) for name, _, version in stored if version.isdecimal()),
+        *(
+            keys.projection(session, name, version)
+            for name, _, digits in stored
+            if (version := number_in(digits)) is not None
+        ),
     ]
 
 

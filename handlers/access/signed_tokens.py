@@ -146,6 +146,8 @@ def verify_token(token: str, keys: Sequence[str], *, audience: str = AUDIENCE) -
             jwt.exceptions.InvalidSubjectError,
             ValidationError,
             ValueError,
+            OverflowError,
+            RecursionError,
             InvalidArgument,
         ):
             raise InvalidToken(

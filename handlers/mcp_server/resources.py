@@ -9,7 +9,9 @@ from pydantic import JsonValue
 
 __all__ = ("TEMPLATES", "ResourceCall", "find_resource", "listed")
 
-_URI = re.compile(r"lanebus://sessions(?:/([A-Za-z0-9_-]{1,64})(?:/(context|turns|usage)(?:\?position=(\d{1,15}))?)?)?")
+_URI = re.compile(
+    r"lanebus://sessions(?:/([A-Za-z0-9_-]{1,64})(?:/(context|turns|usage)(?:\?position=([0-9]{1,15}))?)?)?"
+)
 
 _JSON = "application/json"
 

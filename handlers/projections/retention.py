@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, require_count, require_flag
 from lanebus.bus.session.session import Session, require_session
 from lanebus.handlers.projections.agent_status import STATUS
@@ -92,9 +93,11 @@ def _own(holder: str) -> tuple[str, int] | None:
 
     Return None if the checkpoint belongs to a user's projection, or to a newer version of a lanebus projection.
     """
-    name, _, version = holder.removeprefix("p:").rpartition("@")
-    is_ours = holder.startswith("p:") and version.isdecimal() and int(version) <= _VERSIONS.get(name, -1)
-    return (name, int(version)) if is_ours else None
+    name, _, digits = holder.removeprefix("p:").rpartition("@")
+    version = number_in(digits)
+    if not holder.startswith("p:") or version is None or version > _VERSIONS.get(name, -1):
+        return None
+    return name, version
 
 
 def _others(holders: Mapping[str, int]) -> Mapping[str, int]:

@@ -4,11 +4,12 @@ import anyio
 from pydantic import JsonValue
 from starlette.requests import Request
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.messages.json_reader import parse_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.replies import RequestRefused
 
-__all__ = ("body_too_large", "body_too_slow", "read_json")
+__all__ = ("announced_bytes", "body_too_large", "body_too_slow", "read_json")
 
 
 async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> JsonValue:
@@ -18,13 +19,13 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
 
     Raises:
         RequestRefused: 415 if the content type is not `application/json`; 413 if the body is larger than the limit; 408
-            if it takes longer than `bounds.body_seconds`.
+            if it takes longer than `bounds.body_seconds`; 400 as for `announced_bytes`.
         DecodeError: the body is not JSON that the bus accepts.
     """
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise RequestRefused(415, "json_only", "send JSON, with the header Content-Type: application/json")
-    announced = int(request.headers.get("content-length", "0"))
+    announced = announced_bytes(request)
     if announced > bounds.body_bytes:
         raise body_too_large(bounds.body_bytes, will_end=announced <= bounds.dropped_bytes)
     body = bytearray()
@@ -36,6 +37,18 @@ async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> J
     if timeout.cancelled_caught:
         raise body_too_slow(bounds.body_seconds)
     return parse_json(bytes(body))
+
+
+def announced_bytes(request: Request) -> int:
+    """Return the size of the body by the header `Content-Length`; 0 if there is no such header.
+
+    Raises:
+        RequestRefused: 400 if the header is no number. Other servers than lanebus's own may let such a header pass.
+    """
+    found = number_in(request.headers.get("content-length", "0"))
+    if found is None:
+        raise RequestRefused(400, "invalid_length", "the header Content-Length must be the size of the body in bytes")
+    return found
 
 
 def body_too_slow(seconds: float) -> RequestRefused:

@@ -86,15 +86,15 @@ class ListCursor(NamedTuple):
         """
         try:
             found: object = json.loads(base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True))
-        except (ValueError, binascii.Error, RecursionError):
-            found = None
-        match found:
-            case [str(sort), bool(unknown), (int() | float() | str()) as value, str(session)] if sort in SORTS:
-                is_text = isinstance(value, str)
-                if is_text is (sort == "title") and not isinstance(value, bool):
-                    return cls(sort, (unknown, value if isinstance(value, str) else float(value), session))
-            case _:
-                pass
+            match found:
+                case [str(sort), bool(unknown), (int() | float() | str()) as value, str(session)] if sort in SORTS:
+                    is_text = isinstance(value, str)
+                    if is_text is (sort == "title") and not isinstance(value, bool):
+                        return cls(sort, (unknown, value if isinstance(value, str) else float(value), session))
+                case _:
+                    pass
+        except (ValueError, OverflowError, binascii.Error, RecursionError):
+            pass
         raise InvalidParameter("cursor", text, "send the `cursor` of the page before, with the same `sort`")
 
 

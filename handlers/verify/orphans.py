@@ -12,11 +12,11 @@ _SHARED = re.compile(
     f"index|sessions|forged|live|order:{_NAME}|woken|wakeups|groups|(?:open|due):{_NAME}:{_NAME}|dead:{_NAME}"
 )
 """names of the keys that the sessions of a bucket share"""
-_PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
+_PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]{1,18}")
 """names of the keys of one session"""
 _GROUP = re.compile(r"group:\{[A-Za-z0-9_.-]{1,64}\}:consumers")
 """names of the keys of a consumer group, which is not limited to one bucket"""
-_KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
+_KEY = re.compile(r"\{([0-9]{1,9})\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
 
 
 async def find_orphans(inspector: Inspector, findings: Findings) -> None:

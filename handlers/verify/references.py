@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.inspection import Inspector
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.codec import decode_delta
@@ -95,13 +96,14 @@ async def _stored_state(at: Claimant, name: str) -> None:
     Both are written in one step but read in two steps.
     """
     keys, listed, stored = at.inspector.keys, None, None
-    plain, _, version = name.rpartition("@")
-    if not version.isdigit():
+    plain, _, digits = name.rpartition("@")
+    version = number_in(digits)
+    if version is None:
         at.findings.add("checkpoint", 0, f"p:{name[:80]}: not a name of a projection")
         return
     for _ in range(at.findings.bounds.state_attempts):
         listed = (await at.inspector.fields(keys.checkpoints(at.session), (f"p:{name}",))).get(f"p:{name}")
-        fields = await at.inspector.fields(keys.projection(at.session, plain, int(version)), ("position",))
+        fields = await at.inspector.fields(keys.projection(at.session, plain, version), ("position",))
         stored = fields.get("position")
         if listed == stored:
             return

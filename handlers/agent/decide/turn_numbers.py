@@ -1,5 +1,6 @@
 """The ids of a session's next loop and next turn, derived from the log. Pure."""
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
@@ -49,4 +50,4 @@ def next_turn(snapshot: SessionSnapshot, loop_id: str) -> TurnId:
 
 def _number(loop_id: str, prefix: str, digits: int = _MOST_DIGITS) -> int:
     number = loop_id[len(prefix) :] if loop_id.startswith(prefix) else ""
-    return int(number) if number.isdecimal() and len(number) <= digits else 0
+    return number_in(number, digits) or 0

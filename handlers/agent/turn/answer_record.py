@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from pydantic import JsonValue
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded
@@ -36,8 +37,9 @@ def answer_id(run: Run, turn_id: TurnId) -> str:
 
 def is_of_earlier_lease(run: Run, turn_id: TurnId, message_id: str) -> bool:
     """Whether a message has the id of an answer of this turn that was streamed under an earlier lease."""
-    stem, _, epoch = message_id.rpartition(".")
-    return stem == str(turn_id) and epoch.isdecimal() and int(epoch) < run.lease.epoch
+    stem, _, digits = message_id.rpartition(".")
+    epoch = number_in(digits)
+    return stem == str(turn_id) and epoch is not None and epoch < run.lease.epoch
 
 
 def reading_metadata(read_up_to: int, deferred: Sequence[int] = ()) -> dict[str, JsonValue]:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from starlette.types import ASGIApp
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.digits import number_in
 from lanebus.bus.errors import CursorTrimmed, DecodeError
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.session.reading import ALL_LANES
@@ -108,7 +109,7 @@ class McpEventStore(EventStore):
             SessionErased: the session of the events was erased.
             Unavailable: the server or the media store cannot be reached.
         """
-        position = int(last_event_id) if last_event_id.isdecimal() and len(last_event_id) <= 18 else 0
+        position = number_in(last_event_id)
         if not position or position > (await self._session.head()).position:
             return
         with suppress(CursorTrimmed):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.wire.envelope import Cursor
@@ -76,7 +77,7 @@ class StepState:
 def sequence_of(key: str) -> int | None:
     """Return the number that a snapshot's key begins with, such as 3 of "3:1:complete"; None if there is none."""
     number, colon, _ = key.partition(":")
-    return int(number) if colon and number.isascii() and number.isdigit() else None
+    return number_in(number) if colon else None
 
 
 def fold(state: StepState, cursor: Cursor, message: Publishable) -> None:

@@ -2,6 +2,7 @@
 
 import click
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.errors import NoSuchProjection
@@ -58,11 +59,12 @@ def remove(ctx: click.Context, session: str, name: str) -> None:
     Example: lanebus projections remove support-42 usage@2
     """
     plain, _, version = name.rpartition("@")
-    if not plain or not version.isdecimal():
+    number = number_in(version)
+    if not plain or number is None:
         raise WrongUsage(
             f"{name!r} is not a projection", f"write NAME@VERSION as in `lanebus projections list {session}`"
         )
-    if not on_session(ctx, session, lambda it: it.drop_projection(plain, int(version))):
+    if not on_session(ctx, session, lambda it: it.drop_projection(plain, number)):
         raise NoSuchProjection(session, name)
     Output.of(ctx).answer({"session": session, "projection": name, "removed": True}, f"{name} of {session} was removed")
 

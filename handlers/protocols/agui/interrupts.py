@@ -15,7 +15,8 @@ from lanebus.handlers.protocols.run_events import RunRested, WaitingCall
 
 __all__ = ("interrupts_of", "read_answer")
 
-_CALL = re.compile(r"(.+?#[0-9]+)/(.*)/([0-9a-f]{64})", re.DOTALL)
+_TURN_END = re.compile(r"#[0-9]{1,18}/")
+_HASH = re.compile(r"[0-9a-f]{64}")
 _PAUSED = "paused/"
 _ADVICE = 'answer with {"approved": true}, {"approved": false}, or the status "cancelled"'
 _SCHEMA: JsonValue = {
@@ -61,10 +62,12 @@ def read_answer(interrupt_id: str, status: str, payload: JsonValue, by: str) -> 
     """
     if interrupt_id.startswith(_PAUSED):
         return Resume(by=by) if status == "resolved" else None
-    found = _CALL.fullmatch(interrupt_id)
-    if found is None:
+    # In parts, because one pattern for all would take quadratic time: an id may be as long as a request.
+    rest, _, call_hash = interrupt_id.rpartition("/")
+    found = _TURN_END.search(rest, 1)
+    if found is None or _HASH.fullmatch(call_hash) is None:
         raise DecodeError("resume.interruptId", "is no interrupt of this server")
-    turn_id, call, call_hash = TurnId.from_text(found[1]), found[2], found[3]
+    turn_id, call = TurnId.from_text(rest[: found.end() - 1]), rest[found.end() :]
     if status == "cancelled":
         return Deny(turn_id=turn_id, tool_call_id=call, by=by)
     fields = payload if isinstance(payload, dict) else {"approved": payload}

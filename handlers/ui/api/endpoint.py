@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +18,15 @@ from lanebus.handlers.ui.api.parameter import Parameter, check_parameters
 from lanebus.handlers.ui.tracing import TracedRoute
 
 __all__ = ("ApiEndpoint", "Handler", "methods_of", "routes")
+
+
+class _Position(IntegerConvertor):
+    """An integer in a path. Starlette's own has no bound, and Python refuses to read 4,301 digits."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_url_convertor("lanebus_position", _Position())  # under a name of its own: an application may use "int"
 
 Handler: TypeAlias = Callable[[ApiContext, Request], Awaitable[Response]]
 
@@ -81,7 +91,8 @@ class ApiEndpoint:
             return await self.handler(api, request)
 
         traced = [Middleware(TracedRoute, route=self.path, tracing=tracing)] if self.is_traced else None
-        return Route(self.path, handle, methods=[self.method], middleware=traced)
+        path = self.path.replace(":int}", ":lanebus_position}")
+        return Route(path, handle, methods=[self.method], middleware=traced)
 
 
 def routes(endpoints: Iterable[ApiEndpoint], api: ApiContext, tracing: Tracing) -> list[Route]:

@@ -1,11 +1,11 @@
 """Query parameters of several endpoints."""
 
 import math
-import re
 from collections.abc import Collection
 
 from pydantic import JsonValue
 
+from lanebus.bus.digits import number_in
 from lanebus.bus.errors import DecodeError, InvalidCursor
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.envelope import START, Cursor
@@ -30,7 +30,6 @@ __all__ = (
 
 _LANE = "(llm|extension)"
 _MOMENT: dict[str, JsonValue] = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number", "minimum": 0}]}
-_WHOLE = re.compile(r"[0-9]{1,15}")
 
 
 def parse_cursor(text: str) -> Cursor:
@@ -44,33 +43,42 @@ def count_parameter(name: str, description: str, *, least: int = 0) -> Parameter
     """Return a parameter that is a whole number of at least `least`. Without it, the value is None."""
 
     def parse(text: str) -> int | None:
-        if _WHOLE.fullmatch(text) is None or int(text) < least:
+        number = number_in(text, 15)
+        if number is None or number < least:
             raise InvalidParameter(name, text, f"give a whole number from {least} on")
-        return int(text)
+        return number
 
     schema: dict[str, JsonValue] = {"type": "integer", "minimum": least, "maximum": 10**15 - 1}
     return Parameter[int | None](name=name, description=description, parse=parse, default=None, schema=schema)
 
 
-def text_parameter(name: str, description: str, choices: Collection[str] = ()) -> Parameter[str | None]:
-    """Return a parameter that is a text, or one of `choices` if there are any. Without it, the value is None."""
+def text_parameter(
+    name: str, description: str, choices: Collection[str] = (), *, longest: int = 200
+) -> Parameter[str | None]:
+    """Return a parameter that is a text of at most `longest` characters, or one of `choices` if there are any.
+
+    Without it, the value is None.
+    """
 
     def parse(text: str) -> str | None:
         if choices and text not in choices:
             raise InvalidParameter(name, text, f"use one of {', '.join(choices)}")
+        if len(text) > longest:
+            raise InvalidParameter(name, text, f"give at most {longest} characters")
         return text
 
-    schema: dict[str, JsonValue] = {"type": "string", **({"enum": [*choices]} if choices else {})}
+    bound: dict[str, JsonValue] = {"enum": [*choices]} if choices else {"maxLength": longest}
+    schema: dict[str, JsonValue] = {"type": "string", **bound}
     return Parameter[str | None](name=name, description=description, parse=parse, default=None, schema=schema)
 
 
-def moment(name: str, description: str) -> Parameter[float | None]:
+def moment(name: str, description: str, *, longest: int = 50) -> Parameter[float | None]:
     """Return a parameter that is a moment: ISO 8601 with a time zone, or Unix seconds. Its value is Unix seconds."""
 
     def parse(text: str) -> float:
         remedy = "use ISO 8601 with a time zone, such as 2026-01-31T12:00:00Z, or Unix seconds"
         try:
-            seconds = float(text) if text.isascii() else math.nan
+            seconds = float(text) if text.isascii() and len(text) <= longest else math.nan
         except ValueError:
             seconds = _seconds(text)
         if not 0 <= seconds < math.inf:
@@ -119,10 +127,10 @@ def _position(text: str) -> int:
     return parse_cursor(text).position
 
 
-def _kinds(text: str) -> tuple[str, ...]:
+def _kinds(text: str, most: int = 100) -> tuple[str, ...]:
     kinds = tuple(text.split(","))
-    if not all(kinds):
-        raise InvalidParameter("kinds", text, "use names of kinds with commas, such as user,agent.*")
+    if not all(kinds) or len(kinds) > most:  # each entry is compared with each kind
+        raise InvalidParameter("kinds", text, f"use 1 to {most} names of kinds with commas, such as user,agent.*")
     return kinds
 
 
@@ -163,7 +171,7 @@ KINDS = Parameter[tuple[str, ...] | None](
     "Entries that cannot be read match every kind.",
     parse=_kinds,
     default=None,
-    schema={"type": "string", "pattern": "^[^,]+(,[^,]+)*$"},
+    schema={"type": "string", "pattern": "^[^,]+(,[^,]+){0,99}$"},
 )
 POSITION = Parameter[int | None](
     name="position",

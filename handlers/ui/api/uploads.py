@@ -16,7 +16,7 @@ from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.api.parameters import count_parameter
 from lanebus.handlers.ui.auth import identified
-from lanebus.handlers.ui.body import body_too_large, body_too_slow
+from lanebus.handlers.ui.body import announced_bytes, body_too_large, body_too_slow
 from lanebus.handlers.ui.posted_upload import read_upload
 from lanebus.handlers.ui.replies import RequestRefused, answer
 from lanebus.handlers.ui.uploads.errors import UploadMissing
@@ -66,7 +66,7 @@ async def patch_upload(api: ApiContext, request: Request) -> Response:
         raise RequestRefused(415, "bytes_only", f"send the bytes of the piece, with the header Content-Type: {_BYTES}")
     upload = await _found(api, request, owner)
     most = min(_piece_bytes(api, request), max(upload.size_bytes - offset, 0))
-    announced = int(request.headers.get("content-length", "0"))
+    announced = announced_bytes(request)
     if announced > most:
         raise body_too_large(most, will_end=announced <= api.bounds.dropped_bytes)
     try:
