@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator
-from typing import NoReturn, cast
+from typing import NoReturn, TypeAlias, cast
 
 from pydantic import JsonValue
 
@@ -128,25 +128,40 @@ class _Pairs(list[tuple[str, JsonValue]]):
     """The pairs of a JSON object, including duplicate keys."""
 
 
+_Place: TypeAlias = "tuple[_Place, str] | None"
+"""A name, and the place of the value around it.
+
+A path for each value would take quadratic time and memory, as the names of the objects around a long list may be long.
+"""
+
+
+def _path(place: _Place) -> str:
+    names: list[str] = []
+    while place is not None:
+        place, name = place
+        names.append(name)
+    return ".".join(reversed(names))
+
+
 def _path_of_fault(text: str, key: str) -> str:
     """Return the path of the first `_Fault`. This parses the text again, which costs time only for bad data."""
     try:
         whole: object = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):  # the text has another fault after this one
         return key
-    stack: list[tuple[str, object]] = [("", whole)]
+    stack: list[tuple[_Place, object]] = [(None, whole)]
     while stack:
-        path, node = stack.pop()
+        place, node = stack.pop()
         match node:
             case float() if not math.isfinite(node):
-                return path.removesuffix(".")
+                return _path(place)
             case _Pairs():
                 if (name := _duplicate_key(node)) is not None:
-                    return path + name
-                stack += [(f"{path}{name}.", item) for name, item in reversed(node)]
+                    return _path((place, name))
+                stack += [((place, name), item) for name, item in reversed(node)]
             case list():
                 items = cast("list[object]", node)
-                stack += [(f"{path}{index}.", item) for index, item in reversed([*enumerate(items)])]
+                stack += [((place, str(index)), item) for index, item in reversed([*enumerate(items)])]
             case _:
                 pass
     return key
@@ -154,17 +169,17 @@ def _path_of_fault(text: str, key: str) -> str:
 
 def _fault_in(value: JsonValue) -> tuple[str, str]:
     """Return the path of the first fault, and its reason."""
-    stack: list[tuple[str, JsonValue]] = [("", value)]
+    stack: list[tuple[_Place, JsonValue]] = [(None, value)]
     while stack:
-        path, node = stack.pop()
+        place, node = stack.pop()
         if isinstance(node, float) and not math.isfinite(node):
-            return path, "is not a finite number"
+            return _path(place), "is not a finite number"
         if isinstance(node, int) and abs(node) >= _TOO_LONG:
-            return path, "a number has too many digits"
+            return _path(place), "a number has too many digits"
         keys = [key for key, _ in _children(node)]
         if not all(map(_is_text, [node, *keys] if isinstance(node, str) else keys)):
-            return path, "a text holds a lone surrogate"
-        stack += [(_joined(path, key), item) for key, item in reversed([*_children(node)])]
+            return _path(place), "a text holds a lone surrogate"
+        stack += [((place, key), item) for key, item in reversed([*_children(node)])]
     return "", "is not JSON"
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
@@ -19,6 +19,12 @@ __all__ = ("GivenAnswer", "Prompt", "RunInput", "read_run_input")
 _ID_LIMIT = 200
 _SCHEMES = frozenset({"data", "http", "https"})
 """A provider reads buckets with the rights of the worker, which the client may not have."""
+
+
+T = TypeVar("T")
+
+_Several = Annotated[list[T], Field(fail_fast=True)]
+"""A list whose first fault ends the reading: only this one is told, and a body can hold half a million."""
 
 
 class _Read(BaseModel):
@@ -55,13 +61,13 @@ class _Input(_Read):
     thread_id: str
     run_id: Annotated[str, Field(min_length=1, max_length=_ID_LIMIT)]
     protocol_version: str | None = None
-    messages: list[_Message]
+    messages: _Several[_Message]
     tools: list[JsonValue] | None = None
-    resume: list[_Resume] | None = None
+    resume: _Several[_Resume] | None = None
 
 
 class _Parts(_Read):
-    content: str | list[_Part]
+    content: str | _Several[_Part]
 
 
 @dataclass(frozen=True, slots=True)
