@@ -15,7 +15,7 @@ from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.access.credentials import Credentials, Identified
 from lanebus.handlers.access.errors import HookAnswerInvalid
 from lanebus.handlers.access.principal import ALL, Principal
-from lanebus.handlers.access.rate_limit import RateLimit
+from lanebus.handlers.access.rate_limit import RateLimit, address_key
 from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights, decide_by_rights
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.log_events import AccessAllowed, AccessEnded, AccessRead, AccessRefused, write_event
@@ -93,7 +93,7 @@ class Access:
 
         Args:
             headers: of the request, with names in lower case.
-            address: of the client.
+            address: of the client. Unknown tokens are counted by `address_key`.
             peer: address of the connection, for the hook, which decides by it whether to believe a header. None means
                 that the client made the connection.
         """
@@ -120,15 +120,15 @@ class Access:
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             return Refusal(401, "token_missing", _MISSING)
-        digest = sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest, key = sha256(token.encode("utf-8", "surrogatepass")).digest(), address_key(address)
         is_accepted = digest in self._accepted
         # Also a right token waits, as its answer would tell a guesser that it is right. Those in use go on.
-        if not is_accepted and (seconds := self._wrong.wait(address)):
+        if not is_accepted and (seconds := self._wrong.wait(key)):
             return _throttled(seconds)
         known = self._credentials.find(token)
         if known is None:
             self._accepted.pop(digest, None)
-            if seconds := self._wrong.take(address):
+            if seconds := self._wrong.take(key):
                 return _throttled(seconds)
             return Refusal(401, "token_unknown", _UNKNOWN)
         self._accepted[digest] = None

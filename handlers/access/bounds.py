@@ -20,7 +20,7 @@ class AccessBounds:
     principals: int = 1_024
     """maximum number of principals whose requests are counted; the least recent is forgotten"""
     wrong_per_second: float = 0.2
-    """unknown tokens that one address may send, averaged"""
+    """unknown tokens that one address may send, averaged. The addresses of an IPv6 network /64 count as one"""
     wrong_burst: int = 20
     """maximum number of unknown tokens that one address may send at once"""
     addresses: int = 1_024

@@ -1,10 +1,26 @@
 """Count requests, and say how long to wait: a token bucket for each key, in a table of bounded size."""
 
+import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable
 from time import monotonic
 
-__all__ = ("RateLimit",)
+__all__ = ("RateLimit", "address_key")
+
+
+def address_key(address: str) -> str:
+    """Return what a client's address is counted as: an IPv4 address, or the /64 network of an IPv6 address.
+
+    A client of IPv6 has a whole /64, so it could use another address for each request. A socket for both versions
+    shows IPv4 addresses as IPv6 addresses. Other texts are returned as they are.
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv6Address):
+        found = found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64))
+    return str(found)
 
 
 class RateLimit:

@@ -7,12 +7,14 @@ from typing import NamedTuple, TypeVar
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.digits import number_in
 from lanebus.bus.errors import MissingExtra
 from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS
 from lanebus.handlers.monitoring.server_health import ServerHealth, watch_server
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
 
 __all__ = ("MonitorAddress", "monitor_options", "page_monitor", "worker_monitor")
 
@@ -40,11 +42,12 @@ class MonitorAddress(NamedTuple):
             return None
         host, colon, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65535:
+        number = number_in(port)
+        if not colon or not host or number is None or number > 65535:
             raise WrongUsage(
                 f"--monitor {text!r} is no address", "write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
             )
-        return cls(host, int(port), allowed)
+        return cls(host, number, allowed)
 
 
 def monitor_options(command: F) -> F:
@@ -87,10 +90,17 @@ async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | Non
 
 
 @asynccontextmanager
-async def page_monitor(bus: Bus, address: MonitorAddress | None) -> AsyncGenerator[None, None]:
+async def page_monitor(
+    bus: Bus, address: MonitorAddress | None, connections: ConnectionCounts | None = None
+) -> AsyncGenerator[None, None]:
     """Serve the monitor of `lanebus serve` during the block, if there is an address.
 
     Outages of the bus's server are logged during the block, even without an address.
+
+    Args:
+        bus: the bus.
+        address: where the monitor listens; None means nowhere.
+        connections: the connections to the page, for the metrics.
 
     Raises:
         MissingExtra: the packages of the extra `metrics` are not installed.
@@ -101,7 +111,8 @@ async def page_monitor(bus: Bus, address: MonitorAddress | None) -> AsyncGenerat
     async def watch() -> None:
         await watch_server(bus, health, pause=bounds.ping_pause_seconds, seconds=bounds.ping_seconds)
 
-    async with in_background(watch), _monitor(bus, health, address, not_ready=lambda: health.reason):
+    shown = _monitor(bus, health, address, not_ready=lambda: health.reason, connections=connections)
+    async with in_background(watch), shown:
         yield
 
 
@@ -114,6 +125,7 @@ async def _monitor(
     not_ready: Callable[[], str | None],
     worker: Worker | None = None,
     groups: Sequence[str] = (),
+    connections: ConnectionCounts | None = None,
 ) -> AsyncGenerator[None, None]:
     if address is None:
         yield
@@ -130,7 +142,7 @@ async def _monitor(
 
     async def observe() -> Observed:
         observed = None if worker is None else ObservedWorker(worker.counts, worker.status)
-        return Observed(bus.monitor.counts(), await reader.read(), health, not_ready() is None, observed)
+        return Observed(bus.monitor.counts(), await reader.read(), health, not_ready() is None, observed, connections)
 
     async with monitored(address.host, address.port, observe=observe, not_ready=not_ready, allowed=address.allowed):
         yield

@@ -17,6 +17,7 @@ __all__ = (
     "AccessEnded",
     "AccessRead",
     "AccessRefused",
+    "ConnectionsRefused",
     "DrainBegun",
     "DrainEnded",
     "KeysMany",
@@ -285,6 +286,22 @@ class AccessEnded(LogEvent):
     action: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionsRefused(LogEvent):
+    """The page's server refused connections since the last such event, because too many were open.
+
+    If `client` has most of the open ones, it may hold them to keep others out; if it is a proxy of yours, name it with
+    `--trusted-proxy`.
+    """
+
+    NAME = "connections.refused"
+    LEVEL = logging.WARNING
+    refused: int
+    open: int
+    client: str
+    client_open: int
+
+
 EVENTS: tuple[type[LogEvent], ...] = (
     WorkerBegun,
     WorkerNameInUse,
@@ -308,6 +325,7 @@ EVENTS: tuple[type[LogEvent], ...] = (
     AccessAllowed,
     AccessRefused,
     AccessEnded,
+    ConnectionsRefused,
 )
 """All events, in the order of the documentation."""
 

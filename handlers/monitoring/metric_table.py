@@ -36,6 +36,10 @@ METRICS: Mapping[str, MetricRow] = {
     "lanebus_followers_fell_behind_total": MetricRow(
         "counter", "How often a follower was too slow for its buffer, and read the log again"
     ),
+    "lanebus_http_connections": MetricRow("gauge", "Open connections to the page's server"),
+    "lanebus_http_connections_refused_total": MetricRow(
+        "counter", "Connections to the page's server that were refused, because it or their address had too many"
+    ),
     "lanebus_work_waiting": MetricRow(
         "gauge", "Sessions that wait for a worker; with an empty group, of agents that no worker ever served", _GROUP
     ),

@@ -14,7 +14,7 @@ from lanebus.bus.monitor import BusCounts
 from lanebus.handlers.monitoring.metric_table import METRICS
 from lanebus.handlers.monitoring.readings import Reading
 from lanebus.handlers.monitoring.server_health import ServerHealth
-from lanebus.handlers.monitoring.worker_counts import LabelledCounts, WorkerCounts, WorkerStatus
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts, LabelledCounts, WorkerCounts, WorkerStatus
 
 __all__ = ("MetricsCollector", "Observed", "ObservedWorker")
 
@@ -37,6 +37,8 @@ class Observed(NamedTuple):
     is_ready: bool
     worker: ObservedWorker | None = None
     """None for a process without a worker"""
+    connections: ConnectionCounts | None = None
+    """None for a process that serves no page"""
 
 
 class MetricsCollector(Collector):
@@ -48,6 +50,11 @@ class MetricsCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, in the order of `METRICS`."""
         values = {**_of_process(self._observed), **_of_server(self._observed.reading)}
+        if (connections := self._observed.connections) is not None:
+            values |= {
+                "lanebus_http_connections": _one(connections.open),
+                "lanebus_http_connections_refused_total": _one(connections.refused),
+            }
         if self._observed.worker is not None:
             values |= _of_worker(self._observed.worker)
         for name, (kind, text, labels) in METRICS.items():

@@ -1,11 +1,12 @@
-"""Counters of a worker since its start, and its present state."""
+"""Counters of a worker, or of the connections of a server, since its start, and the present state."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lanebus.bus.histogram import Histogram
 
-__all__ = ("LabelledCounts", "WorkerCounts", "WorkerStatus")
+__all__ = ("ConnectionCounts", "LabelledCounts", "WorkerCounts", "WorkerStatus")
 
 _TURN_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
 _OTHER = "other"
@@ -35,6 +36,18 @@ class LabelledCounts:
     def sums(self) -> Mapping[tuple[str, ...], float]:
         """The sum of each combination of labels."""
         return self._sums
+
+
+@dataclass(slots=True)
+class ConnectionCounts:
+    """The connections to the page's server."""
+
+    open: int = 0
+    """connections that are open now"""
+    refused: int = 0
+    """connections that were refused, because too many were open"""
+    by_address: Counter[str] = field(default_factory=Counter[str])
+    """open connections of each address, without those of trusted proxies"""
 
 
 @dataclass(slots=True)

@@ -96,7 +96,14 @@ def create_app(
         seconds=bounds.preflight_seconds,
     )
     hosts = [*map(parse_host, allowed_hosts)]  # here, because a middleware is made at the first request
-    guard = Middleware(Guard, access=access, allowed_hosts=hosts, headers=page.headers, cross_origin=cross_origin)
+    guard = Middleware(
+        Guard,
+        access=access,
+        allowed_hosts=hosts,
+        headers=page.headers,
+        cross_origin=cross_origin,
+        bounds=bounds.http,
+    )
     outer = [
         *([Middleware(TrustedProxies, networks=proxies)] if proxies else []),
         *([Middleware(BasePath, path=base)] if base else []),

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.ui.base_path import route_path
+from lanebus.handlers.ui.bounds import DEFAULT_HTTP_BOUNDS, HttpBounds
 from lanebus.handlers.ui.cross_origin import CrossOrigin
 from lanebus.handlers.ui.errors import InvalidHost
 from lanebus.handlers.ui.proxies import forwarded_host, peer_of
@@ -99,6 +100,7 @@ class Guard:
         allowed_hosts: Iterable[str],
         headers: Sequence[tuple[str, str]],
         cross_origin: CrossOrigin,
+        bounds: HttpBounds = DEFAULT_HTTP_BOUNDS,
     ) -> None:
         """
         Args:
@@ -107,9 +109,10 @@ class Guard:
             allowed_hosts: accepted `Host` headers.
             headers: headers of every response.
             cross_origin: other origins that are accepted.
+            bounds: how large the head of a request may be.
         """
         self._app, self._access, self._headers, self._cross_origin = app, access, tuple(headers), cross_origin
-        self._hosts = frozenset(host.lower() for host in allowed_hosts)
+        self._hosts, self._bounds = frozenset(host.lower() for host in allowed_hosts), bounds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle an ASGI connection. Web sockets are refused, because the server does not use them."""
@@ -122,7 +125,7 @@ class Guard:
 
     async def _refusal(self, scope: Scope) -> Response | None:
         headers = Headers(scope=scope)
-        found = self._refused_site(scope, headers)
+        found = self._refused_head(scope) or self._refused_site(scope, headers)
         if found is None:
             preflight = self._cross_origin.preflight(scope, headers)
             if preflight is not None:
@@ -143,6 +146,15 @@ class Guard:
         if found.status == 401:
             reply.headers["WWW-Authenticate"] = "Bearer"
         return reply
+
+    def _refused_head(self, scope: Scope) -> Refusal | None:
+        """Return why a request is too large to be looked at: anyone may send it, also without a token."""
+        fields: Sequence[tuple[bytes, bytes]] = scope["headers"]
+        size = len(scope["path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in fields)
+        if len(fields) <= self._bounds.headers and size <= self._bounds.head_bytes:
+            return None
+        most = f"{self._bounds.headers} headers, and {self._bounds.head_bytes} bytes of path, query and headers"
+        return Refusal(431, "head_too_large", f"a request has at most {most}: send fewer")
 
     def _refused_site(self, scope: Scope, headers: Headers) -> Refusal | None:
         hosts = headers.getlist("host")
@@ -207,4 +219,7 @@ def _shown(text: str, placeholder: str) -> str:
 
 def _joined(headers: Headers) -> Mapping[str, str]:
     """Return all headers by name. Several of one name are joined, so that a second one cannot hide behind the first."""
-    return {name: ", ".join(headers.getlist(name)) for name in headers.keys()}  # noqa: SIM118  # items have pairs
+    found: dict[str, list[str]] = {}
+    for name, value in headers.items():
+        found.setdefault(name, []).append(value)
+    return {name: ", ".join(values) for name, values in found.items()}

@@ -18,6 +18,17 @@ class HttpBounds:
 
     connections: int = 900
     """maximum number of open connections; further clients get 503. A process may often open only 1,024 files"""
+    address_connections: int = 450
+    """maximum number of open connections of one address, see `address_key`; further ones get 429. Trusted proxies and
+    unix sockets have no such limit"""
+    report_seconds: float = 10.0
+    """shortest pause between two events `connections.refused`, each of which counts the connections since the last"""
+    headers: int = 100
+    """maximum number of headers of a request; more are refused with 431"""
+    head_bytes: int = 32_768
+    """maximum number of bytes of a request's path, query and headers together; more are refused with 431"""
+    head_piece_bytes: int = 4_096
+    """bytes of a request's head that are read at once; by so much a head may be larger before it is refused unread"""
     header_seconds: float = 10.0
     """longest time from the connection, or from the first byte of a later request, to the end of its header"""
     send_seconds: float = 30.0

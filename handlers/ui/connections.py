@@ -6,27 +6,50 @@ response, which a hostile client never does. So one sweep over all connections a
 
 import asyncio
 import contextlib
+import logging
+import math
 import socket
 import struct
+import sys
 import time
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import TypeAlias, cast
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from lanebus.handlers.access.rate_limit import address_key
+from lanebus.handlers.monitoring.log_context import LogContext
+from lanebus.handlers.monitoring.log_events import ConnectionsRefused, write_event
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
 from lanebus.handlers.ui.bounds import HttpBounds
+from lanebus.handlers.ui.proxies import Network, parse_address
 
-__all__ = ("HttpConnection", "Unambiguous", "abort_of", "chunk_of", "connection_of", "protocol_of", "sweep")
+__all__ = (
+    "ConnectionGate",
+    "HttpConnection",
+    "Unambiguous",
+    "abort_of",
+    "chunk_of",
+    "connection_of",
+    "protocol_of",
+    "sweep",
+)
+
+_log = logging.getLogger(__name__)
 
 _CONNECTION = "lanebus.connection"
 _RESET = struct.pack("ii", 1, 0)  # without this, the kernel keeps unsent data until it has sent them
-_TOO_MANY = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n"
-    b"retry-after: 5\r\nconnection: close\r\n\r\ntoo many connections\n"
-)
+_Refusal: TypeAlias = tuple[int, bytes, bytes]
+"""status, text, and further headers"""
+
+_TOO_MANY: _Refusal = (503, b"too many connections\n", b"retry-after: 5\r\n")
+_TOO_MANY_OF_ADDRESS: _Refusal = (429, b"too many connections from this address\n", b"retry-after: 5\r\n")
+_TOO_LARGE: _Refusal = (431, b"the path and the headers are too long\n", b"")
 
 
 def abort_of(scope: Scope, default: Callable[[], None]) -> Callable[[], None]:
@@ -51,11 +74,68 @@ def chunk_of(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
+class ConnectionGate:
+    """Decides which connections a server takes: a number of them in all, and of each address. Logs refused ones."""
+
+    def __init__(self, bounds: HttpBounds, counts: ConnectionCounts, trusted: Iterable[Network] = ()) -> None:
+        """
+        Args:
+            bounds: the numbers.
+            counts: updated with each connection.
+            trusted: networks of proxies, whose connections are those of many clients.
+        """
+        self._bounds, self._counts, self._trusted = bounds, counts, tuple(trusted)
+        self._reported, self._reported_at = 0, -math.inf
+
+    def enter(self, client: tuple[str, int] | None) -> tuple[str, _Refusal | None]:
+        """Count a new connection.
+
+        Args:
+            client: address and port; None for a unix socket, whose connections are those of this machine's programs.
+
+        Returns:
+            What `leave` gets, and why the connection is refused; None if it is taken.
+        """
+        counts, address = self._counts, None if client is None else parse_address(client[0])
+        is_trusted = address is not None and any(address in network for network in self._trusted)
+        key = "" if client is None or is_trusted else address_key(client[0])
+        counts.open += 1
+        if key:
+            counts.by_address[key] += 1
+        if counts.by_address[key] > self._bounds.address_connections:
+            answer = _TOO_MANY_OF_ADDRESS
+        elif counts.open > self._bounds.connections:
+            answer = _TOO_MANY
+        else:
+            return key, None
+        counts.refused += 1
+        return key, answer
+
+    def leave(self, key: str) -> None:
+        """Count a connection no more."""
+        counts = self._counts
+        counts.open -= 1
+        if key:
+            counts.by_address[key] -= 1
+            if not counts.by_address[key]:
+                del counts.by_address[key]
+
+    def report(self, now: float) -> None:
+        """Log how many connections were refused, if some were since the last time, and that was long enough ago."""
+        counts = self._counts
+        if counts.refused == self._reported or now - self._reported_at < self._bounds.report_seconds:
+            return
+        refused, self._reported, self._reported_at = counts.refused - self._reported, counts.refused, now
+        client, most = max(counts.by_address.items(), key=lambda each: each[1], default=("", 0))
+        event = ConnectionsRefused(refused=refused, open=counts.open, client=client, client_open=most)
+        write_event(_log, event, LogContext())
+
+
 class HttpConnection(H11Protocol):
     """A connection with limits. `sweep` enforces the limits on time."""
 
     # Slots: with more attributes in its dictionary, each connection would take a kilobyte more.
-    __slots__ = ("_bounds", "_inner", "_unsent", "_unsent_since", "_waits_since", "on_lost")
+    __slots__ = ("_address", "_bounds", "_gate", "_inner", "_unsent", "_unsent_since", "_waits_since", "on_lost")
 
     def __init__(
         self,
@@ -65,9 +145,10 @@ class HttpConnection(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         bounds: HttpBounds,
+        gate: ConnectionGate,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._bounds = bounds
+        self._bounds, self._gate, self._address = bounds, gate, ""
         self._waits_since: float | None = None
         self._unsent, self._unsent_since = 0, 0.0
         self.on_lost: Callable[[], None] | None = None
@@ -87,9 +168,9 @@ class HttpConnection(H11Protocol):
         if sock is not None and sock.family in {socket.AF_INET, socket.AF_INET6}:
             self._limit(sock)
         self._waits_since = time.monotonic()
-        if len(self.connections) > self._bounds.connections:
-            transport.write(_TOO_MANY)
-            transport.close()
+        self._address, refusal = self._gate.enter(self.client)
+        if refusal is not None:
+            self._refuse(*refusal)
 
     def _limit(self, sock: socket.socket) -> None:
         with contextlib.suppress(OSError):
@@ -102,12 +183,33 @@ class HttpConnection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Handle data of the client."""
-        super().data_received(data)
+        at, piece = 0, self._bounds.head_piece_bytes
+        # In pieces as long as a request begins: h11 bounds only a head that is not whole yet. asyncio reads 256 KiB at
+        # once, which h11 would take as one head.
+        while at < len(data) and self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            super().data_received(data[at : at + piece])
+            at += piece
+        if at < len(data) and not self.transport.is_closing():
+            super().data_received(data[at:])
         cycle = cast("RequestResponseCycle | None", self.cycle)  # None before the first request
         if cycle is not None and not cycle.response_complete:
             self._waits_since = None
         elif self._waits_since is None:
             self._waits_since = time.monotonic()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse a request that is no HTTP, or whose path and headers are too long."""
+        error = sys.exc_info()[1]  # uvicorn calls this where it handles h11's error
+        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
+            self._refuse(*_TOO_LARGE)
+            return
+        super().send_400_response(msg)
+
+    def _refuse(self, status: int, text: bytes, more: bytes) -> None:
+        head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: text/plain; charset=utf-8\r\n"
+        rest = f"content-length: {len(text)}\r\nconnection: close\r\n\r\n"
+        self.transport.write(head.encode() + more + rest.encode() + text)
+        self.transport.close()
 
     def on_response_complete(self) -> None:
         """Prepare for the next request, whose header has a time limit from its first byte."""
@@ -117,6 +219,7 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Handle the end of the connection."""
         super().connection_lost(exc)
+        self._gate.leave(self._address)
         if self.on_lost is not None:
             self.on_lost()
 
@@ -176,8 +279,8 @@ class HttpConnection(H11Protocol):
         self._unsent = unsent
 
 
-def protocol_of(bounds: HttpBounds) -> type[asyncio.Protocol]:
-    """Return the protocol class for uvicorn, with these bounds."""
+def protocol_of(bounds: HttpBounds, gate: ConnectionGate) -> type[asyncio.Protocol]:
+    """Return the protocol class for uvicorn, with these bounds, behind a gate."""
 
     class Bounded(HttpConnection):
         def __init__(
@@ -187,7 +290,7 @@ def protocol_of(bounds: HttpBounds) -> type[asyncio.Protocol]:
             app_state: dict[str, object],
             _loop: asyncio.AbstractEventLoop | None = None,
         ) -> None:
-            super().__init__(config, server_state, app_state, _loop, bounds=bounds)
+            super().__init__(config, server_state, app_state, _loop, bounds=bounds, gate=gate)
 
     return Bounded
 

@@ -5,16 +5,18 @@ import errno
 import os
 import socket
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 
 import anyio
 import uvicorn
 from starlette.types import ASGIApp
 
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
 from lanebus.handlers.ui.bounds import DEFAULT_HTTP_BOUNDS, HttpBounds
-from lanebus.handlers.ui.connections import HttpConnection, Unambiguous, protocol_of, sweep
+from lanebus.handlers.ui.connections import ConnectionGate, HttpConnection, Unambiguous, protocol_of, sweep
 from lanebus.handlers.ui.errors import AddressRefused, PortInUse
+from lanebus.handlers.ui.proxies import parse_proxies
 
 __all__ = ("listen", "serve_app", "shown_host")
 
@@ -27,6 +29,8 @@ async def serve_app(
     grace: int,
     on_started: Callable[[], None],
     bounds: HttpBounds = DEFAULT_HTTP_BOUNDS,
+    trusted_proxies: Iterable[str] = (),
+    counts: ConnectionCounts | None = None,
 ) -> None:
     """Serve an application until cancelled.
 
@@ -39,10 +43,17 @@ async def serve_app(
         grace: longest wait for running requests in the end, in seconds.
         on_started: called once when the server accepts requests.
         bounds: limits of the connections.
+        trusted_proxies: addresses and networks whose number of connections has no limit of its own.
+        counts: counts the connections; None means that nobody reads the counts.
+
+    Raises:
+        InvalidProxy: a trusted proxy is neither an address nor a network, or is every address.
     """
+    gate = ConnectionGate(bounds, counts or ConnectionCounts(), parse_proxies(trusted_proxies))
     config = uvicorn.Config(
         Unambiguous(app),
-        http=protocol_of(bounds),
+        http=protocol_of(bounds, gate),
+        h11_max_incomplete_event_size=bounds.head_bytes,
         log_config=None,
         log_level="warning",
         access_log=False,
@@ -54,7 +65,7 @@ async def serve_app(
         proxy_headers=False,
         timeout_graceful_shutdown=grace,
     )
-    server = _Server(config, closing, bounds)
+    server = _Server(config, closing, bounds, gate)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_run, server, listener)
         try:
@@ -68,9 +79,9 @@ async def serve_app(
 class _Server(uvicorn.Server):
     """uvicorn without signal handlers. It ends the event streams when it closes, and connections without progress."""
 
-    def __init__(self, config: uvicorn.Config, closing: anyio.Event, bounds: HttpBounds) -> None:
+    def __init__(self, config: uvicorn.Config, closing: anyio.Event, bounds: HttpBounds, gate: ConnectionGate) -> None:
         super().__init__(config)
-        self._closing, self._ready, self._bounds = closing, anyio.Event(), bounds
+        self._closing, self._ready, self._bounds, self._gate = closing, anyio.Event(), bounds, gate
         self._swept_at = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -83,6 +94,7 @@ class _Server(uvicorn.Server):
 
     def _sweep(self, send_seconds: float) -> None:
         now = time.monotonic()
+        self._gate.report(now)
         if now - self._swept_at >= min(1.0, send_seconds / 4, self._bounds.header_seconds / 4):
             self._swept_at = now
             sweep(self.server_state, send_seconds)

@@ -13,15 +13,15 @@ from lanebus.handlers.ui.errors import InvalidProxy
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application  # the package does not export it
 
-__all__ = ("TrustedProxies", "forwarded_host", "parse_proxies", "peer_of")
+__all__ = ("Network", "TrustedProxies", "forwarded_host", "parse_address", "parse_proxies", "peer_of")
 
-_Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _PEER, _HOST = "lanebus.peer", "lanebus.forwarded_host"
 
 
-def parse_proxies(texts: Iterable[str]) -> tuple[_Network, ...]:
+def parse_proxies(texts: Iterable[str]) -> tuple[Network, ...]:
     """Return the networks of proxies. An address is a network of one.
 
     Raises:
@@ -30,7 +30,7 @@ def parse_proxies(texts: Iterable[str]) -> tuple[_Network, ...]:
     return tuple(map(_network, texts))
 
 
-def _network(text: str) -> _Network:
+def _network(text: str) -> Network:
     try:
         found = ipaddress.ip_network(text)
     except ValueError:
@@ -68,7 +68,7 @@ class TrustedProxies:
     client is the last address that is no trusted proxy. `Forwarded` is not read.
     """
 
-    def __init__(self, app: ASGIApp, *, networks: Iterable[_Network]) -> None:
+    def __init__(self, app: ASGIApp, *, networks: Iterable[Network]) -> None:
         """
         Args:
             app: the application.
@@ -82,7 +82,7 @@ class TrustedProxies:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """Handle an ASGI connection."""
         client = cast("tuple[str, int] | None", scope.get("client"))
-        address = _parse(client[0]) if client else None
+        address = parse_address(client[0]) if client else None
         if scope["type"] != "http" or client is None or address is None:
             return self._app(scope, receive, send)
         scope = {**scope, "client": (str(address), client[1])}
@@ -95,12 +95,12 @@ class TrustedProxies:
         return self._believed(scope, receive, send)
 
     def _checked(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if _parse(scope["client"][0]) is None:  # a proxy may write "unknown", or a name that hides the address
+        if parse_address(scope["client"][0]) is None:  # a proxy may write "unknown", or a name that hides the address
             scope["client"] = scope[_PEER]
         return self._app(scope, receive, send)
 
 
-def _parse(text: str) -> _Address | None:
+def parse_address(text: str) -> _Address | None:
     """Return an IP address; None if the text is none. A socket for both versions shows IPv4 addresses as IPv6."""
     try:
         address = ipaddress.ip_address(text)

@@ -11,6 +11,7 @@ from lanebus.bus.bus import Bus
 from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.credentials import Credentials, TokenFiles
 from lanebus.handlers.access.request import Authorize
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
 from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.app import create_app
 from lanebus.handlers.ui.auth import local_hosts
@@ -41,6 +42,7 @@ async def serve(
     projections: Iterable[Projection[object]] = (),
     uploads: Path | None = None,
     hosted: Iterable[HostedApp] = (),
+    connections: ConnectionCounts | None = None,
 ) -> None:
     """Serve the page of an open bus until cancelled.
 
@@ -61,6 +63,7 @@ async def serve(
         uploads: directory where uploaded files are kept until a message names them. It belongs to one bus; processes of
             one machine that serve this bus may share it. None means a temporary directory, which ends with the server.
         hosted: other applications to run and serve under their paths.
+        connections: counts the connections, for metrics; None means that nobody reads the counts.
 
     Raises:
         PortInUse: another program listens on this port.
@@ -84,7 +87,7 @@ async def serve(
     with listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()
-        hosted = [*hosted]
+        hosted, trusted_proxies = [*hosted], [*trusted_proxies]
         received = Uploads(bus, uploads, bounds.uploads, wait_seconds=bounds.wait_seconds)
         app = create_app(
             bus,
@@ -117,6 +120,13 @@ async def serve(
             tasks.start_soon(received.sweep_forever)
             tasks.start_soon(app.state.sweep_forever)
             await serve_app(
-                app, listener, closing=closing, grace=bounds.grace_seconds, on_started=on_started, bounds=bounds.http
+                app,
+                listener,
+                closing=closing,
+                grace=bounds.grace_seconds,
+                on_started=on_started,
+                bounds=bounds.http,
+                trusted_proxies=trusted_proxies,
+                counts=connections,
             )
             tasks.cancel_scope.cancel()

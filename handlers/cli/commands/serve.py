@@ -25,6 +25,7 @@ from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.usage import WrongUsage
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
 from lanebus.handlers.projections.load import find_projection
 from lanebus.handlers.projections.projection import Projection
 from lanebus.handlers.ui.errors import ServeMissing
@@ -249,7 +250,8 @@ async def _serve(
             tell(f"read-only URL: {url.partition('#')[0]}#token={tokens.reader}")
         tell("open this URL in a browser; Ctrl-C stops the server")
 
-    async with open_bus(settings) as bus, page_monitor(bus, address):
+    connections = ConnectionCounts()
+    async with open_bus(settings) as bus, page_monitor(bus, address, connections):
         await serve_page(
             bus,
             host=host,
@@ -263,6 +265,7 @@ async def _serve(
             projections=projections,
             uploads=uploads,
             hosted=hosted,
+            connections=connections,
             on_ready=on_ready,
         )
 
@@ -282,13 +285,14 @@ async def serve_page(
     projections: tuple[Projection[object], ...] = (),
     uploads: Path | None = None,
     hosted: tuple["HostedApp", ...] = (),
+    connections: ConnectionCounts | None = None,
 ) -> None:
     """Serve the page until cancelled.
 
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
-        host, port, token, reader_token, token_files, identify, authorize, projections, uploads, hosted: as for
-            `lanebus.handlers.ui.server.serve`.
+        host, port, token, reader_token, token_files, identify, authorize, projections, uploads, hosted, connections: as
+            for `lanebus.handlers.ui.server.serve`.
         edge: how clients may reach the page; None means only by this machine's own names.
 
     Raises:
@@ -320,5 +324,6 @@ async def serve_page(
         projections=projections,
         uploads=uploads,
         hosted=hosted,
+        connections=connections,
         on_ready=on_ready,
     )
