@@ -241,6 +241,22 @@ class ServerFound(LogEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionsRefused(LogEvent):
+    """The page's server refused connections since the last such event, because too many were open.
+
+    If `client` has most of the open ones, it may hold them to keep others out; if it is a proxy of yours, name it with
+    `--trusted-proxy`.
+    """
+
+    NAME = "connections.refused"
+    LEVEL = logging.WARNING
+    refused: int
+    open: int
+    client: str
+    client_open: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AccessRead(LogEvent):
     """A principal was allowed to read. Logged to `lanebus.audit`, like the events that follow."""
 
@@ -286,22 +302,6 @@ class AccessEnded(LogEvent):
     action: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionsRefused(LogEvent):
-    """The page's server refused connections since the last such event, because too many were open.
-
-    If `client` has most of the open ones, it may hold them to keep others out; if it is a proxy of yours, name it with
-    `--trusted-proxy`.
-    """
-
-    NAME = "connections.refused"
-    LEVEL = logging.WARNING
-    refused: int
-    open: int
-    client: str
-    client_open: int
-
-
 EVENTS: tuple[type[LogEvent], ...] = (
     WorkerBegun,
     WorkerNameInUse,
@@ -321,11 +321,11 @@ EVENTS: tuple[type[LogEvent], ...] = (
     ServerLost,
     ServerFound,
     ServerUnsafe,
+    ConnectionsRefused,
     AccessRead,
     AccessAllowed,
     AccessRefused,
     AccessEnded,
-    ConnectionsRefused,
 )
 """All events, in the order of the documentation."""
 

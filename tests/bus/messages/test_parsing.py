@@ -47,3 +47,12 @@ def test_require_json_checks_a_value_from_another_parser(value: JsonValue, path:
     with pytest.raises(DecodeError) as caught:
         require_json(value)
     assert caught.value.path == path
+
+
+@pytest.mark.parametrize("fault", ['{"a":1,"a":2}', '"\\ud800"'])
+def test_a_fault_below_long_names_and_beside_long_lists_costs_no_more_than_its_path(fault: str) -> None:
+    # A path for each number of the list would need 60 GB.
+    text = f'{{"{"k" * 300_000}":[{",".join("0" * 200_000)}],"z":[{fault}]}}'
+    with pytest.raises(DecodeError) as caught:
+        parse_json(text)
+    assert caught.value.path in {"z.0", "z.0.a"}

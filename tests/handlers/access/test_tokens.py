@@ -65,6 +65,11 @@ def test_a_signed_token_names_the_principal_with_all_its_rights() -> None:
         *(signed(nbf=int(time()) + 3600), signed(sessions="*"), signed(sessions=None), signed(lanes=None)),
         *(signed(lanes=["LLM"]), signed(lanes=["*"]), signed(actions=None), signed(actions=[1]), signed(agents="x")),
         signed()[:-4] + "AAAA",
+        *(
+            signed(exp=10**400),
+            f"{base64.urlsafe_b64encode(b'[' * 5_001).decode()}.a.b",
+            f"{part({'alg': '9' * 5_000})}.a.b",
+        ),
     ],
 )
 def test_a_token_that_is_forged_expired_or_incomplete_is_refused(token: str) -> None:

@@ -22,7 +22,7 @@ from lanebus.handlers.monitoring.metric_table import METRICS
 from lanebus.handlers.monitoring.metrics import MetricsCollector, Observed, ObservedWorker
 from lanebus.handlers.monitoring.readings import Reading, ServerReader
 from lanebus.handlers.monitoring.server_health import ServerHealth
-from lanebus.handlers.monitoring.worker_counts import LabelledCounts
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts, LabelledCounts
 from tests.support.agent.agents import fresh_bus, wait_for
 from tests.support.log.groups import take_all, wake
 from tests.support.log.said import said
@@ -38,7 +38,7 @@ NAME = re.compile(r"\blanebus_[a-z_]+\b")
 async def observed(bus: Bus, worker: Worker | None = None) -> Observed:
     reading = await ServerReader(bus, (), MonitorBounds(cached_seconds=0.0)).read()
     of_worker = None if worker is None else ObservedWorker(worker.counts, worker.status)
-    return Observed(bus.monitor.counts(), reading, ServerHealth(), True, of_worker)
+    return Observed(bus.monitor.counts(), reading, ServerHealth(), True, of_worker, ConnectionCounts())
 
 
 def scraped(found: Observed) -> str:

@@ -1,6 +1,6 @@
 """The guard alone, before an application that accepts everything."""
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
 import httpx2
 import pytest
@@ -10,8 +10,10 @@ from starlette.types import Receive, Scope, Send
 from lanebus.handlers.access.access import Access
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.access.credentials import Credentials
+from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.rate_limit import RateLimit
 from lanebus.handlers.ui.auth import Guard, local_hosts, parse_host
+from lanebus.handlers.ui.bounds import HttpBounds
 from lanebus.handlers.ui.cross_origin import CrossOrigin
 from lanebus.handlers.ui.errors import InvalidHost
 
@@ -36,11 +38,10 @@ def guard(bounds: AccessBounds = DEFAULT_ACCESS_BOUNDS) -> Guard:
 GUARD = guard()
 
 
-def visitor(app: Guard | None = None, /, **headers: str) -> httpx2.AsyncClient:
-    """A client that sends these headers in addition to its own."""
-    return httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=app or GUARD), base_url=f"http://{HOST}", headers=headers
-    )
+def visitor(app: Guard | None = None, /, *, address: str = "127.0.0.1", **headers: str) -> httpx2.AsyncClient:
+    """A client at an address that sends these headers in addition to its own."""
+    transport = httpx2.ASGITransport(app=app or GUARD, client=(address, 1))
+    return httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=headers)
 
 
 # --- hosts and origins --------------------------------------------------------------------------------------------
@@ -228,6 +229,49 @@ async def test_an_address_that_sends_wrong_tokens_has_to_wait_and_clients_that_a
         assert (await client.get("/api/sessions", headers=BEARER)).status_code == 200
         reply = await client.get("/api/sessions", headers={"Authorization": "Bearer reader"})
         assert reply.status_code == 429  # a right guess looks like a wrong one
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_one"),
+    [
+        ("2001:db8::1", "2001:db8::ffff:0:0:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("::ffff:192.0.2.1", "192.0.2.1", True),
+        ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
+        ("fe80::1%eth0", "fe80::2", True),
+        ("unknown", "", False),
+    ],
+)
+async def test_the_addresses_of_an_ipv6_network_are_throttled_as_one(first: str, second: str, is_one: bool) -> None:
+    tight, wrong = guard(AccessBounds(wrong_burst=1, wrong_per_second=0.001)), {"Authorization": "Bearer wrong"}
+    async with visitor(tight, address=first, **wrong) as one, visitor(tight, address=second, **wrong) as other:
+        assert (await one.get("/api/sessions")).status_code == 401
+        assert (await other.get("/api/sessions")).status_code == (429 if is_one else 401)
+
+
+async def test_headers_of_one_name_are_joined_and_a_head_over_the_bounds_is_refused_before_the_token() -> None:
+    seen = list[Mapping[str, str]]()
+
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del address
+        seen.append(headers)
+        return Principal(name="ann")
+
+    access = Access(Credentials(TOKEN), identify=identify)
+    cross_origin = CrossOrigin([], methods=lambda _: (), seconds=600)
+    bounds = HttpBounds(headers=10, head_bytes=1_000)
+    guarding = Guard(guarded, access=access, allowed_hosts=[HOST], headers=[], cross_origin=cross_origin, bounds=bounds)
+    async with visitor(guarding) as client:
+        assert (await client.get("/x", headers=[("a", "1"), ("b", "2"), ("A", "3")])).status_code == 200
+        for reply in (
+            await client.get("/x", headers=[("a", "")] * 20),
+            await client.get("/x", headers=[("a", "x" * 1_000)]),
+            await client.get("/" + "x" * 1_000),
+            await client.get("/?" + "x" * 1_000),
+        ):
+            assert (reply.status_code, reply.json()["error"]) == (431, "head_too_large")
+    (headers,) = seen
+    assert (headers["a"], headers["b"]) == ("1, 3", "2")
 
 
 async def test_a_principal_that_sends_too_many_requests_has_to_wait_and_others_do_not() -> None:

@@ -1,11 +1,12 @@
 """Clients that request much and read nothing, on a server in a process of its own. Linux only: it reads /proc."""
 
 import json
+import logging
 import signal
 import socket
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,10 @@ import pytest
 from anyio.abc import Process
 
 from lanebus import Bus, ExtensionMessage, Session
+from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
 from lanebus.handlers.ui.bounds import HttpBounds, UiBounds
+from lanebus.handlers.ui.connections import ConnectionGate
+from lanebus.handlers.ui.proxies import parse_proxies
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 from tests.support.page.sse_parser import parse
 from tests.support.paths import ROOT
@@ -258,6 +262,116 @@ async def test_connections_beyond_the_limit_are_refused_and_the_others_are_serve
         async for event in source:
             if event.event == "entry":
                 break
+
+
+async def test_one_address_cannot_hold_all_connections_and_the_operator_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bounds = UiBounds(http=HttpBounds(connections=20, address_connections=2, report_seconds=0.001))
+    async with temporary_bus() as bus, serving(bus, bounds=bounds) as served, AsyncExitStack() as half:
+        for _ in range(2):
+            stream = await half.enter_async_context(await anyio.connect_tcp("127.0.0.1", served.port))
+            await stream.send(b"GET / HTTP/1.1\r\nHost: x\r\n")
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as third:
+            assert (await _closed(third)).startswith(b"HTTP/1.1 429 ")
+        other = httpx2.AsyncHTTPTransport(local_address="127.0.0.2")
+        async with httpx2.AsyncClient(transport=other, base_url=served.base, headers=BEARER, timeout=120) as client:
+            assert (await client.get("/api/access")).status_code == 200
+        await eventually(lambda: any(_event(each) == "connections.refused" for each in caplog.records))
+        (told,) = [vars(each) for each in caplog.records if _event(each) == "connections.refused"]
+        assert (told["refused"], told["client"], told["levelname"]) == (1, "127.0.0.1", "WARNING")
+        assert told["client_open"] >= 2
+        await half.aclose()
+        async with client_of(served) as client:
+            with anyio.fail_after(60):
+                while not await _is_served(client):  # noqa: ASYNC110  # the server tells no one
+                    await anyio.sleep(0.01)
+
+
+def _event(record: logging.LogRecord) -> object:
+    return vars(record).get("event")
+
+
+async def _is_served(client: httpx2.AsyncClient) -> bool:
+    try:
+        return (await client.get("/api/access")).status_code == 200
+    except httpx2.TransportError:  # refused before it was sent
+        return False
+
+
+async def test_the_connections_of_a_trusted_proxy_are_those_of_many_clients() -> None:
+    bounds = UiBounds(http=HttpBounds(address_connections=1))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, bounds=bounds, trusted_proxies=["127.0.0.0/8"]) as served,
+        await anyio.connect_tcp("127.0.0.1", served.port),
+        await anyio.connect_tcp("127.0.0.1", served.port),
+        client_of(served) as client,
+    ):
+        assert (await client.get("/api/access")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("client", "refused"),
+    [
+        (("2001:db8::1", 1), 429),
+        (("2001:db8:0:1::1", 1), None),
+        (("::ffff:192.0.2.1", 1), 429),
+        (("192.0.2.2", 1), None),
+        (("10.0.0.4", 1), None),
+        (("::ffff:10.0.0.4", 1), None),
+        (None, None),
+    ],
+)
+def test_an_ipv6_network_counts_as_one_address_and_a_unix_socket_and_a_proxy_as_none(
+    client: tuple[str, int] | None, refused: int | None
+) -> None:
+    counts = ConnectionCounts()
+    gate = ConnectionGate(HttpBounds(address_connections=1), counts, parse_proxies(["10.0.0.4"]))
+    entered = [gate.enter(each)[0] for each in (("2001:db8::ffff:2", 1), ("192.0.2.1", 1), ("10.0.0.4", 1), None)]
+    key, answer = gate.enter(client)
+    assert (answer and answer[0]) == refused
+    for each in (*entered, key):
+        gate.leave(each)
+    assert (counts.open, counts.by_address) == (0, {})
+
+
+def _head(port: int, *lines: bytes) -> bytes:
+    first = b"GET /api/access HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nConnection: close\r\n" % port
+    return b"\r\n".join((first + b"Authorization: Bearer %s" % TOKEN.encode(), *lines, b"", b""))
+
+
+async def test_a_head_that_is_too_large_is_refused_however_it_arrives_and_one_at_the_limit_is_not() -> None:
+    bounds = UiBounds(http=HttpBounds(head_bytes=2_000, head_piece_bytes=100, headers=10))
+    async with temporary_bus() as bus, serving(bus, bounds=bounds) as served:
+        long, many = b"a: " + b"x" * 1_990, [b"a:"] * 20
+        for lines, status in (
+            ([b"a: " + b"x" * 1_500], b"200"),
+            ([b"a:"] * 6, b"200"),
+            ([long], b"431"),
+            ([long, long, long], b"431"),
+            (many, b"431"),
+        ):
+            request = _head(served.port, *lines)
+            assert await _status(served.port, request, len(request)) == status
+            # The server closes the connection while the client still sends, which may cost the client the answer.
+            assert await _status(served.port, request, 500) in {status, b""}
+        assert await _status(served.port, _head(served.port, *[b"a:"] * 40_000), 10_000) in {b"431", b""}
+        async with client_of(served) as client:
+            reply = await client.get("/api/access", headers=[("a", "")] * 20)
+            assert (reply.status_code, reply.json()["error"]) == (431, "head_too_large")
+            # The body is no part of the head, also where it arrives with it.
+            reply = await client.post("/api/sessions/s/messages", json={"text": "\n" * 5_000 + "x"})
+            assert reply.status_code == 201
+
+
+async def _status(port: int, request: bytes, size: int) -> bytes:
+    """Return the status of the answer to a request that is sent in pieces; b"" if the connection was reset before."""
+    async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+        with suppress(anyio.BrokenResourceError):
+            for at in range(0, len(request), size):
+                await stream.send(request[at : at + size])
+        return (await _closed(stream))[9:12]
 
 
 async def test_entries_are_returned_in_answers_of_bounded_size_that_continue_after_a_cursor() -> None:

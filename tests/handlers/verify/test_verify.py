@@ -552,6 +552,8 @@ def test_entries_trimmed_during_the_check_are_no_hole() -> None:
         ("n:{3}:s:one:p:usage", None),
         ("n:{3}:s:a b:llm", None),
         ("n:{3}:other", None),
+        (f"n:{{{'9' * 5_000}}}:index", None),
+        (f"n:{{3}}:s:one:p:usage@{'9' * 5_000}", None),
         ("n:other", None),
     ],
 )

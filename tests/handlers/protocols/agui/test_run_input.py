@@ -120,7 +120,20 @@ def test_a_pause_ends_only_if_it_is_resolved() -> None:
     assert read_answer(about, "cancelled", None, "ann") is None
 
 
-@pytest.mark.parametrize("about", ["", "t1.main.3#2", "t1.main.3#2/c1/abc", "x/y/" + "0" * 64])
+def test_the_id_of_a_call_may_hold_what_separates_the_parts_of_an_interrupt() -> None:
+    for call in ("", "/", "a#1/b", "#2/", "a/" + "0" * 64):
+        found = read_answer(f"t1.main.3#2/{call}/{'0' * 64}", "cancelled", None, "ann")
+        assert found == Deny(turn_id=TurnId(loop_id="t1.main.3", turn_index=2), tool_call_id=call, by="ann")
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        *("", "t1.main.3#2", "t1.main.3#2/c1/abc", "x/y/" + "0" * 64, "#2/c1/" + "0" * 64, "#1/" * 300_000),
+        f"t1.main.3#{'9' * 5_000}/c1/{'0' * 64}",
+    ],
+    ids=range(7),
+)
 def test_an_id_of_no_interrupt_is_refused(about: str) -> None:
     with pytest.raises(DecodeError):
         read_answer(about, "cancelled", None, "ann")
