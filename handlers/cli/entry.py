@@ -1,9 +1,12 @@
 """Run one command, and convert its errors to an exit code."""
 
+import os
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
+from pathlib import Path
 from typing import cast
 
 import click
@@ -25,6 +28,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, see `exits.py`.
     """
+    _leave_shared_folder()
     # Escape characters that the terminal's encoding lacks; by default, printing them raises.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -44,6 +48,16 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
                 raise
             return error_code
     return code or 0
+
+
+def _leave_shared_folder() -> None:
+    """Import nothing from the working directory, as `python -m` does, if other users may put files there."""
+    with suppress(OSError):  # the directory was removed
+        if sys.path[:1] in ([""], [os.getcwd()]):
+            from lanebus.handlers.load import shared_fault  # noqa: PLC0415  # the console script does not need it
+
+            if shared_fault(Path.cwd()):
+                del sys.path[0]
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

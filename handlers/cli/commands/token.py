@@ -111,8 +111,8 @@ def sign(
     if not lines:
         raise TokenFileUnreadable(key_file, "key", file.fault("key"))
     check_mode(file)
-    if file.modes():
-        tell(f"other users may read or write {key_file}: run `chmod 600 {key_file}`")
+    if fault := file.exposure():
+        tell(f"{key_file} {fault}: run `chmod 600 {key_file}`, and own it")
     try:
         principal = Principal(
             name=name,
