@@ -41,7 +41,7 @@ def open_owned(path: Path, what: str, remedy: str, *, is_folder: bool = False) -
     Each folder on the way must belong to this user or to root, and no other user may write to it. Others may write to a
     sticky folder, such as /tmp, where they cannot replace what is not theirs. Links are followed; their owners and the
     folders that they lead through are judged too. Each component is opened below the descriptor of its folder, and the
-    opened file is judged, so that none can be swapped meanwhile. Windows has no such rights, so nothing is judged there.
+    opened file is judged, so that none can be swapped meanwhile. On Windows, nothing is judged.
 
     Args:
         path: the file.

@@ -6,7 +6,6 @@ from pathlib import Path
 from time import monotonic
 
 from lanebus.bus.storage.ownership import owner_fault
-
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 
 __all__ = ("WatchedFile",)
