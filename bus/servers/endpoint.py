@@ -49,7 +49,7 @@ def check_login(url: str) -> None:
     """
     authority, *rest = re.split("([/?#])", url.partition("://")[2], maxsplit=1)
     path, _, query = "".join(rest).partition("?")
-    is_path = url.startswith("unix:") and (not authority or "@" in authority)
+    is_path = url.startswith("unix:") and authority[-1:] in {"", "@"}
     is_cut = any("@" in each and not _MAY_HAVE_AT.match(each) for each in query.split("&"))
     if "#" in path + query or ("@" in path and not is_path) or is_cut:
         raise SetupError("server URL: its user or password seems to have a /, ? or #, which ends it", _ENCODE)

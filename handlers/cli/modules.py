@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def load_module(load: Callable[[str], T], target: str) -> T:
-    """Return what `load` returns for a target such as `module:attribute`. Warn of a file that others could have written.
+    """Return what `load` returns for a target such as `module:attribute`. Warn of a file that others may write.
 
     Raises:
         BusError: the error of `load`, or one that the module raised, such as a missing extra.

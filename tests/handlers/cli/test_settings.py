@@ -66,7 +66,7 @@ def test_each_setting_has_the_source_that_comes_first(unopened: CommandLine, fil
     found = shown(unopened, "--config", str(file), "--namespace", "typed", env=env)
     assert found.pop("data_dir")[1] == "environment"
     assert found == {
-        "url": ("redis://ann:***@127.0.0.1:1", str(file)),
+        "url": ("redis://***@127.0.0.1:1", str(file)),
         "namespace": ("typed", "argument"),
         "worker.group": ("of-environment", "environment"),
         "worker.concurrency": (7, str(file)),
