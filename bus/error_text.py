@@ -19,21 +19,25 @@ HIDDEN = "***"
 """the text that replaces a secret"""
 
 _DELIMITERS = " \n\"',;&"
-_USER_OF_URL = re.compile(r"(?<=://)(?!\[USER:PASSWORD@\])[^\s/?#]*@")  # not in our own hints
+_URL = re.compile(r"://(?!\[USER:PASSWORD@\])(?P<rest>(?:(?!://|[\"'],)\S)*@)")  # not in our own hints
+_OF_BUS = re.compile(r"(?:rediss?(?:\+\w{1,20})?|unix)$", re.IGNORECASE)
+_HAS_NO_PORT = re.compile(r"[^:\[\]]*:(?!\d{1,5}$)[^\[\]]")
 _QUERY = re.compile(
-    r"(?P<name>[?&;](?:[\w.%\[\]-]{0,40}(?:key|token|secret|passw(?:or)?d|pwd|signature|credential|auth)|sig|code)=)"
-    r"[^&\s#'\"<>]+",
+    r"(?P<name>[?&;](?:[\w.%\[\]-]{0,40}(?:key|token|secret|passw(?:or)?d|passphrase|pwd|signature|credential|auth)"
+    r"|sig|code)=)"
+    r"(?:[^&\s'\"]|['\"](?=[^\s'\"<>,;)\]}]))+",  # a quote that may end the URL ends the value
     re.IGNORECASE,
 )
 # In the `repr` of a dict, ": " separates a header from its value; in a list of pairs, ", " does.
-_SEPARATOR = r"(?:\\?[\"'])?\s{0,3}(?:[:=]|,(?=\s{0,3}b?\\?[\"']))\s{0,3}(?:b?\\?(?P<quote>[\"']))?"
-_QUOTED = r"(?:(?!(?P=quote))[^\r\n])"
+_SEPARATOR = r"(?:\\?[\"'])?\s{0,3}(?:[:=]|,(?=\s{0,3}b?\\?[\"']))\s{0,3}(?:b?(?P<escaped>\\)?(?P<quote>[\"']))?"
+_QUOTED = r"(?(escaped)(?:(?!(?P=quote))[^\r\n])|(?:\\.|(?!(?P=quote))[^\r\n\\]))"
 _HEADER = re.compile(
     rf"(?P<name>(?:authorization|x-api-key|api-key|x-goog-api-key|cookie){_SEPARATOR})(?(quote){_QUOTED}*|[^\r\n]+)",
     re.IGNORECASE,
 )
 _ASSIGNED = re.compile(
-    rf"(?P<name>(?:api[_-]?key|secret|passwd|password|(?:access|auth|refresh|session|id|bearer)[_-]?token){_SEPARATOR})"
+    r"(?P<name>(?:api[_-]?key|secret|passwd|password|passphrase|pwd|(?:access|auth|refresh|session|id|bearer)[_-]?token)"
+    rf"{_SEPARATOR})"
     rf"(?(quote){_QUOTED}+|[^\s,;&'\"<>)}}\]]+)",
     re.IGNORECASE,
 )
@@ -71,13 +75,25 @@ def without_secrets(text: str, characters: int = 8_000, *, spare: int = 4_096) -
         # The last word may be the beginning of a secret, which cannot be recognised any more.
         end = max(text.rfind(each) for each in _DELIMITERS)
         text = text[: max(end, characters)]
-    text = _USER_OF_URL.sub(f"{HIDDEN}@", whole_text(text))
-    text = _QUERY.sub(rf"\g<name>{HIDDEN}", text)
+    # Query parameters first: a value with an @ is then none of a password in front of the host.
+    text = _QUERY.sub(rf"\g<name>{HIDDEN}", whole_text(text))
+    text = _URL.sub(_without_login, text)
     text = _HEADER.sub(rf"\g<name>{HIDDEN}", text)
     text = _ASSIGNED.sub(rf"\g<name>{HIDDEN}", text)
     text = _BEARER.sub(rf"\g<name>{HIDDEN}", text)
     text = _KEY.sub(HIDDEN, text)
     return f"{text[: characters - 1]}…" if is_cut else text[:characters]
+
+
+def _without_login(url: re.Match[str]) -> str:
+    """Return the end of a URL from :// to its last @, without user and password.
+
+    A password may have an unescaped /, ?, # or @, so that the URL's parts are others than was meant. The URL of a bus
+    has no other @. Another URL may have one in its path: without a login, it is kept.
+    """
+    authority = re.split("[/?#]", url["rest"], maxsplit=1)[0]
+    is_of_bus = _OF_BUS.search(url.string[max(0, url.start() - 30) : url.start()])
+    return f"://{HIDDEN}@" if is_of_bus or "@" in authority or _HAS_NO_PORT.match(authority) else url[0]
 
 
 def describe_error(error: BaseException, characters: int = 8_000) -> str:

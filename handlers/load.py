@@ -1,15 +1,22 @@
-"""Find a Python object by a command-line argument: `module:attribute` or `path/to/file.py:attribute`."""
+"""Find a Python object by a command-line argument: `module:attribute` or `path/to/file.py:attribute`.
+
+A folder into which other users may put files is not searched for modules: their code would run as this user.
+"""
 
 import importlib
 import importlib.util
+import os
 import sys
+from importlib.abc import FileLoader, SourceLoader
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import cast
 
-from lanebus.bus.errors import require_text
+from lanebus.bus.errors import DirectoryNotOwned, require_text
+from lanebus.bus.storage.ownership import open_owned
 
-__all__ = ("TargetNotFound", "load_object")
+__all__ = ("TargetNotFound", "load_object", "shared_fault")
 
 
 class TargetNotFound(Exception):
@@ -24,7 +31,8 @@ class TargetNotFound(Exception):
 def load_object(target: str, *, example: str) -> object:
     """Return the object at `module:attribute` or `path/to/file.py:attribute`.
 
-    Modules are also searched for in the current directory. A file may import modules of its own directory.
+    Modules are also searched for in the current directory. A file may import modules of its own directory. Both hold
+    only for directories into which no other user may put files.
 
     Args:
         target: the text. The attribute may have dots.
@@ -32,6 +40,7 @@ def load_object(target: str, *, example: str) -> object:
 
     Raises:
         TargetNotFound: `target` has another form, or there is no such module, file or attribute.
+        DirectoryNotOwned: the module is in the current directory, and another user could have put it there.
         Exception: any error that the module raises while it is imported.
     """
     require_text("target", target)
@@ -46,8 +55,22 @@ def load_object(target: str, *, example: str) -> object:
     return found
 
 
+def shared_fault(folder: Path) -> str:
+    """Return why another user could have put a file into a folder; "" if none could."""
+    try:
+        os.close(open_owned(folder, "folder", "", is_folder=True))
+    except DirectoryNotOwned as error:
+        return error.reason
+    return ""
+
+
 def _load_module(name: str) -> ModuleType:
-    _search(Path.cwd())
+    folder, first = Path.cwd(), name.partition(".")[0]
+    if not (fault := shared_fault(folder)):
+        _search(folder)
+    elif str(folder) not in sys.path and first not in sys.modules and PathFinder.find_spec(first, [str(folder)]):
+        remedy = "start lanebus in a directory of your own, or set PYTHONPATH=. if you trust all who may write here"
+        raise DirectoryNotOwned(folder, fault, what=f"module {first!r} was not imported from", remedy=remedy)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -60,14 +83,22 @@ def _load_file(name: str) -> ModuleType:
     path = Path(name).absolute()
     if not path.is_file():
         raise TargetNotFound(f"there is no file {name!r}")
-    _search(path.parent)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    is_shared = bool(shared_fault(path.parent))
+    if not is_shared:
+        _search(path.parent)
+    spec = importlib.util.spec_from_file_location(
+        path.stem, path, loader=_WithoutCache(path.stem, str(path)) if is_shared else None
+    )
     if spec is None or spec.loader is None:
         raise TargetNotFound(f"{name!r} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
+
+
+class _WithoutCache(FileLoader, SourceLoader):
+    """Compiles a file from its source: another user may have made the folder of compiled files beside it."""
 
 
 def _search(folder: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFailed, SocketPathTooLong
 from lanebus.bus.storage.folder import FULL
+from lanebus.bus.storage.ownership import owner_fault
 
 __all__ = ("DataDir", "default_data_dir", "remedy_of")
 
@@ -131,13 +132,8 @@ class DataDir:
             raise DirectoryNotOwned(self.path, _reason(error), remedy=_ANOTHER) from error
         if not stat.S_ISDIR(facts.st_mode):
             raise DirectoryNotOwned(self.path, "is not a directory; choose another path")
-        if sys.platform != "win32" and facts.st_uid != os.geteuid():
-            raise DirectoryNotOwned(
-                self.path, f"belongs to user {facts.st_uid}, this is user {os.geteuid()}; choose another one"
-            )
-        if facts.st_mode & 0o077:
-            mode = stat.S_IMODE(facts.st_mode)
-            raise DirectoryNotOwned(self.path, f"has mode {mode:04o}, so other users may enter it; make it 0700")
+        if fault := owner_fault(facts, is_private=True):
+            raise DirectoryNotOwned(self.path, fault, remedy="choose another one, or make it 0700")
         return True
 
     def aof_bytes(self) -> int:

@@ -39,7 +39,7 @@ def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
             case InvalidResponse() if _TLS_ALERT not in str(cause):
                 return "it is not a Redis or Valkey server: its answer has another protocol", "check its host and port"
             case ResponseError():
-                return str(cause), _CHECK
+                return str(cause).partition(", with args")[0], _CHECK  # which may quote the password
             case ConnectionResetError() | BrokenPipeError():
                 break
             case socket.gaierror():

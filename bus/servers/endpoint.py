@@ -3,6 +3,7 @@
 Retries, timeouts and other automatic behaviour of the client library are switched off.
 """
 
+import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Self, cast
@@ -17,7 +18,6 @@ from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
 from lanebus.bus.origin import BusOrigin, drop_in_child
 from lanebus.bus.servers.bounds import ConnectionBounds
@@ -26,7 +26,7 @@ from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.replies import Argument, Reply, answered
 from lanebus.bus.servers.route_state import FixedRouteState, RouteState
 
-__all__ = ("Endpoint",)
+__all__ = ("Endpoint", "check_login")
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """TCP keep-alive: seconds of silence before the first probe, seconds between probes, and number of probes. On macOS
@@ -38,6 +38,21 @@ which takes 0.6 ms."""
 
 
 _FORM = "write redis://[USER:PASSWORD@]HOST:PORT[/DATABASE]; rediss:// for TLS, or unix://PATH"
+_ENCODE = "in a user and a password, write %2F for /, %3F for ?, %23 for # and %40 for @"
+_MAY_HAVE_AT = re.compile(r"(?:\w*(?:name|password)|ssl_\w+)=")
+
+
+def check_login(url: str) -> None:
+    """Raise SetupError if a URL's user or password seems to have a character that ends it, such as #.
+
+    The client library would take its beginning for a host, a port or an option, and errors would quote it.
+    """
+    authority, *rest = re.split("([/?#])", url.partition("://")[2], maxsplit=1)
+    path, _, query = "".join(rest).partition("?")
+    is_path = url.startswith("unix:") and authority[-1:] in {"", "@"}
+    is_cut = any("@" in each and not _MAY_HAVE_AT.match(each) for each in query.split("&"))
+    if "#" in path + query or ("@" in path and not is_path) or is_cut:
+        raise SetupError("server URL: its user or password seems to have a /, ? or #, which ends it", _ENCODE)
 
 
 class Endpoint:
@@ -52,15 +67,15 @@ class Endpoint:
         Raises:
             SetupError: the URL is invalid, or has an unknown option.
         """
+        check_login(url)
         try:
             options = dict(parse_url(url))
-        except ValueError as error:
-            raise SetupError(without_secrets(f"server URL: {error}"), _FORM) from None
-        path = urlsplit(url).path.strip("/")
+            path = urlsplit(url).path.strip("/")
+        except ValueError as error:  # the text of other errors may quote what should have been the password
+            fault = str(error) if str(error).startswith("Invalid value for") else "its host or port is not valid"
+            raise SetupError(f"server URL: {fault}", f"{_FORM}; {_ENCODE}") from None
         if not url.startswith("unix://") and path and not (path.isascii() and path.isdigit()):
-            raise SetupError(
-                without_secrets(f"server URL: its database {path!r} is no number"), _FORM
-            )  # the library would use 0
+            raise SetupError(f"server URL: its database {path!r} is no number", _FORM)  # the library would use 0
         self._origin = BusOrigin()
         self.bounds = bounds or ConnectionBounds()
         """timeouts and numbers of the connections to this server"""

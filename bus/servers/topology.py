@@ -18,7 +18,7 @@ from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.cluster import Cluster
 from lanebus.bus.servers.cluster_pool import ClusterPool
 from lanebus.bus.servers.connection import Connection, Route
-from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.endpoint import Endpoint, check_login
 from lanebus.bus.servers.pool import ConnectionPool, Pool
 from lanebus.bus.servers.replies import Argument, Reply
 from lanebus.bus.servers.sentinel import SentinelRoute
@@ -121,6 +121,7 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
         raise SetupError(
             "server URL: unknown scheme", f"begin with one of {', '.join(f'{each}://' for each in SCHEMES)}"
         )
+    check_login(url)
     match scheme.lower():
         case "redis+cluster" | "rediss+cluster":
             return ManyServers(_cluster(url, bounds))

@@ -15,6 +15,7 @@ from typing import TypeVar
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, MessageTooLarge, SetupError, Unavailable
 from lanebus.bus.storage.blobs import BlobHead
 from lanebus.bus.storage.descriptors import FILE, HAS_DESCRIPTORS, PASS, READ
+from lanebus.bus.storage.ownership import owner_fault
 from lanebus.bus.threads import run_in_thread
 
 __all__ = ("FULL", "Folder")
@@ -204,13 +205,11 @@ class Folder:
 
     def _check(self, folder: int, place: Path) -> None:
         """Raise DirectoryNotOwned if another user could have changed what is in an open folder."""
-        facts, user = os.fstat(folder), os.geteuid()
-        if facts.st_uid not in {user, 0}:
-            fault = f"belongs to user {facts.st_uid}, this is user {user}"
-            raise self._unsafe(place, fault, "choose another directory, or change its owner")
-        if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            fault = f"has mode {stat.S_IMODE(facts.st_mode):04o}, so other users may write to it"
-            raise self._unsafe(place, fault, "run `chmod go-w` on it, or name a folder in it, which is then created")
+        if fault := owner_fault(os.fstat(folder)):
+            remedy = "choose another directory, or change its owner"
+            if fault.startswith("has mode"):
+                remedy = "run `chmod go-w` on it, or name a folder in it, which is then created"
+            raise self._unsafe(place, fault, remedy)
 
     def _unsafe(self, place: Path, fault: str, remedy: str) -> DirectoryNotOwned:
         return DirectoryNotOwned(place, fault, what=self._what, remedy=remedy)

@@ -119,8 +119,8 @@ class Credentials:
         """
         for file in self._secrets:
             # No error: the files of container secrets can be read by everyone in the container.
-            if file.modes():
-                _log.warning("other users may read or write %s: run `chmod 600 %s`", file.path, file.path)
+            if fault := file.exposure():
+                _log.warning("%s %s: run `chmod 600 %s`, and own it", file.path, fault, file.path)
         if any(len(token) < least_characters for token in (*self._start.known(), *self._reader.known())):
             _log.warning(
                 "a token has fewer than %d characters and may be guessed: make one with `lanebus token key FILE`",
@@ -202,5 +202,5 @@ def _watched(path: Path | None, what: str, bounds: AccessBounds) -> WatchedFile 
 
 def check_mode(file: WatchedFile) -> None:
     """Raise FileExposed if every user may write a file."""
-    if file.modes() & 0o002:
+    if file.is_writable_by_all:
         raise FileExposed(file.path)

@@ -1,5 +1,6 @@
 """Errors of tokens."""
 
+import shlex
 from pathlib import Path
 
 from lanebus.bus.errors import MessageError, SetupError
@@ -21,7 +22,9 @@ class FileExposed(SetupError):
     """Every user of the machine may write a file of tokens, keys or revocations, and so give themselves all rights."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"every user may write {path}", f"check its content, and run `chmod 600 {path}`")
+        super().__init__(
+            f"every user may write {path}", f"check its content, and run `chmod 600 {shlex.quote(str(path))}`"
+        )
         self.path = path
 
 

@@ -1,9 +1,11 @@
 """The lines of a small file, read again when the file changes."""
 
 import os
+import stat
 from pathlib import Path
 from time import monotonic
 
+from lanebus.bus.storage.ownership import owner_fault
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 
 __all__ = ("WatchedFile",)
@@ -19,7 +21,9 @@ class WatchedFile:
             bounds: its size, and how often it is looked at.
         """
         self.path, self._bounds = path, bounds
+        self._facts: os.stat_result | None = None
         self._seen: tuple[int, int, int] | None = None
+        self._fault = ""
         self._lines: tuple[str, ...] | None = None
         self._next = 0.0
 
@@ -40,36 +44,46 @@ class WatchedFile:
         Args:
             what: name of what the file should hold.
         """
-        try:
-            if self.path.stat().st_size > self._bounds.file_bytes:
-                return f"is larger than {self._bounds.file_bytes} bytes"
-            self.path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return "does not exist"
-        except UnicodeDecodeError:
-            return "cannot be read: it is no UTF-8 text"
-        except OSError as error:
-            return f"cannot be read: {error.strerror}"
-        return f"holds no {what}"
+        return self._fault or f"holds no {what}"
 
-    def modes(self) -> int:
-        """Return the bits of the file's mode that allow the group and others something; 0 if it cannot be read."""
-        if os.name != "posix":
-            return 0  # modes say nothing there
-        try:
-            return self.path.stat().st_mode & 0o077
-        except OSError:
-            return 0
+    def exposure(self) -> str:
+        """Return who else may read or change the file that was read last, in words that follow its path; "" if nobody.
+
+        Root may: the files of container secrets are root's.
+        """
+        if self._facts is None or os.name != "posix":
+            return ""
+        is_open = self._facts.st_mode & 0o077
+        return owner_fault(self._facts) or ("may be read or written by other users" if is_open else "")
+
+    @property
+    def is_writable_by_all(self) -> bool:
+        """Whether every user may write the file that was read last."""
+        return os.name == "posix" and self._facts is not None and bool(self._facts.st_mode & stat.S_IWOTH)
 
     def _read(self) -> None:
+        """Read the file if it has changed. One descriptor is judged and read, because the name may change meanwhile."""
+        self._fault, text, seen = "", "", None
         try:
-            found = self.path.stat()
-            seen = (found.st_mtime_ns, found.st_size, found.st_ino)
-            if seen == self._seen:
-                return
-            text = self.path.read_text(encoding="utf-8") if found.st_size <= self._bounds.file_bytes else None
-        except (OSError, UnicodeDecodeError):
-            seen, text = None, None
-        self._seen = seen
-        lines = None if text is None else [line.strip() for line in text.splitlines()]
-        self._lines = None if lines is None else tuple(line for line in lines if line and not line.startswith("#"))
+            # Without waiting at a pipe, which is refused: it can be read only once.
+            with os.fdopen(os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+                self._facts = found = os.fstat(file.fileno())
+                seen = (found.st_mtime_ns, found.st_size, found.st_ino)
+                if seen == self._seen:
+                    return
+                data = file.read(self._bounds.file_bytes + 1) if stat.S_ISREG(found.st_mode) else b""
+            if not stat.S_ISREG(found.st_mode):
+                self._fault = "is no regular file"
+            elif len(data) > self._bounds.file_bytes:
+                self._fault = f"is larger than {self._bounds.file_bytes} bytes"
+            else:
+                text = data.decode()
+        except FileNotFoundError:
+            self._fault = "does not exist"
+        except UnicodeDecodeError:
+            self._fault = "cannot be read: it is no UTF-8 text"
+        except OSError as error:
+            self._fault = f"cannot be read: {error.strerror}"
+        self._seen = None if self._fault else seen
+        lines = [line.strip() for line in text.splitlines()]
+        self._lines = None if self._fault else tuple(line for line in lines if line and not line.startswith("#"))

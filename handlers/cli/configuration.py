@@ -37,7 +37,7 @@ def configured(ctx: click.Context) -> "Configuration | None":
     and no variable sets a setting of the file.
 
     Raises:
-        SettingsRefused: as for `load_configuration`.
+        DirectoryNotOwned, SettingsRefused: as for `load_configuration`.
     """
     found = _load(ctx, always=False)
     return found[0] if found is not None else None
@@ -112,7 +112,7 @@ def _load(ctx: click.Context, *, always: bool) -> "tuple[Configuration, list[Set
             return None
         from lanebus.handlers.cli.settings_model import load_configuration  # noqa: PLC0415  # imports pydantic
 
-        meta[_KEY] = load_configuration(path)
+        meta[_KEY] = load_configuration(path, is_named=bool(name))
     return cast("tuple[Configuration, list[Setting]]", meta[_KEY])
 
 

@@ -92,14 +92,16 @@ async def _wait_ended(session: Session) -> None:
 
 
 def _print(output: Output, session: str, entries: list[Envelope], turns: TurnsState, usage: UsageState) -> None:
-    output.line(f"session {session}\n")
+    output.line(f"session {session}")
+    output.line("")
     output.table(_LANES, [_row(envelope) for envelope in entries])
     output.line("")
     output.table(TURN_COLUMNS, turn_rows(turns, session))
     total = usage.total.usage
     cost = total.cost
     source = f", priced by {cost.source}" if cost and cost.source else ""
-    output.line(f"\ncost {money(cost.total if cost else None)} for {count(total.total_tokens)} tokens{source}")
+    output.line("")
+    output.line(f"cost {money(cost.total if cost else None)} for {count(total.total_tokens)} tokens{source}")
 
 
 def _row(envelope: Envelope) -> tuple[str, str, str]:

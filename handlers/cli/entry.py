@@ -1,16 +1,21 @@
 """Run one command, and convert its errors to an exit code."""
 
+import os
 import sys
+import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from io import TextIOWrapper
+from pathlib import Path
+from types import TracebackType
 from typing import cast
 
 import click
 
 from lanebus.handlers.cli.exits import ExitCode, exit_code
 from lanebus.handlers.cli.group import lanebus
-from lanebus.handlers.cli.terminal.output import tell
+from lanebus.handlers.cli.terminal.output import put_lines, tell
 from lanebus.handlers.cli.usage import show_usage_error
 
 __all__ = ("run_command_line",)
@@ -25,6 +30,7 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, see `exits.py`.
     """
+    _leave_shared_folder()
     # Escape characters that the terminal's encoding lacks; by default, printing them raises.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -41,9 +47,27 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
         except (Exception, KeyboardInterrupt) as error:
             error_code = exit_code(error)
             if error_code is None:
+                sys.excepthook = _show_crash
                 raise
             return error_code
     return code or 0
+
+
+def _leave_shared_folder() -> None:
+    """Import nothing from the working directory, as `python -m` does, if other users may put files there."""
+    with suppress(OSError):  # the directory was removed
+        if sys.path[:1] in ([""], [os.getcwd()]):
+            from lanebus.handlers.load import shared_fault  # noqa: PLC0415  # the console script does not need it
+
+            if shared_fault(Path.cwd()):
+                del sys.path[0]
+
+
+def _show_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an unexpected error without secrets, and with unsafe characters written as codes."""
+    from lanebus.bus.error_text import without_secrets  # noqa: PLC0415  # loads the errors, which --help does not need
+
+    put_lines(without_secrets("".join(traceback.format_exception(kind, error, trace)), 100_000), is_error=True)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, cast
 
-from lanebus.handlers.cli.terminal.text import plain
+from lanebus.handlers.cli.terminal.output import put_lines, tell
 
 if TYPE_CHECKING:
     from lanebus.bus.errors import BusError
@@ -77,7 +77,7 @@ def exit_code(error: BaseException) -> int | None:
 
         if isinstance(error, ModuleRaised):
             with suppress(BrokenPipeError):
-                print(error.trace, file=sys.stderr, end="")
+                put_lines(error.trace, is_error=True)
         print_error(error.fault, next_step(error))
         return code_of(error)
     return None
@@ -132,11 +132,9 @@ def silence() -> None:
 
 def print_error(fault: str, next_step: str) -> None:
     """Print an error to stderr in two lines: what is wrong, and what to do next."""
-    from lanebus.bus.error_text import without_secrets  # noqa: PLC0415
-
     with suppress(BrokenPipeError):
-        fault, next_step = without_secrets(fault), without_secrets(next_step)
-        print(f"error: {plain(fault)}\nhint: {plain(next_step)}", file=sys.stderr, flush=True)
+        tell(f"error: {fault}")
+        tell(f"hint: {next_step}")
 
 
 def _of_group(group: BaseExceptionGroup[BaseException]) -> int | None:

@@ -10,6 +10,7 @@ import click
 from lanebus.handlers.cli.configuration import check_variables
 from lanebus.handlers.cli.exits import exit_code
 from lanebus.handlers.cli.options import WithBusOptions
+from lanebus.handlers.cli.terminal.output import put
 
 __all__ = ("COMMANDS", "lanebus", "module_of")
 
@@ -133,9 +134,9 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # takes as long as all other imports
 
         try:
-            click.echo(f"lanebus {version('lanebus')}")
+            put(f"lanebus {version('lanebus')}")
         except PackageNotFoundError:
-            click.echo("lanebus (run from source, not installed)")
+            put("lanebus (run from source, not installed)")
         ctx.exit()
 
 

@@ -82,6 +82,7 @@ def _complete(
 
     from lanebus.bus.errors import BusError  # noqa: PLC0415
     from lanebus.handlers.cli.options import Settings  # noqa: PLC0415
+    from lanebus.handlers.cli.terminal.text import shell_word  # noqa: PLC0415
 
     try:
         with warnings.catch_warnings():
@@ -90,7 +91,9 @@ def _complete(
             names = _names(Settings.of(ctx)._replace(redact=None), ask)
     except (BusError, click.UsageError, OSError):
         return []
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)][: _BOUNDS.ids]
+    # The shell puts the word into the prompt as it is: a name that it would read as a command is left out.
+    safe = [name for name in names if name.startswith(incomplete) and shell_word(name) == name]
+    return [CompletionItem(name) for name in safe][: _BOUNDS.ids]
 
 
 def _names(

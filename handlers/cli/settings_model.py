@@ -3,8 +3,10 @@
 `variables.py` names the environment variables. Arguments come before the environment, which comes before the file.
 """
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,7 +23,10 @@ from pydantic_settings import (
 
 from lanebus.bus.bounds import Bounds
 from lanebus.bus.errors import InvalidBound, SetupError
+from lanebus.bus.storage.ownership import open_owned
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY
+from lanebus.handlers.cli.modules import warn_of_others
+from lanebus.handlers.cli.settings_file import FILE_NAME
 from lanebus.handlers.cli.variables import CONFIG, PREFIX, SHORT, short_settings, variable_of
 
 __all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_configuration", "refuse_unknown")
@@ -159,16 +164,20 @@ class Setting(NamedTuple):
     help: str = ""
 
 
-def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]:
+def load_configuration(path: Path | None, *, is_named: bool = True) -> tuple[Configuration, list[Setting]]:
     """Return the settings, and a `Setting` with the source for each of them.
 
     Args:
         path: the settings file; None reads the environment alone.
+        is_named: whether the user named the file. A file that was found, and the files that it names, count only if no
+            other user could have written them: their code would run as this user.
 
     Raises:
         SettingsRefused: the file cannot be read, has an unknown key, or a value is not allowed.
+        DirectoryNotOwned: another user could have written a file that was found or that it names, or it is no regular
+            file.
     """
-    found = _read(path) if path is not None else {}
+    found = _read(path, is_named=is_named) if path is not None else {}
     environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
 
     def refused(mistakes: Sequence[tuple[str, str]], remedy: str) -> SettingsRefused:
@@ -200,7 +209,24 @@ def load_configuration(path: Path | None) -> tuple[Configuration, list[Setting]]
         is_of_environment = any(_given(each, key) for each in environment)
         source = "environment" if is_of_environment else str(path) if _given(found, key) else "default"
         settings.append(Setting(key, value, source, text))
+        if source == str(path) and not is_named:
+            _check_files(key, value)
     return configuration, settings
+
+
+_FILES = frozenset({"serve.token_file", "serve.reader_token_file", "serve.key_file", "serve.revoked_file"})
+_CODE = frozenset({"redact", "serve.identify", "serve.authorize", "serve.projection", "worker.agents"})
+"""settings that name files of tokens, and code as MODULE:ATTRIBUTE or path/to/file.py:ATTRIBUTE"""
+
+
+def _check_files(key: str, value: object) -> None:
+    """Raise DirectoryNotOwned if another user could have written a file that a setting names."""
+    values = [*cast("Mapping[str, str]", value).values()] if isinstance(value, Mapping) else value
+    texts = [values] if isinstance(values, str) else cast("Sequence[str]", values or ())
+    code = [file for each in texts if (file := each.rpartition(":")[0]).endswith(".py")]
+    for file in texts if key in _FILES else code if key in _CODE else ():
+        with suppress(OSError):  # the command that needs it tells that it is missing
+            os.close(open_owned(Path(file), f"{key} in {FILE_NAME} names a file that does not count,", _NAME_IT))
 
 
 def known_keys() -> list[str]:
@@ -233,9 +259,19 @@ def _nearest(name: str, known: Sequence[str]) -> str | None:
     return next((names[near] for names in (whole, last) for near in get_close_matches(word, names, n=1)), None)
 
 
-def _read(path: Path) -> dict[str, object]:
+_NAME_IT = f"name the settings file with --config or {CONFIG}"
+
+
+def _read(path: Path, *, is_named: bool, limit_bytes: int = 1_000_000) -> dict[str, object]:
+    if is_named:
+        warn_of_others(path, "settings file")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        file = os.open(path, os.O_RDONLY) if is_named else open_owned(path, "settings file", _NAME_IT)
+        with os.fdopen(file, "rb") as stream:
+            data = stream.read(limit_bytes + 1)
+        if len(data) > limit_bytes:
+            raise SettingsRefused(str(path), "", f"it is larger than {limit_bytes} bytes", "name another file")
+        return tomllib.loads(data.decode().replace("\r\n", "\n"))
     except OSError as error:
         fault = error.strerror or str(error)
         raise SettingsRefused(str(path), "", fault, "name another file with --config") from None

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 import click
 
 from lanebus.handlers.cli.exits import ExitCode, print_error
+from lanebus.handlers.cli.terminal.output import put_lines
 
 __all__ = ("WrongUsage", "did_you_mean", "show_usage_error")
 
@@ -36,7 +37,7 @@ def show_usage_error(error: click.ClickException) -> ExitCode:
     `lanebus` alone is no error: it prints its help.
     """
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and error.ctx.parent is None:
-        click.echo(error.format_message())
+        put_lines(error.format_message())
         return ExitCode.DONE
     print_error(_fault(error), _next_step(error))
     return ExitCode.USAGE

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import anyio
 from pydantic import JsonValue
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
@@ -153,7 +154,7 @@ class McpTool:
         try:
             return result_message(call, outcome, self._caller.bounds.result_characters)
         except InvalidContent as error:
-            return failed(call, f"The tool ran, but its answer cannot be recorded: {error}")
+            return failed(call, f"The tool ran, but its answer cannot be recorded: {without_secrets(str(error))}")
 
 
 def _key(context: ToolContext) -> str:

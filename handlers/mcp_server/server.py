@@ -10,6 +10,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import InvalidArgument
 from lanebus.handlers.mcp_server.api_calls import ApiCalls, ApiReply, Caller
 from lanebus.handlers.mcp_server.api_tool import ApiTool
@@ -153,7 +154,7 @@ class McpSessions:
 
 
 def _failed(text: str) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+    return types.CallToolResult(content=[types.TextContent(text=without_secrets(text))], is_error=True)
 
 
 def _version() -> str:

@@ -151,6 +151,9 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         # Listen before uvicorn does: of two servers that start at the same time, one then fails here.
         listener.listen(128)
+    except (TypeError, ValueError):  # a host that cannot be encoded, or that has a NUL
+        listener.close()
+        raise AddressRefused(host, port, "this is no host name") from None
     except OSError as error:
         listener.close()
         if error.errno == errno.EADDRINUSE:

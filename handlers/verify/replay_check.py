@@ -1,5 +1,6 @@
 """Fold projections from the first entry, all in one read of the log. Compare the results with the stored states."""
 
+import shlex
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from copy import deepcopy
@@ -195,5 +196,5 @@ def differs(session: str, key: str) -> str:
     """Return the text and remedy of the problem that a stored state differs from a fold of the log."""
     return (
         f"the stored state of projection {key} differs from a fold of the log; "
-        f"remove it with: lanebus projections remove {session} {key}"
+        f"remove it with: lanebus projections remove {session} {shlex.quote(key)}"
     )

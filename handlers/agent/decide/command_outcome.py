@@ -2,6 +2,7 @@
 
 from typing import Literal, NamedTuple
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
 from lanebus.bus.messages.message import AssistantMessage
@@ -67,7 +68,7 @@ def command_outcome(snapshot: SessionSnapshot, command: Command) -> CommandOutco
     state = snapshot.loop_state
     match command.control:
         case MessageError() as error:
-            return CommandOutcome("refused", str(error)[:_REASON_CHARACTERS])
+            return CommandOutcome("refused", without_secrets(str(error), _REASON_CHARACTERS))
         case Abort() as abort:
             return APPLIED if _ends_something(abort, command, snapshot) else LATE
         case Steer() as steer:

@@ -5,6 +5,7 @@ import click
 from lanebus.bus.servers.rights import acl_users
 from lanebus.bus.wire.keys import check_namespace
 from lanebus.handlers.cli.options import BusCommand, Settings
+from lanebus.handlers.cli.terminal.output import put
 
 __all__ = ("command",)
 
@@ -29,4 +30,4 @@ def command(ctx: click.Context) -> None:
              lanebus worker shop.agent:agent --url redis://shop-bus:the-password@localhost:6379
     """
     for user in acl_users(check_namespace(Settings.of(ctx).namespace)):
-        click.echo(str(user))
+        put(str(user))

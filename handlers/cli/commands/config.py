@@ -1,11 +1,11 @@
 """`lanebus config`: show the settings and where each comes from."""
 
-import re
 from typing import cast
 
 import click
 from pydantic import SecretStr
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.handlers.cli.configuration import configured_settings
 from lanebus.handlers.cli.options import BusGroup, ViewCommand, typed_values
 from lanebus.handlers.cli.settings_model import Setting
@@ -15,8 +15,6 @@ from lanebus.handlers.cli.terminal.table import Column
 __all__ = ("command",)
 
 _COLUMNS = (Column("setting"), Column("value", is_flexible=True), Column("source", is_flexible=True))
-
-_PASSWORD = re.compile(r"(://[^:@/]*):[^@/]*@")
 
 
 @click.group("config", cls=BusGroup)
@@ -61,13 +59,14 @@ def _row(setting: Setting) -> tuple[str, str, str]:
 
 
 def _shown(value: object) -> object:
-    """Return a value that may be printed: without a password, and as JSON knows it."""
+    """Return a value that may be printed: without a user and password, and as JSON knows it."""
     if isinstance(value, SecretStr):
         return "***"
     if isinstance(value, str):
-        return _PASSWORD.sub(r"\1:***@", value)
+        # The whole text is one value: a space does not end a URL in it.
+        return without_secrets(value.replace(" ", "%20") if "://" in value else value)
     if isinstance(value, tuple):
-        return list(cast("tuple[object, ...]", value))
+        return [_shown(each) for each in cast("tuple[object, ...]", value)]
     if isinstance(value, dict):
-        return cast("dict[str, str]", value)
-    return value if isinstance(value, bool | int | float | None) else str(value)
+        return {name: _shown(each) for name, each in cast("dict[str, str]", value).items()}
+    return value if isinstance(value, bool | int | float | None) else _shown(str(value))

@@ -14,7 +14,7 @@ from lanebus.handlers.cli.commands.serve import PORT, serve_page
 from lanebus.handlers.cli.demo_question import ask_once
 from lanebus.handlers.cli.options import BusCommand, Settings
 from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.output import Output, put, tell
 from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.ui.errors import PortInUse
 
@@ -59,7 +59,7 @@ async def _demo(settings: Settings, *, host: str, port: int | None, is_opened: b
         tasks.start_soon(Worker(bus, demo_agent()).run)
 
         def on_ready(url: str) -> None:
-            print(url, flush=True)
+            put(url, flush=True)
             tell(f"open this URL in a browser and ask: {QUESTION} Ctrl-C stops the demo.")
             if is_opened:
                 tasks.start_soon(_open, url)

@@ -2,6 +2,7 @@
 
 import click
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.handlers.cli.access import OPEN_SECONDS
 from lanebus.handlers.cli.doctor.checks import run_checks
 from lanebus.handlers.cli.doctor.finding import Finding
@@ -38,7 +39,9 @@ def command(ctx: click.Context) -> int:
     async def main() -> list[Finding]:
         return await run_checks(settings, seconds=OPEN_SECONDS)
 
-    findings = run(main)
+    findings = [
+        each._replace(text=without_secrets(each.text), remedy=without_secrets(each.remedy)) for each in run(main)
+    ]
     for each in findings:
         if output.is_json:
             output.json({**each._asdict(), "remedy": each.remedy or None})

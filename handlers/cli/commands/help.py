@@ -2,6 +2,7 @@
 
 import click
 
+from lanebus.handlers.cli.terminal.output import put_lines
 from lanebus.handlers.cli.topics import TOPICS
 from lanebus.handlers.cli.usage import WrongUsage, did_you_mean
 
@@ -19,7 +20,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     Example: lanebus help dead redrive
     """
     if len(words) == 1 and words[0] in TOPICS:
-        click.echo(_topic(words[0]), nl=False)
+        put_lines(_topic(words[0]))
         return
     root = ctx.find_root()
     inner = root
@@ -29,7 +30,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
         if found is None:
             raise _unknown(inner, word, is_first=inner is root)
         inner = click.Context(found, info_name=word, parent=inner)
-    click.echo(inner.get_help())
+    put_lines(inner.get_help())
 
 
 def _topic(name: str) -> str:

@@ -202,7 +202,10 @@ def _uploads_of(settings: Settings) -> Path | None:
     """
     if settings.url is None:
         return DataDir.at(settings.data_dir).path / "uploads"
-    bus = urlsplit(settings.url)
+    try:
+        bus = urlsplit(settings.url)
+    except ValueError:
+        return None  # the bus refuses the URL
     place = f"{bus.scheme}://{bus.netloc.rpartition('@')[2]}{bus.path}?{bus.query}"
     try:
         home = default_data_dir()

@@ -14,7 +14,8 @@ from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import BusCommand
 from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.line import Line
-from lanebus.handlers.cli.terminal.screen import has_colours, painted
+from lanebus.handlers.cli.terminal.output import put
+from lanebus.handlers.cli.terminal.screen import has_colours
 from lanebus.handlers.cli.terminal.text import about, count, counted_from, money, plain
 from lanebus.handlers.cli.terminal.transcript import Transcript
 from lanebus.handlers.cli.terminal.turn_fold import answer_commands
@@ -64,7 +65,7 @@ async def _show(session: Session, *, is_full: bool, after: Cursor) -> None:
     transcript = Transcript(session.id, columns, is_full=is_full)
 
     def say(line: Line) -> None:
-        print(painted(line, colours=colours))
+        put(line, colours=colours)
 
     say(Line(session.id, "title"))
     facts = [

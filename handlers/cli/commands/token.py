@@ -18,7 +18,7 @@ from lanebus.handlers.access.rights import ACTIONS
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.access.watched_file import WatchedFile
 from lanebus.handlers.cli.options import BusCommand, BusGroup
-from lanebus.handlers.cli.terminal.output import tell
+from lanebus.handlers.cli.terminal.output import put, tell
 from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("command",)
@@ -111,8 +111,8 @@ def sign(
     if not lines:
         raise TokenFileUnreadable(key_file, "key", file.fault("key"))
     check_mode(file)
-    if file.modes():
-        tell(f"other users may read or write {key_file}: run `chmod 600 {key_file}`")
+    if fault := file.exposure():
+        tell(f"{key_file} {fault}: run `chmod 600 {key_file}`, and own it")
     try:
         principal = Principal(
             name=name,
@@ -128,9 +128,9 @@ def sign(
         raise WrongUsage(f"{option} is {given}", error.advice) from None
     expires = int(time() + hours * 3600)
     if is_json:
-        click.echo(json.dumps({"token": token, "id": token_id, "expires": expires}))
+        put(json.dumps({"token": token, "id": token_id, "expires": expires}))
         return
-    click.echo(token)
+    put(token)
     until = datetime.fromtimestamp(expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
     tell(f"id {token_id}, expires {until}; revoke it with `lanebus token revoke {token_id} --revoked-file FILE`")
 

@@ -6,6 +6,7 @@ from functools import partial
 import anyio
 import click
 
+from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import Unavailable
 from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.groups import require_groups
@@ -14,8 +15,8 @@ from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.session_id import complete_group
 from lanebus.handlers.cli.terminal.dashboard import draw
 from lanebus.handlers.cli.terminal.line import Line
-from lanebus.handlers.cli.terminal.output import Output, tell
-from lanebus.handlers.cli.terminal.screen import Screen, can_draw, has_colours, painted
+from lanebus.handlers.cli.terminal.output import Output, put, tell
+from lanebus.handlers.cli.terminal.screen import Screen, can_draw, has_colours
 from lanebus.handlers.monitoring.overview import Overview, overview_json
 from lanebus.handlers.monitoring.watcher import Watcher
 
@@ -78,7 +79,7 @@ async def _top(settings: Settings, groups: tuple[str, ...], view: "_View", *, ev
                 except TimeoutError:
                     view.tell_trouble(f"the server did not answer within {PATIENCE_SECONDS:g} s")
                 except Unavailable as error:
-                    view.tell_trouble(str(error))
+                    view.tell_trouble(without_secrets(str(error)))
 
 
 class _View:
@@ -107,7 +108,7 @@ class _View:
             self._output.line("")
         self._is_first = False
         for line in draw(overview, fit=self._output.fit):
-            self._output.line(painted(line, colours=has_colours()))
+            put(line, colours=has_colours())
         self._output.line("", flush=True)
 
     def tell_trouble(self, trouble: str) -> None:

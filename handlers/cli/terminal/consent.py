@@ -7,6 +7,7 @@ from typing import TypeVar
 import click
 
 from lanebus.handlers.cli.errors import Declined
+from lanebus.handlers.cli.terminal.text import visible
 from lanebus.handlers.cli.usage import WrongUsage
 
 __all__ = ("ask", "require_consent", "yes_option")
@@ -48,5 +49,5 @@ def ask(question: str, done: str, *, yes: bool) -> None:
     Raises:
         Declined: the user did not agree.
     """
-    if not yes and not click.confirm(question, err=True):
+    if not yes and not click.confirm(visible(question), err=True):
         raise Declined(done)

@@ -10,16 +10,16 @@ from typing import TypeVar, cast
 
 import click
 
+from lanebus.handlers.cli.terminal.line import Line
+from lanebus.handlers.cli.terminal.screen import painted
 from lanebus.handlers.cli.terminal.table import Column, line, table
-from lanebus.handlers.cli.terminal.text import plain
+from lanebus.handlers.cli.terminal.text import UNSAFE, plain
 from lanebus.handlers.json_text import compact
 
-__all__ = ("Output", "tell")
+__all__ = ("Output", "put", "put_lines", "tell")
 
 T = TypeVar("T")
 
-# Terminals interpret some of these characters; others reverse the text. In JSON, each of them can be escaped.
-_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
@@ -45,8 +45,8 @@ class Output:
         )
 
     def line(self, text: str, *, flush: bool = False) -> None:
-        """Print a line. Pass text from a session's messages through `plain` first. `flush` writes the line at once."""
-        print(text, flush=flush)
+        """Print a line. `flush` writes it at once."""
+        put(text, flush=flush)
 
     def json(self, value: object, *, flush: bool = False) -> None:
         """Print a value as one line of JSON."""
@@ -55,7 +55,9 @@ class Output:
     def json_text(self, text: str, *, flush: bool = False) -> None:
         """Print text that is already JSON, with unsafe characters escaped."""
         is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-        print((_UNSAFE if is_utf8 else _NOT_ASCII).sub(_escape, text), flush=flush)
+        # Line ends are between values: in a text, JSON has escaped them.
+        lines = text.split("\n")
+        print("\n".join((UNSAFE if is_utf8 else _NOT_ASCII).sub(_escape, each) for each in lines), flush=flush)
 
     def answer(self, value: object, text: str) -> None:
         """Print `value` if the output is JSON, else `text`, which says the same to people."""
@@ -93,18 +95,39 @@ class Output:
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Print a table with titles."""
         for text in table(columns, rows, self.fit):
-            print(text)
+            put(text)
 
     def row(
         self, columns: Sequence[Column], row: Sequence[str], *, flush: bool = False, is_whole: bool = False
     ) -> None:
         """Print one row without titles, for output whose later rows are not known yet. `is_whole` cuts nothing."""
-        print(line(columns, row, None if is_whole else self.fit), flush=flush)
+        put(line(columns, row, None if is_whole else self.fit), flush=flush)
+
+
+def put(text: str | Line, *, colours: bool = False, is_error: bool = False, flush: bool = False) -> None:
+    """Print one line, with unsafe characters written as codes. Every line of text of the command line passes here.
+
+    Args:
+        text: the line.
+        colours: whether to print the colour of a `Line`.
+        is_error: print to stderr.
+        flush: write the line at once.
+    """
+    shown = painted(Line(text) if isinstance(text, str) else text, colours=colours)
+    print(shown, file=sys.stderr if is_error else sys.stdout, flush=flush)
+
+
+def put_lines(text: str, *, is_error: bool = False) -> None:
+    """Print a text of several lines, such as a help or a traceback."""
+    for each in text.removesuffix("\n").split("\n"):
+        put(each, is_error=is_error)
 
 
 def tell(text: str) -> None:
-    """Print a line for the user to stderr: a warning, a hint or an error."""
-    print(plain(text), file=sys.stderr, flush=True)
+    """Print a line for the user to stderr: a warning, a hint or an error. It has no secrets."""
+    from lanebus.bus.error_text import without_secrets  # noqa: PLC0415  # loads the errors, which --help does not need
+
+    put(plain(without_secrets(text)), is_error=True, flush=True)
 
 
 def _escape(match: re.Match[str]) -> str:

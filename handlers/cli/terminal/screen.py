@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from lanebus.handlers.cli.terminal.line import Line, Tone
+from lanebus.handlers.cli.terminal.text import visible
 
 __all__ = ("Screen", "can_draw", "has_colours")
 
@@ -63,6 +64,6 @@ class Screen:
 
 
 def painted(line: Line, *, colours: bool) -> str:
-    """Return a line's text with the escape codes of its colour."""
-    colour = _COLOURS.get(line.tone) if colours else None
-    return f"{colour}{line.text}{_NO_COLOUR}" if colour and line.text else line.text
+    """Return a line's text, with the escape codes of its colour and no others."""
+    colour, text = _COLOURS.get(line.tone) if colours else None, visible(line.text)
+    return f"{colour}{text}{_NO_COLOUR}" if colour and text else text

@@ -1,5 +1,6 @@
 """Format numbers, times and untrusted text for one line. Pure."""
 
+import re
 import unicodedata
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -14,18 +15,58 @@ __all__ = (
     "moment",
     "money",
     "plain",
+    "shell_word",
     "size",
+    "visible",
     "width",
 )
 
 _LONGEST = 4000
 
+# Characters that a terminal obeys, that change the order of others, that cannot be seen, or that end a line.
+_UNSEEN = (
+    "\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164"
+    "\ud800-\udfff\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_JOINERS = "\u200c\u200d"
+# Scripts and pictures that are written with joiners, which only there are no means to hide something.
+_JOINED = "\u0600-\u08ff\u0900-\u0dff\u1000-\u109f\u1780-\u17ff\u2600-\u27bf\ufe0f\U0001f000-\U0001faff"
+
+UNSAFE = re.compile(f"[{_UNSEEN}{_JOINERS}]")
+"""any such character, for JSON, where each of them can be escaped"""
+_UNSAFE_IN_TEXT = re.compile(f"[{_UNSEEN}]|(?<![{_JOINED}])[{_JOINERS}]|[{_JOINERS}](?![{_JOINED}])")
+
+
+def visible(text: str) -> str:
+    """Return text that cannot control a terminal: each unsafe character is written as its code, such as `\\x1b`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _UNSAFE_IN_TEXT.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def shell_word(text: str) -> str:
+    """Return text as one word for a shell, which cannot run any part of it. Use it for what people copy.
+
+    Ids come from a model's provider, and may hold anything. Unsafe characters are written as bash and zsh read them;
+    no shell ends the word before its end.
+    """
+    if re.fullmatch(r"[\w.:/-][\w.:/#-]*", text, re.ASCII):
+        return text
+    if UNSAFE.search(text) is None:
+        return "'" + text.replace("'", "'\\''") + "'"
+    codes = {"\\": "\\\\", "'": "\\x27"}
+    return "$'" + "".join(codes.get(each, _shell_code(each) if UNSAFE.match(each) else each) for each in text) + "'"
+
+
+def _shell_code(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x80 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
 
 def plain(text: str) -> str:
-    """Return text on one line, without control characters, and cut to `_LONGEST` characters."""
+    """Return text on one line, with unsafe characters written as codes, and cut to `_LONGEST` characters."""
     # Cut first: a message may have megabytes.
-    line = " ".join(text[:_LONGEST].split())
-    return line if line.isprintable() else "".join(character for character in line if character.isprintable())
+    return visible(" ".join(text[:_LONGEST].split()))
 
 
 def width(text: str) -> int:

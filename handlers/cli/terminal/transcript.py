@@ -27,7 +27,7 @@ from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.agent.metadata_keys import BY
 from lanebus.handlers.cli.terminal.line import Line, Tone
 from lanebus.handlers.cli.terminal.summary import summarize
-from lanebus.handlers.cli.terminal.text import about, clock_time, count, cut, duration, money, plain, size
+from lanebus.handlers.cli.terminal.text import about, clock_time, count, cut, duration, money, plain, size, visible
 from lanebus.handlers.cli.terminal.turn_fold import event_of, short_id
 
 __all__ = ("Transcript",)
@@ -192,9 +192,8 @@ class Transcript:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Return the lines of untrusted text without control characters, which a terminal would obey."""
-    for line in text.expandtabs(4).rstrip().splitlines():
-        yield line if line.isprintable() else "".join(each for each in line if each.isprintable())
+    """Return the lines of untrusted text, with unsafe characters written as codes."""
+    yield from map(visible, text.expandtabs(4).rstrip().splitlines())
 
 
 def _arguments(arguments: JsonValue) -> Iterator[str]:

@@ -24,7 +24,7 @@ from lanebus.bus.messages.events import (
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.cli.terminal.text import about, count, duration, money
+from lanebus.handlers.cli.terminal.text import about, count, duration, money, shell_word
 
 __all__ = ("TurnFold", "answer_commands", "event_of", "short_id")
 
@@ -134,11 +134,7 @@ def short_id(turn: TurnId, session: str) -> str:
 
 def answer_commands(event: ToolWaiting, session: str) -> tuple[str, str]:
     """Return the commands that approve and deny a tool call that waits for a person."""
-    call = f"{short_id(event.turn_id, session)} {_quoted(event.tool_call_id)}"
+    words = short_id(event.turn_id, session), event.tool_call_id
+    end = "-- " if any(word.startswith("-") for word in words) else ""
+    call = end + " ".join(map(shell_word, words))
     return f"lanebus control {session} approve {call}", f"lanebus control {session} deny {call}"
-
-
-def _quoted(text: str) -> str:
-    # The id comes from a model's provider: a shell must not read it as anything else.
-    is_plain = text.isascii() and all(character.isalnum() or character in "_-.:" for character in text)
-    return text if is_plain else "'" + text.replace("'", "'\\''") + "'"

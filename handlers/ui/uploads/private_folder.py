@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, SetupError
 from lanebus.bus.storage.descriptors import FILE
+from lanebus.bus.storage.ownership import owner_fault
 from lanebus.handlers.ui.uploads.errors import UploadPlaceBusy
 
 if sys.platform != "win32":
@@ -81,14 +82,9 @@ class PrivateFolder:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise DirectoryNotCreated(_WHAT, self.path, error.strerror or type(error).__name__) from None
-        facts, fault = self.path.lstat(), ""
-        if not stat.S_ISDIR(facts.st_mode):
-            fault = "is a symbolic link"
-        elif facts.st_uid != os.geteuid():
-            fault = f"belongs to user {facts.st_uid}, this is user {os.geteuid()}"
-        elif facts.st_mode & 0o077:
-            fault = f"has mode {stat.S_IMODE(facts.st_mode):04o}, so other users may enter it"
-        if fault:
+        facts = self.path.lstat()
+        is_link = not stat.S_ISDIR(facts.st_mode)
+        if fault := "is a symbolic link" if is_link else owner_fault(facts, is_private=True):
             raise DirectoryNotOwned(self.path, fault, what=_WHAT, remedy="choose another one, or make it 0700")
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from lanebus import Bus, SetupError, Unavailable, UserMessage
+from lanebus.bus.servers.topology import topology_at
 from tests.support.servers.real import RealServer
 
 __all__ = ()
@@ -36,6 +37,36 @@ async def test_a_database_that_is_no_number_is_refused(path: str) -> None:
     with pytest.raises(SetupError, match=f"its database '{path}' is no number: write redis://"):
         async with Bus.open(f"redis://127.0.0.1:1/{path}"):
             pass
+
+
+@pytest.mark.parametrize("rest", ["#", "/", "?", "#x", "/x", "?x=1", "/x?y=1", "?x&y=1"])
+@pytest.mark.parametrize("before", ["u:", "u:12", "u:a@b", ":"])
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+sentinel", "redis+cluster", "unix"])
+async def test_a_password_that_is_cut_by_its_own_character_is_refused_and_not_quoted(
+    scheme: str, before: str, rest: str
+) -> None:
+    host = {"unix": "/nowhere", "redis+sentinel": "127.0.0.1:1/m"}.get(scheme, "127.0.0.1:1")
+    with pytest.raises(SetupError, match=r"seems to have a /, . or #, which ends it.* write %2F") as caught:
+        topology_at(f"{scheme}://{before}{rest}SECRET@{host}")
+    assert "SECRET" not in str(caught.value)
+    assert "12" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://u:p%23%2F%3F%40@h:1/0",
+        "redis://u:p@p@h",
+        "redis://h:1/0?username=a@b&password=p@p&client_name=x@y",
+        "rediss://h:1?ssl_ca_certs=/a@b/c.pem",
+        "unix:///a@b/sock?db=1",
+        "unix://u:p@/a@b/sock",
+        "redis+sentinel://u:p@h:1,h:2/m?sentinel_password=a@b",
+        "redis+cluster://u:p@h:1,h:2/",
+    ],
+)
+def test_a_url_whose_characters_are_unambiguous_is_accepted(url: str) -> None:
+    topology_at(url)
 
 
 async def test_an_unknown_option_of_a_url_is_named() -> None:

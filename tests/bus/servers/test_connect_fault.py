@@ -48,6 +48,13 @@ async def test_refused_connection_is_named() -> None:
     assert remedy == "check its address, and that it runs"
 
 
+async def test_the_words_of_a_server_that_quotes_the_password_are_cut() -> None:
+    answer = b"-ERR unknown command 'AUTH', with args beginning with: 'u' 'hunter2'\r\n"
+    async with listening(answer, is_tls=False) as port:
+        text, _ = await fault(f"redis://u:hunter2@127.0.0.1:{port}")
+    assert text.endswith("unknown command 'AUTH'")
+
+
 async def test_unknown_certificate_is_named() -> None:
     async with listening(b"+OK\r\n", is_tls=True) as port:
         text, remedy = await fault(f"rediss://localhost:{port}")

@@ -1,10 +1,15 @@
 """Settings: arguments before the environment, before `lanebus.toml`, before defaults."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
+from functools import partial
+from importlib.util import cache_from_source
 from pathlib import Path
+from py_compile import PycInvalidationMode
+from py_compile import compile as compile_file
 from typing import cast
 
 import click
@@ -12,6 +17,7 @@ import pytest
 
 from docs.site.tables import fill_in
 from lanebus.bus.bounds import Bounds
+from lanebus.bus.errors import DirectoryNotOwned
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, RETRY
 from lanebus.handlers.cli.commands.serve import PORT
 from lanebus.handlers.cli.commands.serve import command as serve
@@ -60,7 +66,7 @@ def test_each_setting_has_the_source_that_comes_first(unopened: CommandLine, fil
     found = shown(unopened, "--config", str(file), "--namespace", "typed", env=env)
     assert found.pop("data_dir")[1] == "environment"
     assert found == {
-        "url": ("redis://ann:***@127.0.0.1:1", str(file)),
+        "url": ("redis://***@127.0.0.1:1", str(file)),
         "namespace": ("typed", "argument"),
         "worker.group": ("of-environment", "environment"),
         "worker.concurrency": (7, str(file)),
@@ -141,12 +147,131 @@ def test_a_wrong_variable_is_told_from_a_wrong_file(file: Path, monkeypatch: pyt
         load_configuration(file.with_name("none.toml"))
 
 
-def test_the_nearest_file_of_the_parents_is_found(tmp_path: Path, file: Path) -> None:
-    deep = tmp_path / "a" / "b"
+@pytest.mark.parametrize("kind", ["repository", "home", "neither"])
+def test_the_nearest_file_is_found_up_to_the_repository_or_the_home(
+    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    end = tmp_path / "end"
+    deep = end / "a" / "b"
     deep.mkdir(parents=True)
-    assert find_settings_file(deep) == file
-    (tmp_path / "a" / "lanebus.toml").write_text("")
-    assert find_settings_file(deep) == tmp_path / "a" / "lanebus.toml"
+    monkeypatch.setenv("HOME", str(end if kind == "home" else tmp_path / "elsewhere"))
+    if kind == "repository":
+        (end / ".git").touch()
+    assert file.exists()
+    assert find_settings_file(deep) is None
+    for folder in (end, end / "a", deep):
+        (folder / "lanebus.toml").write_text("")
+        assert find_settings_file(deep) == (None if kind == "neither" and folder != deep else folder / "lanebus.toml")
+
+
+@pytest.mark.parametrize("home", ["", "/"])
+def test_the_root_directory_is_no_home(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    monkeypatch.setenv("HOME", home)
+    (tmp_path / "a").mkdir()
+    assert find_settings_file(tmp_path / "a") is None
+    assert find_settings_file(tmp_path) == file
+
+
+EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\ndef hide(message): return message\n"
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    """Return a folder into which every user may put files, with a module."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    (folder / "evil.py").write_text(EVIL)
+    return folder
+
+
+def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a folder. It opens no server: nothing answers at its URL."""
+    environment = {"PYTHONPATH": str(ROOT), "HOME": str(folder / "home"), "LANEBUS_URL": "redis://127.0.0.1:1"}
+    command = [sys.executable, "-m", "lanebus.handlers.cli", *words]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_found_file_that_others_may_write_is_refused_and_a_named_one_is_warned_of(shared: Path) -> None:
+    settings = shared / "lanebus.toml"
+    settings.write_text("redact = 'evil.py:hide'\n")
+    settings.chmod(0o666)
+    refused = run_in(shared, "sessions")
+    assert refused.returncode == 2
+    assert f"error: settings file {settings}: has mode 0666, so other users may write to it" in refused.stderr
+    assert "--config" in refused.stderr
+    assert not (shared / "ran").exists()
+    named = run_in(shared, "sessions", "--config", str(settings))
+    assert named.returncode == 5
+    assert f"warning: settings file {settings}: has mode 0666" in named.stderr
+    assert (shared / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("redact = 'evil.py:hide'", "redact"),
+        ("[worker.agents]\nx = 'evil.py:hide'", "worker.agents"),
+        ("[serve]\nidentify = 'evil.py:hide'", "serve.identify"),
+        ("[serve]\nauthorize = 'evil.py:hide'", "serve.authorize"),
+        ("[serve]\nprojection = ['lanebus.projections:USAGE', 'evil.py:hide']", "serve.projection"),
+        ("[serve]\ntoken_file = 'evil.py'", "serve.token_file"),
+        ("[serve]\nreader_token_file = 'evil.py'", "serve.reader_token_file"),
+        ("[serve]\nkey_file = 'evil.py'", "serve.key_file"),
+        ("[serve]\nrevoked_file = 'evil.py'", "serve.revoked_file"),
+    ],
+)
+def test_a_file_that_found_settings_name_counts_only_if_no_other_user_may_write_it(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, text: str, key: str
+) -> None:
+    monkeypatch.chdir(shared)
+    (shared / "lanebus.toml").write_text(text)
+    load_configuration(shared / "lanebus.toml", is_named=False)  # what is ours in a sticky folder is ours
+    (shared / "evil.py").chmod(0o666)
+    with pytest.raises(DirectoryNotOwned, match=rf"{key} in lanebus.toml names .* has mode 0666"):
+        load_configuration(shared / "lanebus.toml", is_named=False)
+    load_configuration(shared / "lanebus.toml")
+    (shared / "evil.py").unlink()
+    load_configuration(shared / "lanebus.toml", is_named=False)
+
+
+def test_a_module_in_a_working_directory_that_others_may_write_is_refused(shared: Path) -> None:
+    for words in (("worker", "evil:hide"), ("sessions", "--redact", "evil:hide"), ("serve", "--identify", "evil:hide")):
+        refused = run_in(shared, *words)
+        assert refused.returncode == 2, refused.stderr
+        assert f"module 'evil' was not imported from {shared}: has mode 1777" in refused.stderr
+    assert not (shared / "ran").exists()
+    installed = run_in(shared, "worker", "lanebus.handlers.agent.demo:agent")
+    assert installed.returncode == 5, installed.stderr
+    shared.chmod(0o755)
+    assert run_in(shared, "sessions", "--redact", "evil:hide").returncode == 5
+    assert (shared / "ran").exists()
+
+
+def test_a_named_file_in_such_a_directory_imports_nothing_beside_it(shared: Path) -> None:
+    (shared / "json5.py").write_text(EVIL)
+    (shared / "mine.py").write_text("import json5\n")
+    planted = Path(cache_from_source(str(shared / "own.py")))
+    planted.parent.mkdir()
+    (shared / "own.py").write_text("hide = print\n")
+    compile_file(str(shared / "evil.py"), cfile=str(planted), invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    own = run_in(shared, "sessions", "--redact", "own.py:hide")
+    assert own.returncode == 5, own.stderr
+    assert "warning: own.py cannot import modules of its folder, which has mode 1777" in own.stderr
+    beside = run_in(shared, "sessions", "--redact", "mine.py:hide")
+    assert "No module named 'json5'" in beside.stderr
+    assert not (shared / "ran").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link to nothing"])
+def test_what_is_no_file_is_refused_and_nothing_waits_for_it(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "lanebus.toml"
+    {"pipe": os.mkfifo, "folder": os.mkdir, "link to nothing": partial(os.symlink, "/none")}[kind](path)
+    refused = run_in(tmp_path, "sessions")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: ")
+    assert str(path) in refused.stderr
+    assert run_in(tmp_path, "--help").returncode == 0
 
 
 def test_defaults_are_those_of_the_options_and_the_parts() -> None:

@@ -45,14 +45,14 @@ def talk(call: str = "c1", *more: JsonValue) -> str:
     return "".join(f"{json.dumps(entry)}\n" for entry in entries)
 
 
-def test_a_conversation_is_shown_as_wrapped_text_with_whole_code_and_no_control_characters(
+def test_a_conversation_is_shown_as_wrapped_text_with_whole_code_and_visible_control_characters(
     lanebus: CommandLine,
 ) -> None:
     assert lanebus("publish", "s", "--json", stdin=talk()).code == 0
     shown = lanebus("show", "s", env={"COLUMNS": "60"})
     assert (shown.code, shown.err) == (0, "")
     lines = shown.out.splitlines()
-    assert "  Please write the file.[31m" in lines
+    assert "  Please write \\u202ethe file.\\x1b[31m" in lines
     assert [line.rstrip() for line in lines if "code long" in line] == ["  code " + "long " * 39 + "long"]
     words = [line for line in lines if "words words" in line]
     assert (len(words) > 3, max(map(len, words)) <= 60) == (True, True)

@@ -1,17 +1,102 @@
 """Layout of text in lines and columns."""
 
+import json
+import os
+import subprocess
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+from lanebus.handlers.cli.terminal.line import Line
+from lanebus.handlers.cli.terminal.output import Output, put
 from lanebus.handlers.cli.terminal.table import Column, line, table
-from lanebus.handlers.cli.terminal.text import count, cut, duration, moment, money, plain, size, width
+from lanebus.handlers.cli.terminal.text import (
+    count,
+    cut,
+    duration,
+    moment,
+    money,
+    plain,
+    shell_word,
+    size,
+    visible,
+    width,
+)
 
 __all__ = ()
 
+HIDDEN = (
+    *(0xAD, 0x34F, 0x61C, 0x180E, 0x200B, 0x200C, 0x200D, 0x200E, 0x200F, 0x2028, 0x2029, 0x202A, 0x202E, 0x2060),
+    *(0x2066, 0x2069, 0x206F, 0x3164, 0xFEFF, 0xFFF9, 0xE0001, 0xE0041, 0xE0100),
+)
+"""marks that change the direction of text, ends of lines, and characters that nobody sees"""
 
-def test_plain_text_is_one_line_without_control_characters() -> None:
-    assert plain("a\r\n\tb\x1b[31mred\x9b0m\u202eold\x00") == "a b[31mred0mold"
+
+def test_plain_text_is_one_line_that_shows_what_it_hides() -> None:
+    assert plain("a\r\n\tb\x1b[31mred\x9b0m\u202eold\x00") == "a b\\x1b[31mred\\x9b0m\\u202eold\\x00"
+
+
+@pytest.mark.parametrize("character", [*map(chr, (*range(32), *range(0x7F, 0xA0), *HIDDEN))], ids=ascii)
+def test_an_unsafe_character_is_shown_as_its_code_and_escaped_in_json(
+    character: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = character.encode("unicode_escape").decode()
+    assert visible(f"a{character}b") == f"a{code}b"
+    put(f"a{character}b")
+    put(Line(f"a{character}b", "bad"), is_error=True)
+    Output(is_json=True, fit=None).json({"a": character})
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == f"a{code}b"
+    assert err == f"a{code}b\n"
+    written = out.removeprefix(f"a{code}b\n").removesuffix("\n")
+    assert character not in written
+    assert json.loads(written) == {"a": character}
+
+
+@pytest.mark.parametrize(
+    "text", ["Grüße, 世界 🎉", "👩\u200d👩\u200d👧 ❤\ufe0f", "می\u200cخواهم", "क्\u200dष", "a\u00a0b"]
+)
+def test_what_people_write_is_shown_as_it_is(text: str) -> None:
+    assert visible(text) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "call-1",
+        "a b",
+        "$(touch ran)",
+        "`touch ran`",
+        "a'; touch ran; '",
+        'a"b',
+        "-x",
+        "~",
+        "*",
+        "a\\b",
+        "é",
+        "a#b",
+        "#a",
+    ],
+)
+@pytest.mark.parametrize("control", ["", "\x1b[2K", "\n", "\u202e\u200b", "\x9b", "\U000e0041"])
+def test_a_shell_reads_a_printed_word_as_the_text_and_runs_no_part_of_it(
+    tmp_path: Path, text: str, control: str
+) -> None:
+    word = shell_word(text + control)
+    assert visible(word) == word
+    for shell in ("bash", "sh"):
+        environment = {"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]}
+        said = subprocess.run(
+            [shell, "-c", f"printf %s {word}"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            check=True,
+        ).stdout.decode()
+        assert [*tmp_path.iterdir()] == []
+        if shell == "bash" or not control:
+            assert said == text + control
 
 
 def test_plain_text_is_cut_to_a_limit() -> None:
@@ -86,7 +171,7 @@ def test_a_table_that_is_too_wide_shrinks_its_widest_flexible_column() -> None:
 def test_an_indented_column_keeps_leading_spaces_and_only_those() -> None:
     columns = (Column("session", is_indented=True), Column("n", is_number=True))
     rows = [("top", "1"), ("  a \n b", "2"), ("    \x1bc", "3")]
-    assert list(table(columns, rows, None)) == ["session  n", "top      1", "  a b    2", "    c    3"]
+    assert list(table(columns, rows, None)) == ["session    n", "top        1", "  a b      2", "    \\x1bc  3"]
     assert line(columns, ("  a", "2"), None) == "  a  2"
 
 

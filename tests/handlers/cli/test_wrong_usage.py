@@ -116,7 +116,7 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     f"sessions --url {NOWHERE} --data-dir x": (USAGE, "--url and --data-dir exclude each other", "use --url for"),
     "sessions --url redis://localhost:port": (
         USAGE,
-        "server URL: Port could not be",
+        "server URL: its host or port is not valid",
         "write redis://[USER:PASSWORD@]HOST:PORT",
     ),
     "sessions --data-dir /dev/null/d": (

@@ -127,6 +127,34 @@ async def test_markdown_is_drawn_with_safe_links_and_without_pictures_of_other_h
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
+LINKS = {
+    "[bank.example](https://bank.example/login)": "bank.example",
+    "<https://bank.example/login>": "https://bank.example/login",
+    "www.bank.example": "www.bank.example",
+    "<ann@bank.example>": "ann@bank.example",
+    "[https://bank.example](https://evil.example)": "https://bank.example (evil.example)",
+    "[bank.example/evil.example](https://evil.example)": "bank.example/evil.example (evil.example)",
+    "[evil.example.bank.example](https://evil.example)": "evil.example.bank.example (evil.example)",
+    "<https://bank.example@evil.example/>": "https://bank.example@evil.example/ (evil.example)",
+    "https://bаnk.example/": "https://bаnk.example/ (xn--bnk-8cd.example)",  # with a Cyrillic letter
+    "[https://bank.example\u202emoc.\u200bx](https://evil.example)": (
+        "https://bank.example⟨U+202E⟩moc.⟨U+200B⟩x (evil.example)"
+    ),
+    "[\u202eevil.example](https://evil.example)": "⟨U+202E⟩evil.example (evil.example)",
+    "![evil.example \u202e](https://evil.example/x)": "picture: evil.example ⟨U+202E⟩ (evil.example)",
+    "[a@bank.example](mailto:b@evil.example)": "a@bank.example (b@evil.example)",
+}
+"""Markdown of a link → what the page shows"""
+
+
+async def test_a_link_shows_the_host_that_it_leads_to_unless_its_text_is_the_address(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=1600) as (page, _):
+        text = "\n\n".join(LINKS)
+        await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=text),)))
+        await open_log(page, served)
+        await expect(page.locator(".md p")).to_have_text([*LINKS.values()])
+
+
 async def test_code_of_a_message_can_be_copied(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=1600) as (page, seen):
         await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=TEXT),)))

@@ -50,9 +50,12 @@ function Link({ token, depth }) {
   const url = safe(token.href);
   if (url === null) return token.raw;
   const place = url.protocol === "mailto:" ? url.pathname : url.host;
-  const isSaid = token.text.includes(place);
-  // The text may name another place than the one that it leads to.
-  return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${visible(url.href)}>${token.type === "image" ? `picture: ${token.text || url.pathname}` : inline(token.tokens, depth, token.text)}</a>${isSaid ? null : html`<span class="host"> (${visible(place)})</span>`}`;
+  // The text may name another place than the one that it leads to, before an @, in its path or in letters that look alike.
+  // It says the place only if it is the address itself, as the browser reads it.
+  const isSaid = [place, url.href, url.href.replace(/\/$/, "")].includes(token.text) && !url.username && !url.password;
+  const isHidden = visible(token.text) !== token.text; // such characters could also turn round what follows
+  const text = isHidden ? visible(token.text) : inline(token.tokens, depth, token.text);
+  return html`<a href=${url.href} target="_blank" rel="noopener noreferrer nofollow" title=${visible(url.href)}>${token.type === "image" ? `picture: ${visible(token.text) || url.pathname}` : text}</a>${isSaid ? null : html`<bdi class="host" dir="ltr"> (${visible(place)})</bdi>`}`;
 }
 
 function inline(tokens, depth, text) {

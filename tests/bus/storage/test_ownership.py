@@ -1,0 +1,158 @@
+"""A file that a program finds by itself counts only if no other user could have written or replaced it."""
+
+import grp
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lanebus.bus.errors import DirectoryNotOwned
+from lanebus.bus.storage.ownership import open_owned
+
+__all__ = ()
+
+FOREIGN = 4711
+"""the number of a user that no machine has"""
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return a file of ours in a folder of ours, two folders below another one."""
+    path = tmp_path / "a" / "b" / "lanebus.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("own")
+    path.chmod(0o644)
+    return path
+
+
+def content(path: Path) -> str:
+    """Return the text of a file that no other user could have written."""
+    with os.fdopen(open_owned(path, "settings file", "name it"), "r") as stream:
+        return stream.read()
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(DirectoryNotOwned) as caught:
+        content(path)
+    assert caught.value.path == path
+    assert caught.value.remedy.endswith("or name it")
+    assert str(caught.value).startswith(f"settings file {path}: ")
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644, 0o755])
+def test_a_file_that_only_its_owner_can_write_is_opened(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    assert content(file) == "own"
+
+
+@pytest.mark.parametrize("mode", [0o646, 0o666, 0o602])
+def test_a_file_that_all_can_write_is_refused(file: Path, mode: int) -> None:
+    file.chmod(mode)
+    assert f"has mode {mode:04o}, so other users may write to it" in refusal(file)
+    assert f"chmod go-w {file}" in refusal(file)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o702])
+def test_a_folder_on_the_way_that_all_can_write_is_refused(file: Path, mode: int) -> None:
+    file.parent.parent.chmod(mode)
+    assert f"{file.parent.parent} has mode {mode:04o}" in refusal(file)
+
+
+def test_in_a_sticky_folder_ours_is_opened(file: Path) -> None:
+    file.parent.parent.chmod(0o1777)
+    file.parent.chmod(0o1777)
+    assert content(file) == "own"
+
+
+def test_a_sticky_folder_itself_is_refused(file: Path) -> None:
+    os.close(open_owned(file.parent, "folder", "", is_folder=True))
+    file.parent.chmod(0o1777)
+    with pytest.raises(DirectoryNotOwned, match="has mode 1777"):
+        open_owned(file.parent, "folder", "", is_folder=True)
+
+
+@AS_ROOT
+@pytest.mark.parametrize("of", [lambda file: file, lambda file: file.parent, lambda file: file.parent.parent])
+def test_what_belongs_to_another_user_is_refused(file: Path, of: Callable[[Path], Path]) -> None:
+    place = of(file)
+    file.parent.parent.chmod(0o1777)  # where ours is safe and theirs is not
+    os.chown(place, FOREIGN, -1)
+    assert f"belongs to user {FOREIGN}, this is user 0" in refusal(file)
+    assert "`chown`" in refusal(file)
+
+
+def test_a_link_is_followed_and_its_way_is_judged(file: Path, tmp_path: Path) -> None:
+    for target in (file, Path("a/b/lanebus.toml"), Path("a/../a/./b/lanebus.toml"), Path("../") / tmp_path.name / "l0"):
+        link = tmp_path / f"l{len([*tmp_path.glob('l*')])}"
+        link.symlink_to(target)
+        assert content(link) == "own"
+    (tmp_path / "folder").symlink_to(file.parent)
+    assert content(tmp_path / "folder" / file.name) == "own"
+    file.parent.parent.chmod(0o777)
+    assert f"{file.parent.parent} has mode 0777" in refusal(tmp_path / "folder" / file.name)
+
+
+@AS_ROOT
+def test_a_link_of_another_user_is_refused(file: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    os.chown(link, FOREIGN, -1, follow_symlinks=False)
+    assert f"belongs to user {FOREIGN}" in refusal(link)
+
+
+def test_a_second_name_in_a_shared_folder_is_refused(file: Path) -> None:
+    os.link(file, file.with_name("other"))
+    assert content(file) == "own"  # nobody else could have made the name
+    file.parent.chmod(0o1777)
+    assert "has several names" in refusal(file)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "socket"])
+def test_what_is_no_regular_file_is_refused_without_waiting(file: Path, kind: str) -> None:
+    file.unlink()
+    if kind == "folder":
+        file.mkdir()
+    else:
+        os.mknod(file, {"pipe": 0o010600, "socket": 0o140600}[kind])
+    assert "is no regular file" in refusal(file)
+
+
+def test_a_missing_file_and_a_loop_of_links_are_errors_of_the_system(file: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        content(file.with_name("none"))
+    file.with_name("loop").symlink_to("loop")
+    with pytest.raises(OSError, match="links"):
+        content(file.with_name("loop"))
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "is_own"),
+    [("ann", (), True), ("ann", ("ann",), True), ("staff", (), False), ("ann", ("ann", "bob"), False)],
+)
+def test_a_group_may_write_only_if_it_is_the_user_s_own(
+    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: tuple[str, ...], is_own: bool
+) -> None:
+    group = file.stat().st_gid
+    ann = pwd.struct_passwd(("ann", "x", group + 1, group, "", "/", "/"))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: ann)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", group, [*members])))
+    file.chmod(0o664)
+    if is_own:
+        assert content(file) == "own"
+    else:
+        assert "has mode 0664" in refusal(file)
+
+
+def test_the_group_of_a_user_that_has_no_name_is_not_its_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> pwd.struct_passwd:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    file.chmod(0o660)
+    assert "has mode 0660" in refusal(file)
