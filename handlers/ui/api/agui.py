@@ -65,11 +65,13 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         unserved=agent if is_unserved else None,
     )
     first = max(head.position - bounds.run_entries, head.trimmed) + 1
+    access = api.gate.stream(request, allowed)
+    right = access.right(session.id)
 
     async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
         del outlet
         yield run.started
-        async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
+        async with aclosing(run_frames(session, first, share, api.history, run, right=right, bounds=bounds)) as rest:
             async for frame in rest:
                 yield frame
                 del frame
@@ -79,7 +81,7 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         streams=api.streams,
         budget=api.budget,
         bounds=bounds,
-        access=api.gate.stream(request, allowed),
+        access=access,
         first=b"",
         last=_CUT,
         is_complete=lambda: run.is_done,
@@ -90,8 +92,7 @@ async def _require(
     api: ApiContext, request: Request, session: Session, agent: str, asked: RunInput
 ) -> list[AccessRequest]:
     """Return the requests that were allowed. A run shows the content of both lanes, so it needs the right to both."""
-    for lane in Lane:
-        await api.gate.require(request, "read.events", session=session.id, agent=agent, lanes=(lane,))
+    allowed = await api.gate.required(request, "read.events", session=session.id, agent=agent, lanes=Lane)
     if asked.prompts:
         await api.gate.require(request, "send", session=session.id, agent=agent, lanes=(Lane.LLM,))
     by = identified(request.scope).principal.name
@@ -99,11 +100,7 @@ async def _require(
     for name in sorted({each.KIND for each in controls if each is not None}):
         action = name.replace("control.", "command.")
         await api.gate.require(request, action, session=session.id, agent=agent, lanes=(Lane.EXTENSION,))
-    principal = identified(request.scope).principal
-    return [
-        AccessRequest(principal=principal, action="read.events", session=session.id, agent=agent, lane=lane)
-        for lane in Lane
-    ]
+    return allowed
 
 
 async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> int:

@@ -43,13 +43,14 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     session = api.session(request)
     posted = read_posted_message(await api.body(request), api.bounds)
     principal = await api.gate.require(request, "send", session=session.id, agent=posted.agent, lanes=(Lane.LLM,))
+    decided = api.gate.decided_agent(request, session.id)
     store = partial(api.uploads.store, principal.name, session.id)
     message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
     if posted.is_follow_up:
         receipt = await follow_up(session, message, key=posted.key)
     else:
         receipt = await session.publish(
-            message, key=posted.key, wake=True, agent=posted.agent, expected=posted.expected
+            message, key=posted.key, wake=True, agent=posted.agent or decided, expected=posted.expected
         )
     await check_repeat(session, receipt, posted.key, message)
     return _published(receipt, **await _service_of(api, posted.agent))
