@@ -76,7 +76,13 @@ class MergedFrames:
         return frame.named_lines + encode_end(cursors_text(self._cursors))
 
     async def run(
-        self, sessions: Mapping[str, Session], part: PartFrames, share: Share, outlet: Outlet, access: StreamAccess
+        self,
+        sessions: Mapping[str, Session],
+        part: PartFrames,
+        share: Share,
+        outlet: Outlet,
+        *,
+        access: StreamAccess | None = None,
     ) -> AsyncGenerator[Frame]:
         """Yield the frames of all sessions, in the order of each session.
 
@@ -89,7 +95,7 @@ class MergedFrames:
             part: returns the frames of one session.
             share: the memory of the response.
             outlet: where new frames go, if they can be written at once.
-            access: the client's right to the stream.
+            access: the client's right to the stream; None means that it may read all sessions until the end.
         """
         gate, left = _Outlet(outlet, self._lock), len(sessions)
         over = False
@@ -144,9 +150,9 @@ class _Outlet:
         self._outlet.write(frame)
 
 
-async def _is_gone(session: Session, access: StreamAccess) -> bool:
+async def _is_gone(session: Session, access: StreamAccess | None) -> bool:
     """Return whether a session was erased, or the client may not read it any more."""
-    right = access.right(session.id)
+    right = None if access is None else access.right(session.id)
     if right is not None and not right.is_open:
         return True
     try:

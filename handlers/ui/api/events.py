@@ -106,7 +106,7 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
         )
 
     return EventStream(
-        lambda share, outlet: merged.run(sessions, part, share, outlet, access),
+        lambda share, outlet: merged.run(sessions, part, share, outlet, access=access),
         streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
