@@ -41,6 +41,7 @@ async def serve(
     projections: Iterable[Projection[object]] = (),
     uploads: Path | None = None,
     hosted: Iterable[HostedApp] = (),
+    allowed_media_urls: Iterable[str] = (),
 ) -> None:
     """Serve the page of an open bus until cancelled.
 
@@ -61,6 +62,7 @@ async def serve(
         uploads: directory where uploaded files are kept until a message names them. It belongs to one bus; processes of
             one machine that serve this bus may share it. None means a temporary directory, which ends with the server.
         hosted: other applications to run and serve under their paths.
+        allowed_media_urls: as for `create_app`.
 
     Raises:
         PortInUse: another program listens on this port.
@@ -69,6 +71,7 @@ async def serve(
         InvalidOrigin: an allowed origin is no origin.
         InvalidProxy: a trusted proxy is neither an address nor a network, or is every address.
         InvalidBasePath: the base path is no path, or the server needs it itself.
+        InvalidMediaUrl: an allowed address of media is no URL of a host.
         ValueError: both tokens are the same, or the reader's token is empty.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
         FileExposed: every user may write one of these files.
@@ -102,6 +105,7 @@ async def serve(
             projections=projections,
             uploads=received,
             hosted=hosted,
+            allowed_media_urls=allowed_media_urls,
         )
 
         def on_started() -> None:

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lanebus.bus.errors import DecodeError, WrongAgent
+from lanebus.bus.errors import WrongAgent
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
@@ -44,7 +44,7 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     `lanebus.noWorker` says so, and the run waits for a worker.
     """
     agent = check_agent(str(request.path_params["agent"]))
-    asked = read_run_input(await api.body(request))
+    asked = read_run_input(await api.body(request), api.content)
     session = api.bus.session(asked.thread_id)
     if asked.has_tools:
         return Response(refused_run(asked, _NO_TOOLS, "lanebus.tools_refused"), media_type="text/event-stream")
@@ -114,10 +114,7 @@ async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> in
             began = receipt.position
     for prompt in asked.prompts:
         message = prompt.message.model_copy(update={"metadata": {BY: by}})
-        try:
-            receipt = await session.publish(message, key=prompt.key, wake=True, agent=agent)
-        except UnicodeEncodeError:
-            raise DecodeError("messages.content", "must be text that UTF-8 can hold") from None
+        receipt = await session.publish(message, key=prompt.key, wake=True, agent=agent)
         await check_repeat(session, receipt, prompt.message.id, message, shown=as_shown)
         began = max(began, receipt.position)
     return began

@@ -38,7 +38,7 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     other content. If the client disconnects, the agent goes on. If no worker serves the agent, a transient part
     `data-no-worker` says so, and the answer waits for a worker.
     """
-    asked = read_chat_request(await api.body(request))
+    asked = read_chat_request(await api.body(request), api.content)
     version = read_version(request.headers.get(VERSION_HEADER))
     session = api.bus.session(asked.session)
     await _require_writing(api, request, asked)
