@@ -151,7 +151,8 @@ class SessionExists(StreamError):
     """
 
     def __init__(self, session: str, parent: str | None, at: int) -> None:
-        what = f"as a fork of {parent!r} at position {at}" if parent else "and is not a fork"
+        # The parent is in a field only: a client may be shown this text, and not be allowed to know the parent.
+        what = "as another fork" if parent else "and is not a fork"
         super().__init__(f"session {session!r} exists {what}", "choose another id")
         self.session, self.parent, self.at = session, parent, at
 
@@ -301,7 +302,7 @@ class ParentErased(CursorTrimmed):
     def __init__(self, session: str, cursor: str, first_kept: int, parent: str) -> None:
         StreamError.__init__(
             self,
-            f"session {session!r} shares entries with {parent!r}, which was erased",
+            f"session {session!r} is a fork, and the session that held its first entries was erased",
             f"begin at {first_kept}, the first entry that is left",
         )
         self.session, self.cursor, self.first_kept, self.parent = session, cursor, first_kept, parent

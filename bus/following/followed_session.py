@@ -99,10 +99,10 @@ class FollowedSession:
             options,
             buffer_bytes,
             goal,
+            followed=self,
             start=self.cursor,
             live_start=self.live or self.cursor,
             is_closed=self.is_closed,
-            leave=self._leave,
             bounds=self._bounds,
         )
         self.subscriptions[subscription] = None
@@ -111,7 +111,8 @@ class FollowedSession:
             self._count()
         return subscription
 
-    def _leave(self, subscription: Subscription) -> None:
+    def leave(self, subscription: Subscription) -> None:
+        """Remove a subscription, if it has not left yet."""
         if subscription not in self.subscriptions:
             return
         del self.subscriptions[subscription]

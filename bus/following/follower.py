@@ -19,6 +19,7 @@ from lanebus.bus.wire.notice import Notice
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator
 
+    from lanebus.bus.following.followed_session import FollowedSession
     from lanebus.bus.following.hub import Hub
     from lanebus.bus.following.subscription import DirectReceiver, Subscription, SubscriptionOptions
     from lanebus.bus.log.archive_reader import ArchiveReader
@@ -129,6 +130,16 @@ class Follower(Iteration[Envelope | Notice]):
             raise
         self._has_started = True
 
+    @property
+    def agent(self) -> str:
+        """The agent that the session belongs to, as of the last item or later; "" before the first item."""
+        return self._state.agent
+
+    def fail(self, error: Exception) -> None:
+        """End the iteration with an error, once the buffered items were returned."""
+        if self._state.subscription is not None:
+            self._state.subscription.fail(error)
+
     async def aclose(self) -> None:
         """End the subscription. Raises OpenedElsewhere."""
         self._enter("aclose")
@@ -155,8 +166,8 @@ class FollowState:
     """Where a follower is in the log of its session, and its subscription."""
 
     __slots__ = (
-        *("_archive", "_buffer_bytes", "_cursor", "_direct", "_ended", "_hub", "_is_closed", "_is_new", "_log"),
-        *("_options", "_previews", "_session", "subscription"),
+        *("_archive", "_buffer_bytes", "_cursor", "_direct", "_ended", "_followed", "_hub", "_is_closed", "_is_new"),
+        *("_log", "_options", "_previews", "_session", "subscription"),
     )
 
     def __init__(
@@ -180,6 +191,12 @@ class FollowState:
         self._ended = EndedMessages(previews.bounds.endings)
         self.subscription: Subscription | None = None
         """delivers the entries after those of `past`; None before the follower subscribed, or has to do so again"""
+        self._followed: FollowedSession | None = None
+
+    @property
+    def agent(self) -> str:
+        """See `Follower.agent`. The hub reads a session's head after its entries, so no item is newer than this."""
+        return "" if self._followed is None else self._followed.newest.agent
 
     async def past(self) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
         """Subscribe, and yield the items between this follower's cursor and the start of the subscription.
@@ -188,6 +205,7 @@ class FollowState:
             BusError: the errors of `Session.subscribe`. The subscription is ended.
         """
         subscription = self.subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
+        self._followed = subscription.followed
         try:
             async with aclosing(self._past(subscription)) as past:
                 async for items in past:

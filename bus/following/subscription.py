@@ -13,6 +13,7 @@ from lanebus.bus.wire.notice import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from lanebus.bus.following.followed_session import FollowedSession
     from lanebus.bus.wire.envelope import Cursor, Envelope
     from lanebus.bus.wire.selection import Selection
 
@@ -85,8 +86,8 @@ class Subscription:
     """Buffers the entries after `start` that the hub reads for one follower, until the subscription is closed."""
 
     __slots__ = (
-        *("_buffer", "_buffer_bytes", "_error", "_goal", "_leave", "_notified", "_room", "_scanned", "_waiter"),
-        *("direct", "fell_behind", "is_at_goal", "is_closed", "live_start", "options", "start"),
+        *("_buffer", "_buffer_bytes", "_error", "_goal", "_notified", "_room", "_scanned", "_waiter"),
+        *("direct", "fell_behind", "followed", "is_at_goal", "is_closed", "live_start", "options", "start"),
     )
 
     def __init__(
@@ -95,14 +96,14 @@ class Subscription:
         buffer_bytes: int,
         goal: int,
         *,
+        followed: FollowedSession,
         start: Cursor,
         live_start: Cursor,
         is_closed: bool,
-        leave: Callable[[Subscription], None],
         bounds: HubBounds,
     ) -> None:
         self._scanned = max(bounds.scanned_entries - len(Lane) * bounds.page_entries, 0)
-        self.options, self._leave = options, leave
+        self.options, self.followed = options, followed
         self.start = start
         """cursor after which the hub delivers entries. The follower reads the entries up to this cursor from the log"""
         self.live_start = live_start
@@ -154,7 +155,7 @@ class Subscription:
 
     def close(self) -> None:
         """End the subscription, so that the hub delivers nothing more."""
-        self._leave(self)
+        self.followed.leave(self)
 
     def offer(self, sized: Sequence[Sized], end: Cursor) -> None:
         """Buffer the envelopes of `sized` that this follower selected.

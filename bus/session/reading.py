@@ -15,7 +15,6 @@ from lanebus.bus.reading.pages import first_page as first_lane_pages
 from lanebus.bus.reading.reader import Page, read_pages
 from lanebus.bus.session.resources import HasResources, SessionResources
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
-from lanebus.bus.wire.notice import Notice
 from lanebus.bus.wire.selection import Selection
 
 __all__ = ("ALL_LANES", "first_page", "follow", "head", "open_messages", "pages", "read", "subscribe")
@@ -164,7 +163,7 @@ def subscribe(
     live: bool = False,
     buffer_bytes: int = BUFFER_BYTES,
     direct: DirectReceiver | None = None,
-) -> AsyncGenerator[Envelope | Notice, None]:
+) -> Follower:
     """Yield every entry after a cursor exactly once, in position order, with notices in between.
 
     A `Notice` reports one of these: the reader has caught up, was too slow for its buffer, or passed entries that were

@@ -6,6 +6,7 @@ text contains addresses of the store.
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,9 +157,11 @@ class Objects:
         from obstore.store import LocalStore  # noqa: PLC0415
 
         is_local = isinstance(self._store, LocalStore)  # files have no attributes, so obstore would refuse them
+        # The type becomes a header. One that cannot, such as one with a line break, is left out.
+        kept = content_type if content_type is not None and _HEADER.fullmatch(content_type) else _OCTETS
         # Blobs are served as attachments: a browser that opens a signed URL saves foreign content and never shows it.
         attributes: Attributes | None = (
-            None if is_local else {"Content-Type": content_type or _OCTETS, "Content-Disposition": "attachment"}
+            None if is_local else {"Content-Type": kept, "Content-Disposition": "attachment"}
         )
         try:
             with self._translated(), suppress(AlreadyExistsError):
@@ -188,3 +191,5 @@ class Objects:
 
 
 _OCTETS = "application/octet-stream"
+
+_HEADER = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?")

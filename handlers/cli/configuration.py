@@ -24,6 +24,7 @@ _COMMANDS = ("worker", "serve")
 _PARAMETERS = {
     "allow_host": "allowed",
     "allow_origin": "origins",
+    "allow_media_url": "media_urls",
     "trusted_proxy": "proxies",
     "monitor_allow_host": "monitor_allowed",
     "agents": "named",

@@ -109,6 +109,9 @@ class ServeSettings(_ServiceSettings):
     authorize: str | None = Field(default=None, description="MODULE:ATTRIBUTE that decides each request.")
     allow_host: tuple[str, ...] = Field(default=(), description="More host names that requests may name.")
     allow_origin: tuple[str, ...] = Field(default=(), description="Origins whose pages may use the server too.")
+    allow_media_url: tuple[str, ...] = Field(
+        default=(), description="Addresses of media that clients may name, such as https://cdn.example.com/public."
+    )
     trusted_proxy: tuple[str, ...] = Field(
         default=(),
         description="Addresses or networks of proxies whose X-Forwarded-For, -Proto and -Host count.",

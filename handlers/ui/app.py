@@ -14,6 +14,7 @@ from lanebus.handlers.access.access import Access, Identify
 from lanebus.handlers.access.credentials import Credentials, TokenFiles
 from lanebus.handlers.access.request import Authorize
 from lanebus.handlers.projections.projection import Projection
+from lanebus.handlers.protocols.client_content import MediaAddresses
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import methods_of, routes
 from lanebus.handlers.ui.api.table import endpoints
@@ -47,6 +48,7 @@ def create_app(
     projections: Iterable[Projection[object]] = (),
     uploads: Uploads | None = None,
     hosted: Iterable[HostedApp] = (),
+    allowed_media_urls: Iterable[str] = (),
 ) -> Starlette:
     """Create the application that serves the page and its API from an open bus.
 
@@ -69,12 +71,16 @@ def create_app(
         projections: projections to serve besides lanebus's own.
         uploads: receives the files that clients upload. None means in a temporary directory.
         hosted: other applications to serve under their paths, by POST. The caller runs them.
+        allowed_media_urls: addresses of media that clients may name in messages, such as
+            `https://cdn.example.com/public`: a scheme, a host, and perhaps a port and the first segments of a path. The
+            provider fetches them, perhaps with the rights of the worker. Other addresses are refused.
 
     Raises:
         InvalidHost: an allowed host is no host.
         InvalidOrigin: an allowed origin is no origin.
         InvalidProxy: a trusted proxy is neither an address nor a network, or is every address.
         InvalidBasePath: the base path is no path, or the server needs it itself.
+        InvalidMediaUrl: an allowed address of media is no URL of a host.
         ValueError: a token is empty, or both tokens are the same.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
         TokensMissing: a file of keys is given, and the extra `tokens` is not installed.
@@ -87,7 +93,13 @@ def create_app(
     page = load_page(base)
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
-    api = ApiContext(bus, page, closing or anyio.Event(), access, bounds, projections=projections, uploads=uploads)
+    addresses = MediaAddresses(allowed_media_urls)
+    api = ApiContext(
+        *(bus, page, closing or anyio.Event(), access, bounds),
+        projections=projections,
+        uploads=uploads,
+        addresses=addresses,
+    )
     known = [*routes(served, api, bus.tracing), *others]
     cross_origin = CrossOrigin(
         allowed_origins,

@@ -6,6 +6,7 @@ from lanebus.bus.errors import check_bounds
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.context.past import DEFAULT_PAST_BOUNDS, PastBounds
 from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
+from lanebus.handlers.protocols.client_content import DEFAULT_CONTENT_RULES
 from lanebus.handlers.ui.session_index import DEFAULT_INDEX_BOUNDS, IndexBounds
 from lanebus.handlers.ui.uploads.bounds import DEFAULT_UPLOAD_BOUNDS, UploadBounds
 
@@ -130,9 +131,9 @@ class UiBounds:
     """shortest pause between two states of a projection on its event stream"""
     letters: int = 100
     """maximum number of dead letters in one response"""
-    message_blocks: int = 100
+    message_blocks: int = DEFAULT_CONTENT_RULES.blocks
     """maximum number of blocks of a posted message"""
-    inline_bytes: int = 524_288
+    inline_bytes: int = DEFAULT_CONTENT_RULES.inline_bytes
     """maximum number of bytes of the inline media of a posted message together; larger ones are uploaded"""
     uploads: UploadBounds = DEFAULT_UPLOAD_BOUNDS
     """bounds of uploads"""

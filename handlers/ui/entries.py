@@ -11,14 +11,21 @@ from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.entry_range import EntriesQuery, find_range
+from lanebus.handlers.ui.gate import SessionRight
 from lanebus.handlers.ui.history import History
-from lanebus.handlers.ui.replies import envelope_json
+from lanebus.handlers.ui.replies import AccessDenied, envelope_json
 
 __all__ = ("entries_json",)
 
 
 async def entries_json(
-    session: Session, query: EntriesQuery, share: Share, history: History, bounds: UiBounds
+    session: Session,
+    query: EntriesQuery,
+    share: Share,
+    history: History,
+    *,
+    right: SessionRight | None,
+    bounds: UiBounds,
 ) -> AsyncGenerator[bytes]:
     """Yield the parts of the answer `{"entries": […], "cursor": …, "more": …, "previous": …}`.
 
@@ -27,9 +34,11 @@ async def entries_json(
         query: the entries to return.
         share: holds the memory of a part while it is sent.
         history: reads the entries.
+        right: the client's right to the session; None means that it lasts as long as the token.
         bounds: limits of the answer.
 
     Raises:
+        AccessDenied: as for BusError, if the right has ended.
         LogRolledBack: the log does not reach the cursor, or has lost its entry.
         BusError: the first entries cannot be read. If later ones cannot, the answer ends before them with `more`, and
             the next request gets the error.
@@ -54,13 +63,14 @@ async def entries_json(
         lanes=query.lanes,
         kinds=query.kinds,
         seconds=bounds.wait_seconds,
+        right=right,
     )
     opened = b'{"entries":['
     async with aclosing(pieces):
         while size < bounds.answer_bytes:
             try:
                 piece = await anext(pieces, None)
-            except BusError:
+            except (BusError, AccessDenied):
                 if not size and cursor == after:
                     raise
                 break

@@ -22,11 +22,12 @@ from lanebus.bus.wire.selection import Selection
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.connections import chunk_of
+from lanebus.handlers.ui.gate import SessionRight
 from lanebus.handlers.ui.history import History
-from lanebus.handlers.ui.replies import envelope_json, name_of, status_of
+from lanebus.handlers.ui.replies import AccessDenied, envelope_json, name_of, status_of
 from lanebus.handlers.ui.sse import encode_end, encode_lines
 
-__all__ = ("Frame", "Outlet", "SharedFrames", "session_frames")
+__all__ = ("Frame", "Outlet", "SharedFrames", "failed_frame", "session_frames")
 
 
 class Frame:
@@ -112,14 +113,18 @@ class SharedFrames:
 class _Direct:
     """Writes new items to the client in the hub's task, while the subscriber's own task waits."""
 
-    __slots__ = ("_most", "_outlet", "_session", "_shared", "cursor")
+    __slots__ = ("_most", "_outlet", "_right", "_session", "_shared", "cursor")
 
-    def __init__(self, session: str, outlet: Outlet, shared: SharedFrames, most: int) -> None:
-        self._session, self._outlet, self._shared, self._most = session, outlet, shared, most
+    def __init__(
+        self, session: str, outlet: Outlet, shared: SharedFrames, most: int, right: SessionRight | None
+    ) -> None:
+        self._session, self._outlet, self._shared, self._most, self._right = session, outlet, shared, most, right
         self.cursor = START
         """cursor of the last item that was written"""
 
     def can_receive(self, item: Envelope | Notice) -> bool:
+        if self._right is not None and not self._right.is_current:
+            return False  # the subscriber's own task asks for the right again
         return self._outlet.is_ready() and len(self._shared.of(self._session, item)) <= self._most
 
     def receive(self, item: Envelope | Notice) -> None:
@@ -138,6 +143,7 @@ async def session_frames(
     lanes: Collection[Lane] = ALL_LANES,
     kinds: Collection[str] | None = None,
     live: bool = True,
+    right: SessionRight | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[Frame]:
     """Yield the frames of one subscriber: entries and live deltas after a cursor. The id of a frame is its cursor.
@@ -158,8 +164,9 @@ async def session_frames(
     reopened     the session accepts messages again
     rolledback   the log lost its last entries: those after position `found` may not exist any more. The stream ends.
                  The client starts again, or drops these entries and continues after this frame's id.
-    failed       the bus failed. The stream ends, and the client reconnects. `status` and `error` are those that a
-                 request would get: on a status of 400 to 499, such as that of an erased session, it need not.
+    failed       the bus failed, or the client lost the right to the session. The stream ends, and the client
+                 reconnects. `status` and `error` are those that a request would get: on a status of 400 to 499, such as
+                 that of an erased session or of a lost right, it need not.
 
     Args:
         session: the session.
@@ -171,6 +178,8 @@ async def session_frames(
         lanes: lanes to send.
         kinds: kinds of messages to send, as for `Session.read`; None means all. Live deltas are of every kind.
         live: whether to send live deltas. They belong to the LLM lane.
+        right: the subscriber's right to the session. If it ends, the last frame is `failed`, with the status 403. None
+            means that it cannot end before the stream does.
         bounds: sizes.
     """
     shared = shared or SharedFrames(0)
@@ -179,9 +188,9 @@ async def session_frames(
         outlet = None  # the subscriber's own task leaves entries out
     while True:
         most = min(bounds.small_bytes, bounds.piece_bytes)
-        direct = None if outlet is None else _Direct(session.id, outlet, shared, most)
+        direct = None if outlet is None else _Direct(session.id, outlet, shared, most, right)
         try:
-            stored = history.pieces(session, after, None, share, _envelope_frame, lanes=lanes, kinds=kinds)
+            stored = history.pieces(session, after, None, share, _envelope_frame, lanes=lanes, kinds=kinds, right=right)
             async with aclosing(stored) as pieces:
                 async for rendered, cursor in pieces:
                     if kinds is not None and not rendered:
@@ -194,8 +203,8 @@ async def session_frames(
             skipped = 0
             # Without `kinds`: a subscription that leaves entries out does not say how far it has read.
             items = session.subscribe(lanes=lanes, after=after, live=live, direct=direct)
-            async with aclosing(items):
-                async for item in items:
+            async with aclosing(items if right is None else right.guarded(items)) as found:
+                async for item in found:
                     after = item.cursor
                     if isinstance(item, Envelope) and not item.delta and not selection.takes(item):
                         skipped += 1
@@ -224,15 +233,17 @@ async def session_frames(
             rollback: JsonValue = {"session": session.id, "seen": lost.seen, "found": lost.found}
             yield _frame(session.id, "rolledback", rollback, await _cursor_at(session, lost.found))
             return
-        except BusError as error:
-            failure: JsonValue = {
-                "session": session.id,
-                "status": status_of(error),
-                "error": name_of(error),
-                "message": without_secrets(str(error)),
-            }
-            yield _frame(session.id, "failed", failure, None)
+        except AccessDenied as refused:
+            yield failed_frame(session.id, refused.status_code, refused.error, refused.message)
             return
+        except BusError as error:
+            yield failed_frame(session.id, status_of(error), name_of(error), without_secrets(str(error)))
+            return
+
+
+def failed_frame(session: str, status: int, error: str, message: str) -> Frame:
+    """Return the last frame of a session that cannot be sent any more, with the fields of an error response."""
+    return _frame(session, "failed", {"session": session, "status": status, "error": error, "message": message}, None)
 
 
 def _place(cursor: Cursor) -> tuple[int, int]:

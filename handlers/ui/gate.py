@@ -1,34 +1,146 @@
-"""Ask the access rules for each route, and for as long as an event stream is open."""
+"""Ask the access rules for each route, and for as long as its answer is being made or its event stream is open.
 
-from collections.abc import Iterable
+A right may depend on the agent that a session belongs to. If the session is handed over meanwhile, the right is asked
+for again before an entry that follows the handover is sent.
+"""
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import replace
 
 import anyio
 from starlette.requests import Request
+from starlette.types import Scope
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.following.follower import Follower
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.access.access import Access
 from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.access.principal import ALL, Principal
-from lanebus.handlers.access.request import AccessRequest
+from lanebus.handlers.access.request import AccessRequest, Decision, decide_by_rights
 from lanebus.handlers.ui.auth import address_of, identified
 from lanebus.handlers.ui.replies import AccessDenied
 
-__all__ = ("Gate", "StreamAccess")
+__all__ = ("Gate", "SessionRight", "StreamAccess", "confirm")
+
+_RIGHTS = "lanebus.rights"
+
+
+class SessionRight:
+    """The right to one session, if it depends on the session's agent or on a hook."""
+
+    def __init__(self, access: Access, bus: Bus, asked: Iterable[AccessRequest]) -> None:
+        """
+        Args:
+            access: the rules.
+            bus: the bus of the session.
+            asked: the requests about the session that were allowed: one for each lane.
+        """
+        self._access, self._bus, self._asked = access, bus, tuple(asked)
+        self.session, self._agent = self._asked[0].session, self._asked[0].agent
+        self._items: Follower | None = None
+        self._refusal: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the right was open when it was last checked."""
+        return self._refusal is None
+
+    @property
+    def agent(self) -> str | None:
+        """The session's agent when the right was last asked for; "" if it had none."""
+        return self._agent
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the right is open, and was asked for with the agent that the followed session belongs to now."""
+        return self._refusal is None and self._known_agent() == self._agent
+
+    async def require(self, agent: str) -> None:
+        """Ask for the right again, if the session belongs to another agent now.
+
+        Args:
+            agent: the session's agent, as of the next entry that is sent, or later.
+
+        Raises:
+            AccessDenied: the right has ended.
+        """
+        if agent != self._agent and self._refusal is None:
+            await self._ask(agent)
+        if self._refusal is not None:
+            raise AccessDenied(self._refusal)
+
+    async def confirm(self) -> None:
+        """Read which agent the session belongs to now, and `require` the right. Call it after reading entries.
+
+        Raises:
+            AccessDenied: the right has ended.
+        """
+        self._items = None
+        await self.require((await self._bus.session(self.session or "").head()).agent)
+
+    async def guarded(self, items: Follower) -> AsyncGenerator[Envelope | Notice]:
+        """Yield the items of a session that is followed, as long as the right is open.
+
+        Raises:
+            AccessDenied: the right has ended. No item was yielded since.
+            BusError: the errors of `Session.subscribe`.
+        """
+        self._items = items
+        async with aclosing(items):
+            async for item in items:
+                await self.require(items.agent)
+                yield item
+
+    def check(self) -> None:
+        """Ask the built-in rules again, if the session that is followed belongs to another agent now."""
+        if not self._access.has_hook and self.is_open and (agent := self._known_agent()) != self._agent:
+            self._note(agent, [decide_by_rights(each) for each in self._asked_for(agent)])
+
+    async def ask(self) -> None:
+        """Ask the hook again."""
+        if self.is_open:
+            await self._ask(self._known_agent())
+
+    async def _ask(self, agent: str | None) -> None:
+        self._note(agent, [await self._access.ask(each) for each in self._asked_for(agent)])
+
+    def _known_agent(self) -> str | None:
+        return (None if self._items is None else self._items.agent) or self._agent
+
+    def _asked_for(self, agent: str | None) -> list[AccessRequest]:
+        return [replace(each, agent=agent) for each in self._asked]
+
+    def _note(self, agent: str | None, decisions: Iterable[Decision]) -> None:
+        refused = next((each for each in decisions if not each.is_allowed), None)
+        if refused is None:
+            self._agent = agent
+        elif self._refusal is None:
+            self._refusal = refused.reason
+            self._access.log_end(replace(self._asked[0], agent=agent))
+            if self._items is not None:
+                self._items.fail(AccessDenied(refused.reason))
 
 
 class StreamAccess:
-    """The right to one open event stream. It ends when the token or the rights do."""
+    """The right to one open event stream. It ends when the token does, or the rights to all of its sessions."""
 
-    def __init__(self, access: Access, known: Identified, asked: Iterable[AccessRequest]) -> None:
+    def __init__(
+        self, access: Access, known: Identified, asked: Iterable[AccessRequest], rights: Iterable[SessionRight]
+    ) -> None:
         """
         Args:
             access: the rules.
             known: the principal.
             asked: the requests that were allowed when the stream began: one for each lane.
+            rights: those of the requests that may end before the token does, one for each session.
         """
         self._access, self._known, self._asked = access, known, tuple(asked)
+        self._rights = {each.session: each for each in rights}
         self._is_open = True
 
     @property
@@ -46,23 +158,40 @@ class StreamAccess:
         """Whether a hook decides, which `wait_ended` asks again and again."""
         return self._access.has_hook
 
+    def right(self, session: str) -> SessionRight | None:
+        """Return the right to a session; None if it lasts as long as the token."""
+        return self._rights.get(session)
+
     def is_open(self) -> bool:
         """Return whether the next frame may be sent. The end of the right is logged once."""
         if self._is_open and not self._known.is_valid():
-            self._end()
+            self._is_open = False
+            self._access.log_end(self._asked[0])
+        for right in self._rights.values():
+            right.check()
+        if self._rights and not any(right.is_open for right in self._rights.values()):
+            self._is_open = False
         return self._is_open
 
     async def wait_ended(self) -> None:
-        """Wait until the right has ended."""
+        """Wait until the right has ended. A hook is asked about all sessions at once, so that no answer is old."""
         while self.is_open():
             await anyio.sleep(self._access.refresh_seconds)
-            if self._access.has_hook and not all([(await self._access.ask(each)).is_allowed for each in self._asked]):
-                self._end()
+            if self._access.has_hook:
+                async with anyio.create_task_group() as tasks:
+                    for right in self._rights.values():
+                        tasks.start_soon(right.ask)
 
-    def _end(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._access.log_end(self._asked[0])
+
+async def confirm(scope: Scope) -> None:
+    """Check the rights of a request again, when its answer was made and nothing was sent.
+
+    Raises:
+        AccessDenied: a session was handed over meanwhile, and the principal has no right to it any more.
+    """
+    rights: list[SessionRight] = scope.get(_RIGHTS, [])
+    for right in rights:
+        await right.confirm()
 
 
 class Gate:
@@ -150,6 +279,7 @@ class Gate:
         if not allowed:
             self._access.record(*decisions[0], address)
             raise AccessDenied(decisions[0][1].reason)
+        self._note(request, allowed)
         return frozenset(asked.lane for asked in allowed if asked.lane is not None), allowed
 
     async def visible_lanes(
@@ -160,10 +290,10 @@ class Gate:
         Decisions are not logged. Use it to filter a list.
         """
         principal, found = identified(request.scope).principal, dict[str, frozenset[Lane]]()
-        is_same = not self._access.has_hook and principal.sessions == ALL and principal.agents == ALL
+        is_limited = self.is_limited(request)
         known: frozenset[Lane] | None = None
         for index, head in enumerate(heads):
-            if not is_same or not index:  # without patterns or a hook, all sessions have the same answer
+            if is_limited or not index:  # without patterns or a hook, all sessions have the same answer
                 known = await self._lanes_in(principal, action, head)
             if known is not None:
                 found[head.session] = known
@@ -180,20 +310,53 @@ class Gate:
                 lanes.add(lane)
         return frozenset(lanes)
 
-    async def may_list(self, request: Request, session: str) -> bool:
-        """Return whether the principal may see a session in the list of sessions. The decision is not logged."""
-        asked = await self._asked(request, "read.sessions", session, None, (None,))
+    def is_limited(self, request: Request) -> bool:
+        """Return whether the principal may do less in some sessions than in others."""
+        principal = identified(request.scope).principal
+        return self._access.has_hook or principal.sessions != ALL or principal.agents != ALL
+
+    async def may(self, request: Request, action: str, session: str) -> bool:
+        """Return whether the principal may do `action` in a session, in any lane. The decision is not logged."""
+        asked = await self._asked(request, action, session, None, (None,))
         return all([(await self._access.ask(each)).is_allowed for each in asked])
 
     def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
         """Return the permission for an event stream, made of the requests that `allowed_lanes` allowed."""
-        return StreamAccess(self._access, identified(request.scope), allowed)
+        allowed, known = tuple(allowed), identified(request.scope)
+        return StreamAccess(self._access, known, allowed, self._rights(known.principal, allowed))
+
+    def right(self, request: Request, session: str) -> SessionRight | None:
+        """Return the right to a session about which a request was allowed; None if it lasts as long as the token."""
+        rights: list[SessionRight] = request.scope.get(_RIGHTS, [])
+        return next((each for each in rights if each.session == session), None)
+
+    def decided_agent(self, request: Request, session: str) -> str | None:
+        """Return the agent with which a right to a session was asked for, for a publish that another agent's session
+        has to refuse; None if any agent's may take it."""
+        right = self.right(request, session)
+        return None if right is None else right.agent or None
+
+    def _rights(self, principal: Principal, allowed: Iterable[AccessRequest]) -> list[SessionRight]:
+        """Return the rights of allowed requests, one for each session, if they may end before the token does."""
+        if not self._access.needs_agent(principal):
+            return []
+        by_session: dict[str | None, list[AccessRequest]] = {}
+        for each in allowed:
+            by_session.setdefault(each.session, []).append(each)
+        return [SessionRight(self._access, self._bus, asked) for asked in by_session.values()]
+
+    def _note(self, request: Request, allowed: Iterable[AccessRequest]) -> None:
+        """Note what was allowed, for `confirm`."""
+        rights = self._rights(identified(request.scope).principal, (each for each in allowed if each.session))
+        request.scope.setdefault(_RIGHTS, []).extend(rights)
 
     async def _decide(self, request: Request, asked: Iterable[AccessRequest]) -> None:
+        asked = tuple(asked)
         for each in asked:
             decision = await self._access.decide(each, address_of(request.scope))
             if not decision.is_allowed:
                 raise AccessDenied(decision.reason)
+        self._note(request, asked)
 
     async def _asked(
         self, request: Request, action: str, session: str | None, agent: str | None, lanes: Iterable[Lane | None]

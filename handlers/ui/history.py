@@ -13,6 +13,7 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.gate import SessionRight
 
 __all__ = ("History", "HistoryPiece")
 
@@ -47,6 +48,7 @@ class History:
         lanes: Collection[Lane] = frozenset(Lane),
         kinds: Collection[str] | None = None,
         seconds: float | None = None,
+        right: SessionRight | None = None,
     ) -> AsyncGenerator[HistoryPiece[Rendered]]:
         """Yield the entries after a cursor, in pieces of about `UiBounds.read_bytes`. A piece has at least one entry,
         or only moves the cursor.
@@ -60,8 +62,10 @@ class History:
             lanes: the lanes to read.
             kinds: the kinds of messages to read, as for `Session.read`; None means all.
             seconds: longest wait for the memory of a piece; None means unlimited.
+            right: the right to read the session, which is confirmed before each piece; None confirms nothing.
 
         Raises:
+            AccessDenied: `right` has ended.
             ServerBusy: the memory was not free in time.
             BusError: the errors of `Session.read`.
         """
@@ -78,6 +82,8 @@ class History:
                 )
             if piece.cursor.position <= after.position:
                 return
+            if right is not None:
+                await right.confirm()
             sizes = [len(each) for each in piece.rendered]
             count = self._next_count(head, max(sizes, default=0))
             after = piece.cursor

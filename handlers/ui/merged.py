@@ -15,6 +15,7 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.keys import check_session_id
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.frames import Frame, Outlet
+from lanebus.handlers.ui.gate import StreamAccess
 from lanebus.handlers.ui.sse import encode_end
 
 __all__ = ("MergedFrames", "PartFrames", "cursors_text", "parse_cursors")
@@ -75,18 +76,26 @@ class MergedFrames:
         return frame.named_lines + encode_end(cursors_text(self._cursors))
 
     async def run(
-        self, sessions: Mapping[str, Session], part: PartFrames, share: Share, outlet: Outlet
+        self,
+        sessions: Mapping[str, Session],
+        part: PartFrames,
+        share: Share,
+        outlet: Outlet,
+        *,
+        access: StreamAccess | None = None,
     ) -> AsyncGenerator[Frame]:
         """Yield the frames of all sessions, in the order of each session.
 
-        An erased session ends with a `failed` frame, and the others go on. After any other `failed`, and after
-        `rolledback`, the stream ends: the client reconnects, and continues after the id of its last frame.
+        A session that was erased, or that the client may not read any more, ends with a `failed` frame, and the others
+        go on. After any other `failed`, and after `rolledback`, the stream ends: the client reconnects, and continues
+        after the id of its last frame.
 
         Args:
             sessions: the sessions by id.
             part: returns the frames of one session.
             share: the memory of the response.
             outlet: where new frames go, if they can be written at once.
+            access: the client's right to the stream; None means that it may read all sessions until the end.
         """
         gate, left = _Outlet(outlet, self._lock), len(sessions)
         over = False
@@ -98,7 +107,8 @@ class MergedFrames:
                     event = frame.event
                     await self._offer(frame)
                     del frame
-                    over = over or event == "rolledback" or (event == "failed" and not await _is_erased(session))
+                    is_failed = event == "failed" and not await _is_gone(session, access)
+                    over = over or event == "rolledback" or is_failed
             left -= 1
             self._offered.set()
 
@@ -140,7 +150,11 @@ class _Outlet:
         self._outlet.write(frame)
 
 
-async def _is_erased(session: Session) -> bool:
+async def _is_gone(session: Session, access: StreamAccess | None) -> bool:
+    """Return whether a session was erased, or the client may not read it any more."""
+    right = None if access is None else access.right(session.id)
+    if right is not None and not right.is_open:
+        return True
     try:
         return (await session.head()).is_erased
     except BusError:

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.connections import abort_of
+from lanebus.handlers.ui.gate import confirm
 from lanebus.handlers.ui.replies import json_bytes
 
 __all__ = ("PacedAnswer", "PacedResponse", "PacedWhole", "PieceSender", "cancel_when_gone")
@@ -84,6 +85,7 @@ class PacedResponse(Response):
                 tasks.start_soon(self._abort_in_the_end, share)
                 try:
                     first = await anext(parts)
+                    await confirm(scope)
                 except Exception as error:  # noqa: BLE001  # raised again below, outside of the task group
                     failure = error
                 else:

@@ -10,7 +10,7 @@ from lanebus.bus.messages.control import Control
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.agent.command_specs import read_control
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.protocols.client_content import DEFAULT_CONTENT_RULES, ContentRules, Given, text_block
 from lanebus.handlers.ui.posted_content import PostedMedia, check_fields, read_content
 
 __all__ = (
@@ -61,13 +61,13 @@ class PostedHandover(NamedTuple):
     """as for `PostedMessage`"""
 
 
-def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> PostedMessage:
+def read_posted_message(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES) -> PostedMessage:
     """Decode a message `{"text": …, "key"?: …, "followUp"?: …, "agent"?: …, "expected"?: …}`, or one with `content` for
     `text`.
 
     Args:
         body: the JSON.
-        bounds: how many blocks, and how many bytes of inline media, are allowed.
+        rules: how many blocks, how many bytes of inline media, and which addresses are allowed.
 
     Raises:
         DecodeError: the body is not a message, has other fields, or a field's value is not allowed.
@@ -91,9 +91,9 @@ def read_posted_message(body: JsonValue, bounds: UiBounds = DEFAULT_UI_BOUNDS) -
     if is_follow_up and expected is not None:
         raise DecodeError("expected", "a follow-up waits until the loop has ended: leave it out")
     if "content" in body:
-        content = read_content(body["content"], "content", bounds)
+        content = read_content(body["content"], "content", rules)
     else:
-        content = (TextBlock(text=check_text(body.get("text"))),)
+        content = (text_block(Given(check_text(body.get("text")), "text")),)
     return PostedMessage(content, check_key(body.get("key"), "key"), is_follow_up, agent, expected)
 
 

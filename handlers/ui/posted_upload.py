@@ -5,7 +5,8 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.media.store import check_sha256
 from lanebus.handlers.json_fields import as_text, as_whole
-from lanebus.handlers.ui.posted_content import check_fields, check_name, check_type
+from lanebus.handlers.protocols.client_content import check_name, check_type
+from lanebus.handlers.ui.posted_content import check_fields
 from lanebus.handlers.ui.uploads.upload import Upload
 
 __all__ = ("read_upload",)

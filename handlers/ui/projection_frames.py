@@ -14,7 +14,9 @@ from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.json_text import spliced
 from lanebus.handlers.projections.projection import Projected, Projection, fold, load_stored, start_of
 from lanebus.handlers.ui.budget import Share
-from lanebus.handlers.ui.frames import Frame
+from lanebus.handlers.ui.frames import Frame, failed_frame
+from lanebus.handlers.ui.gate import SessionRight
+from lanebus.handlers.ui.replies import AccessDenied
 
 __all__ = ("projected_json", "projection_frames", "state_at")
 
@@ -61,6 +63,7 @@ async def projection_frames(
     *,
     pause_seconds: float,
     small_bytes: int,
+    right: SessionRight | None = None,
 ) -> AsyncGenerator[Frame]:
     """Yield the state of a projection, and again after changes. The id of a frame is its cursor.
 
@@ -74,6 +77,7 @@ async def projection_frames(
         share: holds the memory of a frame.
         pause_seconds: shortest time between two states.
         small_bytes: size up to which a frame takes no memory of the share.
+        right: the client's right to the session, as for `session_frames`.
     """
     sent = after
     while True:
@@ -85,13 +89,18 @@ async def projection_frames(
                     del text
                     await share.take(len(projected_json(projection, now)))
                     text = projected_json(projection, now)
+                if right is not None:
+                    await right.confirm()
                 yield Frame(session.id, "state", text, now.cursor)
                 del text
                 share.keep(0)
                 sent = now.cursor
-            await _wait_changed(session, projection, now.cursor)
+            await _wait_changed(session, projection, now.cursor, right)
         except (LogRolledBack, CursorTrimmed):
             sent = None  # the next state is folded from what is left of the log
+        except AccessDenied as refused:
+            yield failed_frame(session.id, refused.status_code, refused.error, refused.message)
+            return
         except BusError as error:
             failed = {"session": session.id, "message": without_secrets(str(error))}
             yield Frame(session.id, "failed", json.dumps(failed), None)
@@ -99,9 +108,12 @@ async def projection_frames(
         await anyio.sleep(pause_seconds)
 
 
-async def _wait_changed(session: Session, projection: Projection[object], after: Cursor) -> None:
+async def _wait_changed(
+    session: Session, projection: Projection[object], after: Cursor, right: SessionRight | None
+) -> None:
     """Wait until the session has another entry that the projection reads."""
-    async with aclosing(session.subscribe(lanes=projection.lanes, kinds=projection.kinds, after=after)) as items:
-        async for item in items:
+    items = session.subscribe(lanes=projection.lanes, kinds=projection.kinds, after=after)
+    async with aclosing(items if right is None else right.guarded(items)) as found:
+        async for item in found:
             if not isinstance(item, Notice) and not item.delta:
                 return

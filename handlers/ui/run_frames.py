@@ -11,7 +11,9 @@ from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.gate import SessionRight
 from lanebus.handlers.ui.history import History
+from lanebus.handlers.ui.replies import AccessDenied
 
 __all__ = ("RunFrames", "run_frames")
 
@@ -63,6 +65,7 @@ async def run_frames(
     history: History,
     frames: RunFrames,
     *,
+    right: SessionRight | None = None,
     bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[bytes]:
     """Yield the frames of a run, from both lanes and the live deltas.
@@ -73,6 +76,7 @@ async def run_frames(
         share: holds the memory of the frames that were read and not sent.
         history: reads the stored entries.
         frames: encodes the entries.
+        right: the client's right to the session, as for `session_frames`.
         bounds: sizes.
     """
     after = Cursor(first - 1)
@@ -81,7 +85,8 @@ async def run_frames(
         correction = frames.correction()
         if correction is None:
             return b""
-        async with aclosing(history.pieces(session, Cursor(first - 1), until, share, correction.add)) as pieces:
+        stored = history.pieces(session, Cursor(first - 1), until, share, correction.add, right=right)
+        async with aclosing(stored) as pieces:
             async for _ in pieces:
                 pass
         frame = correction.caught_up()
@@ -91,7 +96,7 @@ async def run_frames(
 
     try:
         while not frames.is_done:
-            async with aclosing(history.pieces(session, after, None, share, frames.add)) as pieces:
+            async with aclosing(history.pieces(session, after, None, share, frames.add, right=right)) as pieces:
                 async for rendered, cursor in pieces:
                     rendered.reverse()
                     while rendered:
@@ -104,8 +109,9 @@ async def run_frames(
             if frame := await corrected(after.position):
                 yield frame
                 share.keep(0)
-            async with aclosing(session.subscribe(after=after, live=True)) as items:
-                async for item in items:
+            items = session.subscribe(after=after, live=True)
+            async with aclosing(items if right is None else right.guarded(items)) as found:
+                async for item in found:
                     after = item.cursor
                     if isinstance(item, Notice) and item.kind == "fellBehind":
                         break  # read the stored entries again, in small pieces
@@ -123,6 +129,8 @@ async def run_frames(
                         return
                 else:
                     return
+    except AccessDenied:
+        yield frames.fail("The session was handed over, or the rules have changed: this token does not allow it.")
     except CursorTrimmed:
         yield frames.fail("The beginning of this answer is no longer kept.")
     except LogRolledBack:

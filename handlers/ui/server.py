@@ -43,6 +43,7 @@ async def serve(
     uploads: Path | None = None,
     hosted: Iterable[HostedApp] = (),
     connections: ConnectionCounts | None = None,
+    allowed_media_urls: Iterable[str] = (),
 ) -> None:
     """Serve the page of an open bus until cancelled.
 
@@ -64,6 +65,7 @@ async def serve(
             one machine that serve this bus may share it. None means a temporary directory, which ends with the server.
         hosted: other applications to run and serve under their paths.
         connections: counts the connections, for metrics; None means that nobody reads the counts.
+        allowed_media_urls: as for `create_app`.
 
     Raises:
         PortInUse: another program listens on this port.
@@ -72,6 +74,7 @@ async def serve(
         InvalidOrigin: an allowed origin is no origin.
         InvalidProxy: a trusted proxy is neither an address nor a network, or is every address.
         InvalidBasePath: the base path is no path, or the server needs it itself.
+        InvalidMediaUrl: an allowed address of media is no URL of a host.
         ValueError: both tokens are the same, or the reader's token is empty.
         TokenFileUnreadable: a file of tokens or keys cannot be read, or is empty.
         FileExposed: every user may write one of these files.
@@ -105,6 +108,7 @@ async def serve(
             projections=projections,
             uploads=received,
             hosted=hosted,
+            allowed_media_urls=allowed_media_urls,
         )
 
         def on_started() -> None:

@@ -9,12 +9,11 @@ from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import Block, TextBlock, media_block
+from lanebus.bus.messages.content import Block, TextBlock
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, TurnEnded, TurnStarted
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.llm import now_ms
-from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import StopReason, UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
@@ -22,6 +21,7 @@ from lanebus.handlers.backends.a2a.protobuf import to_json
 from lanebus.handlers.backends.a2a.saved_entry import A2aEvent
 from lanebus.handlers.backends.a2a.task_run import TaskStep, messages_of, stop_reason
 from lanebus.handlers.cut_text import cut_text
+from lanebus.handlers.protocols.client_content import Given, bytes_media, media_block_of, plain_type
 
 __all__ = ("ARTIFACT", "STATUS", "ShownTask", "run_ended")
 
@@ -112,10 +112,9 @@ def _block(part: Part) -> Block:
         case "data":
             return TextBlock(text=json.dumps(to_json(part.data), ensure_ascii=False))
         case "raw":
+            kind, name = Given(plain_type(part.media_type), "media_type"), Given(part.filename or None, "filename")
             try:
-                return media_block(
-                    MediaRef.from_bytes(part.raw, mime_type=part.media_type or None, filename=part.filename or None)
-                )
+                return media_block_of(bytes_media(part.raw, kind, name))
             except MessageError:  # no bytes, or a media type that is none
                 return TextBlock(text=f"{part.filename} ({len(part.raw)} bytes)")
         case "url":

@@ -88,6 +88,14 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     help="Let pages of this origin use the server too, such as https://app.example.com; may be repeated.",
 )
 @click.option(
+    "--allow-media-url",
+    "media_urls",
+    multiple=True,
+    metavar="URL",
+    help="Let clients name media below this address, such as https://cdn.example.com/public, which providers fetch;"
+    " may be repeated.",
+)
+@click.option(
     "--trusted-proxy",
     "proxies",
     multiple=True,
@@ -139,6 +147,7 @@ def command(
     authorize: str | None,
     allowed: tuple[str, ...],
     origins: tuple[str, ...],
+    media_urls: tuple[str, ...],
     proxies: tuple[str, ...],
     base_path: str,
     projections: tuple[str, ...],
@@ -175,7 +184,7 @@ def command(
     settings = Settings.of(ctx)
     if uploads:  # the default directory is created by the first upload: a server of readers needs none
         check_folder(Path(uploads))
-    edge = Edge(allowed, origins, proxies, base_path)
+    edge = Edge(allowed, origins, proxies, base_path, media_urls)
     main = partial(_serve, settings, Output.of(ctx), host=host, port=port, tokens=tokens, edge=edge)
     main = partial(main, uploads=_path(uploads) or _uploads_of(settings), hosted=_hosted(mcp))
     found = tuple(load_module(find_projection, each) for each in projections)
@@ -221,6 +230,7 @@ class Edge(NamedTuple):
     origins: tuple[str, ...] = ()
     proxies: tuple[str, ...] = ()
     base_path: str = ""
+    media_urls: tuple[str, ...] = ()
 
 
 class _Tokens(NamedTuple):
@@ -324,6 +334,7 @@ async def serve_page(
         allowed_origins=edge.origins,
         trusted_proxies=edge.proxies,
         base_path=edge.base_path,
+        allowed_media_urls=edge.media_urls,
         projections=projections,
         uploads=uploads,
         hosted=hosted,

@@ -15,7 +15,7 @@ from acp.schema import (
     TextContentBlock,
 )
 
-from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import (
     AudioBlock,
     DocumentBlock,
@@ -23,10 +23,10 @@ from lanebus.bus.messages.content import (
     ImageBlock,
     TextBlock,
     VideoBlock,
-    media_block,
 )
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import UserMessage
+from lanebus.handlers.protocols.client_content import Given, data_media, media_block_of, plain_type, text_block
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,26 +61,25 @@ def prompt_message(prompt: Sequence[PromptBlock], *, id: str, metadata: Mapping[
 def _block(block: PromptBlock, path: str) -> Block:
     match block:
         case TextContentBlock(text=text):
-            return TextBlock(text=text)
+            return text_block(Given(text, path))
         case ImageContentBlock(data=data, mime_type=mime_type) | AudioContentBlock(data=data, mime_type=mime_type):
             return _media(data, mime_type, None, path)
         case ResourceContentBlock(name=name, uri=uri):
-            return TextBlock(text=f"[{name}]({uri})")
+            return text_block(Given(f"[{name}]({uri})", path))
         case EmbeddedResourceContentBlock(resource=BlobResourceContents(blob=blob, mime_type=mime_type, uri=uri)):
             return _media(blob, mime_type, uri, path)
         case EmbeddedResourceContentBlock(resource=resource):
             text = getattr(resource, "text", "")
-            return TextBlock(text=f'<resource uri="{resource.uri}">\n{text}\n</resource>')
+            return text_block(Given(f'<resource uri="{resource.uri}">\n{text}\n</resource>', path))
 
 
 def _media(data: str, mime_type: str | None, uri: str | None, path: str) -> Block:
     name = PurePosixPath(unquote(urlsplit(uri).path)).name if uri else ""
     try:
-        media = MediaRef(
-            kind="data", data=data, mime_type=mime_type or "application/octet-stream", filename=name or None
+        return media_block_of(
+            data_media(Given(data, path), Given(plain_type(mime_type), path), Given(name or None, path))
         )
-        return media_block(media)
-    except (MessageError, ValueError):
+    except DecodeError:
         raise DecodeError(path, "must have bytes of its type, in base64") from None
 
 

@@ -7,18 +7,26 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 
-from lanebus.bus.errors import BusError, DecodeError
-from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, VideoBlock
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import Block, TextBlock
 from lanebus.bus.messages.content_fault import json_reason
-from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import UserMessage, now_ms
 from lanebus.bus.wire.keys import check_session_id
+from lanebus.handlers.protocols.client_content import (
+    DEFAULT_CONTENT_RULES,
+    ContentRules,
+    Given,
+    check_content,
+    data_media,
+    media_block_of,
+    plain_type,
+    text_block,
+    url_media,
+)
 
 __all__ = ("GivenAnswer", "Prompt", "RunInput", "read_run_input")
 
 _ID_LIMIT = 200
-_SCHEMES = frozenset({"data", "http", "https"})
-"""A provider reads buckets with the rights of the worker, which the client may not have."""
 
 
 T = TypeVar("T")
@@ -107,11 +115,15 @@ class RunInput:
     """whether the client offers tools of its own"""
 
 
-def read_run_input(body: JsonValue) -> RunInput:
+def read_run_input(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES) -> RunInput:
     """Read a `RunAgentInput`. `state`, `context` and `forwardedProps` are not read.
 
     Only the user's messages after the last answer can be new: the log is the truth about all before. Publish each of
     them with its key, which adds nothing if it was published before.
+
+    Args:
+        body: the JSON.
+        rules: what a new message may hold.
 
     Raises:
         DecodeError: the body is no such request. The error names the path of the fault.
@@ -131,7 +143,7 @@ def read_run_input(body: JsonValue) -> RunInput:
         thread_id=check_session_id(read.thread_id, "threadId"),
         run_id=read.run_id,
         is_current=read.protocol_version is not None,
-        prompts=tuple(_prompt(each) for each in reversed(newest) if not each.id.startswith("lanebus-")),
+        prompts=tuple(_prompt(each, rules) for each in reversed(newest) if not each.id.startswith("lanebus-")),
         answers=tuple(
             GivenAnswer(each.interrupt_id, each.status, each.payload, _key(read.run_id, each.interrupt_id))
             for each in read.resume or ()
@@ -141,7 +153,7 @@ def read_run_input(body: JsonValue) -> RunInput:
     )
 
 
-def _prompt(read: _Message) -> Prompt:
+def _prompt(read: _Message, rules: ContentRules) -> Prompt:
     # The ids of answers have a `#`. A user's message with the id of an answer would take its place.
     if len(read.id) > _ID_LIMIT or not read.id.isprintable() or "#" in read.id:
         raise DecodeError("messages.id", f"must be 1 to {_ID_LIMIT} printable characters, without #")
@@ -149,36 +161,24 @@ def _prompt(read: _Message) -> Prompt:
         content = _Parts.model_validate({"content": read.content}).content
     except ValidationError as error:
         raise _fault(error, "messages.") from None
-    blocks = (TextBlock(text=content),) if isinstance(content, str) else tuple(map(_block, content))
+    parts = [_Part(type="text", text=content)] if isinstance(content, str) else content
+    blocks = [_block(part, rules) for part in parts]
     if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
         raise DecodeError("messages.content", "must not be empty")
+    blocks = check_content(blocks, "messages.content", rules)
     return Prompt(_key(read.id), UserMessage(content=blocks, id=read.id, timestamp=now_ms()))
 
 
-def _block(part: _Part) -> Block:
+def _block(part: _Part, rules: ContentRules) -> Block:
     if part.type == "text":
-        return TextBlock(text=part.text or "")
-    source = part.source
+        return text_block(Given(part.text or "", "messages.content.text"))
+    path, source = "messages.content.source", part.source
     if source is None or source.type == "file":
-        raise DecodeError("messages.content.source", "must have the type data or url")
-    if source.type == "url" and source.value.partition(":")[0].lower() not in _SCHEMES:
-        raise DecodeError("messages.content.source.value", "must be a data: URL in base64, or an http or https URL")
-    try:
-        if source.type == "url":
-            media = MediaRef.from_url(source.value, mime_type=source.mime_type)
-        else:
-            media = MediaRef(kind="data", data=source.value, mime_type=source.mime_type)
-    except BusError as error:
-        raise DecodeError("messages.content.source", str(error)) from None
-    match part.type:
-        case "image":
-            return ImageBlock(media=media)
-        case "audio":
-            return AudioBlock(media=media)
-        case "video":
-            return VideoBlock(media=media)
-        case "document":
-            return DocumentBlock(media=media)
+        raise DecodeError(path, "must have the type data or url")
+    value, mime_type = Given(source.value, f"{path}.value"), Given(plain_type(source.mime_type), f"{path}.mimeType")
+    name = Given(None, path)
+    media = url_media(value, mime_type, name, rules) if source.type == "url" else data_media(value, mime_type, name)
+    return media_block_of(media, Given(part.type, "messages.content.type"))
 
 
 def _key(*parts: str) -> str:

@@ -8,18 +8,25 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError, InvalidContent
-from lanebus.bus.messages.content import Block, TextBlock, media_block
-from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import Block, TextBlock
 from lanebus.bus.messages.message import UserMessage
 from lanebus.handlers.json_fields import Object, as_flag, as_list, as_object, as_text, below, made
 from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
+from lanebus.handlers.protocols.client_content import (
+    DEFAULT_CONTENT_RULES,
+    ContentRules,
+    Given,
+    check_content,
+    media_block_of,
+    plain_type,
+    text_block,
+    url_media,
+)
 
 __all__ = ("ApprovalAnswer", "ChatRequest", "read_chat_request")
 
 _FIELDS = frozenset({"id", "messages", "trigger", "messageId", "agent"})
-_SCHEMES = frozenset({"data", "http", "https"})
-"""A provider reads buckets with the rights of the worker, which the client may not have."""
 _ID_LIMIT = 150
 """maximum number of characters of a message's id. A publish key contains it"""
 
@@ -47,8 +54,12 @@ class ChatRequest(NamedTuple):
     """answers to approval requests, in the order of their tool calls"""
 
 
-def read_chat_request(body: JsonValue) -> ChatRequest:
+def read_chat_request(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES) -> ChatRequest:
     """Read `{"id": …, "messages": […], "trigger": …, "messageId"?: …, "agent"?: …}`.
+
+    Args:
+        body: the JSON.
+        rules: what the new message may hold.
 
     Raises:
         DecodeError: the body is no chat request, or asks for what a log cannot do; the text says what to do instead.
@@ -65,7 +76,7 @@ def read_chat_request(body: JsonValue) -> ChatRequest:
     answers, last = _answers(messages), len(messages) - 1
     message_id, message = None, None
     if messages[last].get("role") == "user":
-        message_id, message = _user_message(messages[last], f"messages.{last}")
+        message_id, message = _user_message(messages[last], f"messages.{last}", rules)
         if body.get("messageId") == message_id:
             raise DecodeError("messageId", f"a sent message cannot be edited, as a log only grows: {_FORK}")
     elif not answers:
@@ -107,50 +118,39 @@ def _answer(part: JsonValue, path: str) -> ApprovalAnswer | None:
     return ApprovalAnswer(
         ApprovalId.read(as_text(approval.get("id"), below(path, "id")), below(path, "id")),
         as_flag(approval.get("approved"), below(path, "approved")),
-        None if reason is None else _as_utf8(as_text(reason, below(path, "reason")), below(path, "reason")),
+        None if reason is None else text_block(Given(reason, below(path, "reason"))).text,
     )
 
 
-def _user_message(message: Object, path: str) -> tuple[str, UserMessage]:
+def _user_message(message: Object, path: str, rules: ContentRules) -> tuple[str, UserMessage]:
     message_id = as_text(message.get("id"), below(path, "id"))
     if not 0 < len(message_id) <= _ID_LIMIT or not message_id.isprintable():
         raise DecodeError(below(path, "id"), f"must be 1 to {_ID_LIMIT} printable characters")
     parts = as_list(message.get("parts"), below(path, "parts"))
-    blocks = tuple(_block(part, f"{path}.parts.{at}") for at, part in enumerate(parts))
+    blocks = [_block(part, f"{path}.parts.{at}", rules) for at, part in enumerate(parts)]
     if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
         raise DecodeError(below(path, "parts"), "must have a text that is not empty, or a file")
-    return message_id, made(UserMessage, {"content": blocks}, path)
+    content = check_content(blocks, below(path, "parts"), rules)
+    return message_id, made(UserMessage, {"content": content}, path)
 
 
-def _block(part: JsonValue, path: str) -> Block:
+def _block(part: JsonValue, path: str, rules: ContentRules) -> Block:
     fields = as_object(part, path)
     match fields.get("type"):
         case "text":
-            return TextBlock(text=_as_utf8(as_text(fields.get("text"), below(path, "text")), below(path, "text")))
+            return text_block(Given(fields.get("text"), below(path, "text")))
         case "file":
-            return _file(fields, path)
+            return _file(fields, path, rules)
         case other:
             raise DecodeError(below(path, "type"), f"{other!r} cannot be sent: a user's parts are text and file")
 
 
-def _as_utf8(text: str, path: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise DecodeError(path, "must be text that UTF-8 can hold") from None
-    return text
-
-
-def _file(fields: Object, path: str) -> Block:
-    url = as_text(fields.get("url"), below(path, "url"))
+def _file(fields: Object, path: str, rules: ContentRules) -> Block:
     media_type = as_text(fields.get("mediaType"), below(path, "mediaType"))
-    name = fields.get("filename")
-    try:
-        if url.partition(":")[0].lower() not in _SCHEMES:
-            raise ValueError
-        media = MediaRef.from_url(url, mime_type=media_type)
-        if name is not None:
-            media = made(MediaRef, {**media.model_dump(), "filename": as_text(name, below(path, "filename"))}, path)
-        return media_block(media)
-    except (InvalidContent, ValueError):
-        raise DecodeError(below(path, "url"), "must be a data: URL in base64, or an http or https URL") from None
+    media = url_media(
+        Given(fields.get("url"), below(path, "url")),
+        Given(plain_type(media_type), below(path, "mediaType")),
+        Given(fields.get("filename") or None, below(path, "filename")),
+        rules,
+    )
+    return media_block_of(media)

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lanebus.bus.errors import DecodeError, WrongAgent
+from lanebus.bus.errors import WrongAgent
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
@@ -44,7 +44,7 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     `lanebus.noWorker` says so, and the run waits for a worker.
     """
     agent = check_agent(str(request.path_params["agent"]))
-    asked = read_run_input(await api.body(request))
+    asked = read_run_input(await api.body(request), api.content)
     session = api.bus.session(asked.thread_id)
     if asked.has_tools:
         return Response(refused_run(asked, _NO_TOOLS, "lanebus.tools_refused"), media_type="text/event-stream")
@@ -65,11 +65,13 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         unserved=agent if is_unserved else None,
     )
     first = max(head.position - bounds.run_entries, head.trimmed) + 1
+    access = api.gate.stream(request, allowed)
+    right = access.right(session.id)
 
     async def frames(share: Share, outlet: Outlet) -> AsyncGenerator[bytes]:
         del outlet
         yield run.started
-        async with aclosing(run_frames(session, first, share, api.history, run, bounds=bounds)) as rest:
+        async with aclosing(run_frames(session, first, share, api.history, run, right=right, bounds=bounds)) as rest:
             async for frame in rest:
                 yield frame
                 del frame
@@ -79,7 +81,7 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         streams=api.streams,
         budget=api.budget,
         bounds=bounds,
-        access=api.gate.stream(request, allowed),
+        access=access,
         first=b"",
         last=_CUT,
         is_complete=lambda: run.is_done,
@@ -90,8 +92,7 @@ async def _require(
     api: ApiContext, request: Request, session: Session, agent: str, asked: RunInput
 ) -> list[AccessRequest]:
     """Return the requests that were allowed. A run shows the content of both lanes, so it needs the right to both."""
-    for lane in Lane:
-        await api.gate.require(request, "read.events", session=session.id, agent=agent, lanes=(lane,))
+    allowed = await api.gate.required(request, "read.events", session=session.id, agent=agent, lanes=Lane)
     if asked.prompts:
         await api.gate.require(request, "send", session=session.id, agent=agent, lanes=(Lane.LLM,))
     by = identified(request.scope).principal.name
@@ -99,11 +100,7 @@ async def _require(
     for name in sorted({each.KIND for each in controls if each is not None}):
         action = name.replace("control.", "command.")
         await api.gate.require(request, action, session=session.id, agent=agent, lanes=(Lane.EXTENSION,))
-    principal = identified(request.scope).principal
-    return [
-        AccessRequest(principal=principal, action="read.events", session=session.id, agent=agent, lane=lane)
-        for lane in Lane
-    ]
+    return allowed
 
 
 async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> int:
@@ -117,10 +114,7 @@ async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> in
             began = receipt.position
     for prompt in asked.prompts:
         message = prompt.message.model_copy(update={"metadata": {BY: by}})
-        try:
-            receipt = await session.publish(message, key=prompt.key, wake=True, agent=agent)
-        except UnicodeEncodeError:
-            raise DecodeError("messages.content", "must be text that UTF-8 can hold") from None
+        receipt = await session.publish(message, key=prompt.key, wake=True, agent=agent)
         await check_repeat(session, receipt, prompt.message.id, message, shown=as_shown)
         began = max(began, receipt.position)
     return began

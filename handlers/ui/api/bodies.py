@@ -8,8 +8,8 @@ from typing_extensions import TypedDict
 
 from lanebus.bus.messages.control import CONTROLS, Control
 from lanebus.bus.wire.envelope import CURSOR
+from lanebus.handlers.protocols.client_content import MIME_TYPE
 from lanebus.handlers.ui.posted import KEY_LIMIT
-from lanebus.handlers.ui.posted_content import MIME_TYPE
 
 __all__ = (
     "CommandBody",
@@ -70,6 +70,16 @@ class InlineMedia(TypedDict):
     filename: NotRequired[_FileName | None]
 
 
+class AddressedMedia(TypedDict):
+    """Media at an address that `lanebus serve --allow-media-url` allows. The provider fetches it."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # type: ignore[misc]  # noqa: RUF012  # pydantic reads it from the class
+    kind: Literal["url"]
+    url: str
+    mimeType: NotRequired[_MediaType | None]
+    filename: NotRequired[_FileName | None]
+
+
 class PostedText(TypedDict):
     """A text of a user's message."""
 
@@ -83,7 +93,7 @@ class PostedFile(TypedDict):
 
     __pydantic_config__ = {"extra": "forbid"}  # type: ignore[misc]  # noqa: RUF012  # pydantic reads it from the class
     type: Literal["image", "audio", "video", "document"]
-    media: UploadedMedia | InlineMedia
+    media: UploadedMedia | InlineMedia | AddressedMedia
 
 
 PostedBlock = PostedText | PostedFile

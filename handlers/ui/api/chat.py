@@ -38,11 +38,11 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     other content. If the client disconnects, the agent goes on. If no worker serves the agent, a transient part
     `data-no-worker` says so, and the answer waits for a worker.
     """
-    asked = read_chat_request(await api.body(request))
+    asked = read_chat_request(await api.body(request), api.content)
     version = read_version(request.headers.get(VERSION_HEADER))
     session = api.bus.session(asked.session)
     await _require_writing(api, request, asked)
-    await _require_reading(api, request, session)
+    await _require_reading(api, request, session, asked.agent)
     by = identified(request.scope).principal.name
     continued = None if not asked.answers else await _continued(api, session, asked.answers)
     position = 0
@@ -51,7 +51,8 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     if asked.message is not None:
         message = asked.message.model_copy(update={"metadata": {BY: by}})
         key = f"ai-sdk.{asked.message_id}"
-        receipt = await session.publish(message, key=key, wake=True, agent=asked.agent)
+        agent = asked.agent or api.gate.decided_agent(request, session.id)
+        receipt = await session.publish(message, key=key, wake=True, agent=agent)
         await check_repeat(session, receipt, asked.message_id, message)
         position = receipt.position
     if asked.message is None and continued is not None:
@@ -95,9 +96,9 @@ async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest
         await api.gate.require(request, f"command.{name}", session=asked.session, lanes=(Lane.EXTENSION,))
 
 
-async def _require_reading(api: ApiContext, request: Request, session: Session) -> None:
+async def _require_reading(api: ApiContext, request: Request, session: Session, agent: str | None = None) -> None:
     """The stream has content of both lanes, so it needs the right to both."""
-    await api.gate.require(request, "read.events", session=session.id, lanes=Lane)
+    await api.gate.require(request, "read.events", session=session.id, agent=agent, lanes=Lane)
 
 
 async def _unserved(api: ApiContext, session: Session, agent: str | None = None) -> str | None:
@@ -135,13 +136,14 @@ async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
 async def _stream(
     api: ApiContext, request: Request, session: Session, place: RunPlace, stream: MessageStream
 ) -> Response:
-    _, allowed = await api.gate.allowed_lanes(request, "read.events", session.id)
+    access = api.gate.stream(request, await api.gate.required(request, "read.events", session=session.id, lanes=Lane))
+    right = access.right(session.id)
     reply = EventStream(
-        lambda share, _: run_frames(session, place.first, share, api.history, stream, bounds=api.bounds),
+        lambda share, _: run_frames(session, place.first, share, api.history, stream, right=right, bounds=api.bounds),
         streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
-        access=api.gate.stream(request, allowed),
+        access=access,
         first=b"",
         last=stream.cut_frame,
         is_complete=lambda: stream.is_done,

@@ -30,7 +30,7 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     worker.
 
     In place of `text`, `content` has blocks: texts, and images, audio, videos and documents. Their media are a complete
-    upload of yours to this session, or at most 512 KiB inline.
+    upload of yours to this session, at most 512 KiB inline, or at an address that the server allows.
 
     201 with positions. A new session belongs to `agent`; 409 if an existing session belongs to another agent. With
     `agent`, the answer has `hasWorker`: if it is false, the message waits until a worker serves the agent. `expected`
@@ -41,15 +41,16 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     belongs to a message of other content.
     """
     session = api.session(request)
-    posted = read_posted_message(await api.body(request), api.bounds)
+    posted = read_posted_message(await api.body(request), api.content)
     principal = await api.gate.require(request, "send", session=session.id, agent=posted.agent, lanes=(Lane.LLM,))
+    decided = api.gate.decided_agent(request, session.id)
     store = partial(api.uploads.store, principal.name, session.id)
     message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
     if posted.is_follow_up:
         receipt = await follow_up(session, message, key=posted.key)
     else:
         receipt = await session.publish(
-            message, key=posted.key, wake=True, agent=posted.agent, expected=posted.expected
+            message, key=posted.key, wake=True, agent=posted.agent or decided, expected=posted.expected
         )
     await check_repeat(session, receipt, posted.key, message)
     return _published(receipt, **await _service_of(api, posted.agent))

@@ -22,6 +22,7 @@ from lanebus.handlers.projections.timeline import TIMELINE
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
 from lanebus.handlers.projections.views import Views
+from lanebus.handlers.protocols.client_content import ContentRules, MediaAddresses
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
@@ -60,6 +61,7 @@ class ApiContext:
         *,
         projections: Iterable[Projection[object]] = (),
         uploads: Uploads | None = None,
+        addresses: MediaAddresses | None = None,
     ) -> None:
         """
         Args:
@@ -70,11 +72,13 @@ class ApiContext:
             bounds: limits and periods.
             projections: projections to serve besides lanebus's own.
             uploads: receives files; None means in a temporary directory.
+            addresses: the addresses of media that clients may name; None means none.
         """
         self.projections: Mapping[str, Projection[object]] = {
             each.name: each for each in (*cast("Iterable[Projection[object]]", _OWN), *projections)
         }
         self.bus, self.page, self.closing, self.bounds = bus, page, closing, bounds
+        self.content = ContentRules(addresses or MediaAddresses(), bounds.message_blocks, bounds.inline_bytes)
         self.gate = Gate(access, bus)
         self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)
         self.index = SessionIndex(bus, bounds.index)

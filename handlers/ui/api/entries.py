@@ -42,8 +42,9 @@ async def entries(api: ApiContext, request: Request) -> Response:
         _SINCE.of(request),
         _BEFORE_TIME.of(request),
     )
+    right = api.gate.right(request, session.id)
     return PacedResponse(
-        lambda share: entries_json(session, wanted, share, api.history, api.bounds),
+        lambda share: entries_json(session, wanted, share, api.history, right=right, bounds=api.bounds),
         closing=api.closing,
         budget=api.budget,
         bounds=api.bounds,

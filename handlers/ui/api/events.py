@@ -55,6 +55,7 @@ async def events(api: ApiContext, request: Request) -> Response:
     after = parse_cursor(last) if last else AFTER.of(request)
     chosen, kinds, live = _LANES.of(request), KINDS.of(request), _LIVE.of(request)
     allowed, asked = await api.gate.require_lanes(request, "read.events", session.id, chosen)
+    access = api.gate.stream(request, asked)
     return EventStream(
         lambda share, outlet: session_frames(
             *(session, after, share, api.history),
@@ -63,12 +64,13 @@ async def events(api: ApiContext, request: Request) -> Response:
             lanes=allowed,
             kinds=kinds,
             live=live,
+            right=access.right(session.id),
             bounds=api.bounds,
         ),
         streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
-        access=api.gate.stream(request, asked),
+        access=access,
     )
 
 
@@ -89,7 +91,7 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
     for name in names:
         allowed[name], of_one = await api.gate.require_lanes(request, "read.events", name, chosen)
         asked += of_one
-    merged = MergedFrames(after)
+    merged, access = MergedFrames(after), api.gate.stream(request, asked)
 
     def part(session: Session, share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
         return session_frames(
@@ -99,15 +101,16 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
             lanes=allowed[session.id],
             kinds=kinds,
             live=live,
+            right=access.right(session.id),
             bounds=api.bounds,
         )
 
     return EventStream(
-        lambda share, outlet: merged.run(sessions, part, share, outlet),
+        lambda share, outlet: merged.run(sessions, part, share, outlet, access=access),
         streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
-        access=api.gate.stream(request, asked),
+        access=access,
         encode=merged.encode,
     )
 
@@ -133,7 +136,7 @@ async def changes(api: ApiContext, request: Request) -> Response:
                 named = [
                     {"session": session, "position": position}
                     for session, position in change.positions.items()
-                    if await api.gate.may_list(request, session)
+                    if await api.gate.may(request, "read.sessions", session)
                 ]
                 for at in range(0, len(named), api.bounds.sessions):
                     yield Frame("", "changed", json.dumps({"sessions": named[at : at + api.bounds.sessions]}), None)

@@ -58,17 +58,19 @@ async def projection_events(api: ApiContext, request: Request) -> Response:
     last = request.headers.get("last-event-id")
     after = parse_cursor(last) if last else _AFTER.of(request)
     asked = await api.gate.required(request, "read.projections", session=session.id, lanes=found.lanes)
+    access = api.gate.stream(request, asked)
     return EventStream(
         lambda share, outlet: projection_frames(
             lambda: api.folded(lambda: api.views.look(session, found)),
             *(session, found, after, share),
             pause_seconds=api.bounds.state_seconds,
             small_bytes=api.bounds.small_bytes,
+            right=access.right(session.id),
         ),
         streams=api.streams,
         budget=api.budget,
         bounds=api.bounds,
-        access=api.gate.stream(request, asked),
+        access=access,
     )
 
 

@@ -1,6 +1,6 @@
 """What a token allows, and the sessions."""
 
-from collections.abc import Container, Mapping
+from collections.abc import Container
 from typing import get_args
 
 from pydantic import JsonValue
@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.log.head import SessionHead
-from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.projections.cards import CardState
 from lanebus.handlers.ui.api.answers import AccessAnswer, SessionAnswer, SessionsAnswer, WaitingAnswer
 from lanebus.handlers.ui.api.context import ApiContext
@@ -103,20 +102,23 @@ async def sessions(api: ApiContext, request: Request) -> Response:
     async def listed() -> object:
         served = await api.bus.live_workers()
         await api.index.refresh(heads_only=not query.needs_entries)
-        lanes = await _lanes(api, request, "read.sessions")
-        rows = _visible(api, lanes)
-        page = page_of(rows, query)
+        rows = await _visible(api, request, "read.sessions")
+        page = page_of(rows.values(), query)
         unread = [each.row.head.session for each in page.shown if api.index.is_stale(each.row.head.session)]
         if unread or not query.needs_entries:
             await api.index.refresh(unread)
-            rows = _visible(api, lanes)
-            page = page_of(rows, query)
+            rows = await _visible(api, request, "read.sessions")
+            page = page_of(rows.values(), query)
+        origins = rows if api.gate.is_limited(request) else None
         return {
             "count": page.count,
-            "sessions": [{**_head_json(shown.row.head, served), **_card_json(shown)} for shown in page.shown],
+            "sessions": [
+                {**_head_json(shown.row.head, served, _origin(shown.row.head, origins)), **_card_json(shown)}
+                for shown in page.shown
+            ],
             "cursor": None if page.cursor is None else str(page.cursor),
-            **facets_json(rows, query, api.bounds.agents),
-            "isComplete": api.index.is_read(lanes),
+            **facets_json(rows.values(), query, api.bounds.agents),
+            "isComplete": api.index.is_read(rows),
         }
 
     return api.paced(listed)
@@ -132,19 +134,20 @@ async def waiting(api: ApiContext, request: Request) -> Response:
 
     async def listed() -> object:
         await api.index.refresh()
-        lanes = await _lanes(api, request, "read.waiting")
-        return {**waiting_json(_visible(api, lanes), limit), "isComplete": api.index.is_read(lanes)}
+        rows = await _visible(api, request, "read.waiting")
+        return {**waiting_json(rows.values(), limit), "isComplete": api.index.is_read(rows)}
 
     return api.paced(listed)
 
 
-async def _lanes(api: ApiContext, request: Request, action: str) -> Mapping[str, frozenset[Lane]]:
-    return await api.gate.visible_lanes(request, action, [row.head for row in api.index.rows.values()])
+async def _visible(api: ApiContext, request: Request, action: str) -> dict[str, VisibleRow]:
+    """Return the sessions that the client may see, with the lanes that it may read of each.
 
-
-def _visible(api: ApiContext, lanes: Mapping[str, frozenset[Lane]]) -> list[VisibleRow]:
-    """Return the sessions that the client may see, with the lanes that it may read of each."""
-    return [VisibleRow(row, lanes[name]) for name, row in api.index.rows.items() if name in lanes]
+    The rows are those of whose agents the rules are asked: meanwhile, another request may refresh the index.
+    """
+    rows = {**api.index.rows}
+    lanes = await api.gate.visible_lanes(request, action, [row.head for row in rows.values()])
+    return {name: VisibleRow(rows[name], found) for name, found in lanes.items()}
 
 
 def _card_json(shown: VisibleRow) -> dict[str, JsonValue]:
@@ -159,17 +162,37 @@ def _card_json(shown: VisibleRow) -> dict[str, JsonValue]:
 
 
 async def head(api: ApiContext, request: Request) -> Response:
-    """Return the head of a session. The position is 0 if the session has no entries. 409 if it was erased."""
+    """Return the head of a session. The position is 0 if the session has no entries. 409 if it was erased.
+
+    `origin` is null if the session is no fork, or if the token does not allow the session that it was forked from.
+    """
     session = api.session(request)
     await api.gate.require(request, "read.head", session=session.id)
     found = await session.head()
     if found.is_erased:
         raise SessionErased(found.session)
-    return answer(_head_json(found, await api.bus.live_workers()))
+    origin = await origin_json(api, request, "read.head", found)
+    return answer(_head_json(found, await api.bus.live_workers(), origin))
 
 
-def _head_json(head: SessionHead, served: Container[str]) -> dict[str, JsonValue]:
+async def origin_json(api: ApiContext, request: Request, action: str, head: SessionHead) -> dict[str, JsonValue] | None:
+    """Return what a session was forked from; None if it is no fork, or if the client may not do `action` there."""
+    if head.origin is None:
+        return None
+    name = head.origin.session
+    is_allowed = not api.gate.is_limited(request) or await api.gate.may(request, action, name)
+    return _origin(head, {name} if is_allowed else ())
+
+
+def _origin(head: SessionHead, allowed: Container[str] | None) -> dict[str, JsonValue] | None:
+    """Return what a session was forked from, if it is among the allowed sessions; None allows all."""
     origin = head.origin
+    if origin is None or (allowed is not None and origin.session not in allowed):
+        return None
+    return {"session": origin.session, "position": origin.position}
+
+
+def _head_json(head: SessionHead, served: Container[str], origin: dict[str, JsonValue] | None) -> dict[str, JsonValue]:
     return {
         "id": head.session,
         "agent": head.agent,
@@ -182,7 +205,7 @@ def _head_json(head: SessionHead, served: Container[str]) -> dict[str, JsonValue
         "firstKept": head.first_kept,
         "archived": head.archived,
         "isClosed": head.is_closed,
-        "origin": {"session": origin.session, "position": origin.position} if origin else None,
+        "origin": origin,
     }
 
 

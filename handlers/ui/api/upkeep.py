@@ -2,13 +2,15 @@
 
 import hashlib
 import secrets
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import aclosing
 
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lanebus.bus.errors import SessionClosed, SessionErased
+from lanebus.bus.errors import SessionClosed, SessionErased, TrimRefused
+from lanebus.bus.log.checkpoints import checkpoints
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.notice import CLOSED, REOPENED
@@ -17,6 +19,7 @@ from lanebus.handlers.projections.retention import trim_session
 from lanebus.handlers.ui.api.answers import Published
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint, Handler
+from lanebus.handlers.ui.api.sessions import origin_json
 from lanebus.handlers.ui.api.upkeep_answers import (
     EmptyBody,
     ForkAnswer,
@@ -30,7 +33,7 @@ from lanebus.handlers.ui.api.upkeep_answers import (
 )
 from lanebus.handlers.ui.posted_upkeep import read_empty, read_fork, read_reason, read_trim
 from lanebus.handlers.ui.repeats import check_repeat
-from lanebus.handlers.ui.replies import answer
+from lanebus.handlers.ui.replies import AccessDenied, RequestRefused, answer
 
 __all__ = ("ENDPOINTS",)
 
@@ -41,7 +44,8 @@ _ID_DIGITS = 12
 async def forks(api: ApiContext, request: Request) -> Response:
     """Return `{"origin": {"session": …, "position": …}, "forks": […]}`: where a session was forked from, and its forks.
 
-    `origin` is null if the session is no fork. Forks that the token does not allow are left out.
+    `origin` is null if the session is no fork, or if the token does not allow the other session. Forks that the token
+    does not allow are left out.
     """
     session = api.session(request)
     await api.gate.require(request, "read.forks", session=session.id)
@@ -54,7 +58,7 @@ async def forks(api: ApiContext, request: Request) -> Response:
         heads = [each for each in await api.bus.log.heads(names) if not each.is_erased]
         visible = await api.gate.visible_lanes(request, "read.forks", heads)
         return {
-            "origin": head.origin and {"session": head.origin.session, "position": head.origin.position},
+            "origin": await origin_json(api, request, "read.forks", head),
             "forks": [
                 {
                     "session": each.session,
@@ -136,20 +140,70 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
     """Delete the entries before a position with `{"before": …, "force"?: …, "dryRun"?: …}`.
 
     The answer has `entries`, `sizeBytes`, `firstKept`, and the `holders` that still need these entries. 409 if there
-    are holders, unless `force` is true. With `dryRun`, nothing is deleted.
+    are holders, unless `force` is true. With `dryRun`, nothing is deleted. Forks that the token may not trim are not
+    named: `hiddenForks` is their number, and `force` is refused because of them (403).
     """
     session, posted = api.session(request), read_trim(await api.body(request))
     await api.gate.require(request, "trim", session=session.id, lanes=Lane)
-    trimmed = await trim_session(session, posted.before, force=posted.force, dry_run=posted.is_dry_run)
+    if posted.force:
+        planned = await trim_session(session, posted.before, dry_run=True)
+        await _require_forks(api, request, await _hidden_forks(api, request, planned.holders))
+    try:
+        trimmed = await trim_session(session, posted.before, force=posted.force, dry_run=posted.is_dry_run)
+    except TrimRefused as refused:
+        if hidden := await _hidden_forks(api, request, refused.holders):
+            raise RequestRefused(409, "trim_refused", _refusal(refused, hidden)) from None
+        raise
+    hidden = await _hidden_forks(api, request, trimmed.holders)
     return answer(
         {
             "entries": trimmed.entries,
             "sizeBytes": trimmed.size_bytes,
             "firstKept": trimmed.first_kept,
-            "holders": dict(trimmed.holders),
+            "holders": _shown(trimmed.holders, hidden),
+            "hiddenForks": len(hidden),
             "isDryRun": posted.is_dry_run,
         }
     )
+
+
+async def _hidden_forks(api: ApiContext, request: Request, holders: Iterable[str]) -> set[str]:
+    """Return the forks among the holders of entries, and the forks of these, that the principal may not trim."""
+    found, level = set[str](), _forks_of(holders)
+    while level and api.gate.is_limited(request):
+        heads = await api.bus.log.heads(sorted(level))
+        lanes = await api.gate.visible_lanes(request, "trim", heads)
+        found |= {name for name in level if len(lanes.get(name, ())) < len(Lane)}
+        level = set[str]().union(*[_forks_of(await checkpoints(api.bus.log, name)) for name in level])
+    return found
+
+
+def _forks_of(holders: Iterable[str]) -> set[str]:
+    return {name.removeprefix("f:") for name in holders if name.startswith("f:")}
+
+
+async def _require_forks(api: ApiContext, request: Request, hidden: Collection[str]) -> None:
+    """Refuse a trim by force that would delete the entries of these forks. The audit log names the first of them."""
+    for name in sorted(hidden):
+        try:
+            await api.gate.require(request, "trim", session=name, lanes=Lane)
+        except AccessDenied:
+            what = f"{_number(hidden)} that this token may not trim: trim less, or use a token that allows them"
+            raise AccessDenied(f"the entries are shared with {what}") from None
+
+
+def _refusal(refused: TrimRefused, hidden: Collection[str]) -> str:
+    shown = [f"{name} at {position}" for name, position in sorted(_shown(refused.holders, hidden).items())]
+    needed_by = ", ".join([*shown, f"{_number(hidden)} that this token may not trim"])
+    return f"entries of this session before position {refused.before} are still needed by {needed_by}: trim less"
+
+
+def _shown(holders: Mapping[str, int], hidden: Collection[str]) -> dict[str, int]:
+    return {name: position for name, position in holders.items() if name.removeprefix("f:") not in hidden}
+
+
+def _number(forks: Collection[str]) -> str:
+    return f"{len(forks)} fork{'s' if len(forks) > 1 else ''}"
 
 
 async def post_close(api: ApiContext, request: Request) -> Response:

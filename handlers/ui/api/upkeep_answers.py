@@ -114,4 +114,6 @@ class TrimAnswer(TypedDict):
     firstKept: int
     holders: dict[str, int]
     """who still needs entries, and from which position"""
+    hiddenForks: int
+    """number of forks that still need entries and that the token may not trim"""
     isDryRun: bool

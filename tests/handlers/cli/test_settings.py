@@ -342,6 +342,7 @@ identify = "hooks:identify"
 authorize = "hooks:authorize"
 allow_host = ["a"]
 allow_origin = ["https://a.example"]
+allow_media_url = ["https://cdn.example/public"]
 trusted_proxy = ["10.0.0.0/8"]
 base_path = "/a"
 mcp = "read"

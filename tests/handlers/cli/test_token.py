@@ -138,6 +138,8 @@ def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: 
         (("--identify", "nosuch:thing"), "there is no module"),
         (("--allow-origin", "*"), "name each origin"),
         (("--allow-origin", "https://a.example/"), "leave out the path: https://a.example"),
+        (("--allow-media-url", "https://*.example"), "leave out the *"),
+        (("--allow-media-url", "cdn.example"), "write it as https://cdn.example.com"),
         (("--trusted-proxy", "proxy"), "write an IP address or a network"),
         (("--base-path", "/api"), "the server itself has /api/"),
     ],

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock
 from lanebus.bus.messages.media import MediaRef
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.protocols.client_content import ContentRules
 from lanebus.handlers.ui.posted import read_posted_message
 from lanebus.handlers.ui.posted_content import with_media
 from lanebus.handlers.ui.uploads.errors import UploadMissing
@@ -87,9 +87,9 @@ async def test_texts_inline_media_and_uploads_become_blocks_in_their_order() -> 
     ],
 )
 def test_the_path_of_a_fault_is_named(content: JsonValue, path: str) -> None:
-    bounds = UiBounds(message_blocks=3, inline_bytes=2 * len(PICTURE) - 1)
+    rules = ContentRules(blocks=3, inline_bytes=2 * len(PICTURE) - 1)
     with pytest.raises(DecodeError) as caught:
-        read_posted_message({"content": content}, bounds)
+        read_posted_message({"content": content}, rules)
     assert caught.value.path == path
 
 

@@ -77,6 +77,7 @@ async def serving(
     projections: Iterable[Projection[object]] = (),
     uploads: Path | None = None,
     hosted: Iterable[HostedApp] = (),
+    allowed_media_urls: Iterable[str] = (),
 ) -> AsyncGenerator[Served]:
     """Serve the page of a bus during the block. Leaving the block waits until the page has ended."""
     ready = anyio.Event()
@@ -106,6 +107,7 @@ async def serving(
                 projections=projections,
                 uploads=uploads,
                 hosted=hosted,
+                allowed_media_urls=allowed_media_urls,
             )
 
         tasks.start_soon(run)

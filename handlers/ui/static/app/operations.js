@@ -95,8 +95,9 @@ export const OPERATIONS = [
     preview: async ({ session }, { before, force }) => {
       if (!(Number(before) >= 1)) return null;
       const told = await trim(session, Number(before), { force, dryRun: true });
-      const holders = Object.entries(told.holders);
-      const needed = holders.length ? `\nStill needed by ${holders.map(([name, position]) => `${visible(name)} (from #${count(position)})`).join(", ")}.` : "";
+      const holders = Object.entries(told.holders).map(([name, position]) => `${visible(name)} (from #${count(position)})`);
+      if (told.hiddenForks) holders.push(`${some(told.hiddenForks, "fork", "forks")} that your token may not trim`);
+      const needed = holders.length ? `\nStill needed by ${holders.join(", ")}.` : "";
       return { text: `${some(told.entries, "entry", "entries")}, ${bytes(told.sizeBytes)}${needed}`, isBlocked: told.entries === 0 || (holders.length > 0 && !force) };
     },
     run: async ({ session }, { before, force }) => ({ text: `${some((await trim(session, Number(before), { force })).entries, "entry", "entries")} deleted` }),

@@ -8,6 +8,7 @@ from lanebus.bus.errors import DecodeError, InvalidSessionId
 from lanebus.bus.messages.control import Approve, Deny, Resume
 from lanebus.handlers.protocols.agui.interrupts import interrupts_of, read_answer
 from lanebus.handlers.protocols.agui.run_input import read_run_input
+from lanebus.handlers.protocols.client_content import ContentRules, MediaAddresses
 from lanebus.handlers.protocols.run_events import RunRested, WaitingCall
 from lanebus.messages import DocumentBlock, ImageBlock, TurnId
 from tests.support.node.agui import dig
@@ -46,7 +47,8 @@ def test_parts_become_blocks() -> None:
         {"type": "image", "source": source},
         {"type": "document", "source": link},
     ]
-    (prompt,) = read_run_input({**IDS, "messages": [said("m1", content)]}).prompts
+    rules = ContentRules(MediaAddresses(["https://example.com"]))
+    (prompt,) = read_run_input({**IDS, "messages": [said("m1", content)]}, rules).prompts
     text, image, document = prompt.message.content
     assert prompt.message.text_content() == "look"
     assert isinstance(image, ImageBlock)

@@ -75,12 +75,12 @@ def test_an_answered_approval_is_read_with_or_without_a_message(is_approved: boo
         (
             body(user({"type": "file", "url": "file:///etc/passwd", "mediaType": "a/b"})),
             "messages.0.parts.0.url",
-            "http",
+            "--allow-media-url",
         ),
         (
             body(user({"type": "file", "url": "s3://bucket/private.png", "mediaType": "image/png"})),
             "messages.0.parts.0.url",
-            "http",
+            "--allow-media-url",
         ),
         (body({"id": "a", "role": "assistant", "parts": []}), "messages.0", "run in the client"),
         (body(responded(id="x")), "messages.0.parts.1.approval.id", "no approval id"),

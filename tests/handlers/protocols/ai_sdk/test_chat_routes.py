@@ -1,6 +1,7 @@
 """The routes of the AI SDK without its client: repeats, refusals, and streams that the server ends."""
 
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -60,7 +61,8 @@ async def test_a_repeated_message_is_published_once_and_its_own_answer_is_repeat
         assert (await client.get("/chat/none/stream")).status_code == 204
 
 
-def picture(url: str) -> dict[str, JsonValue]:
+def picture(content: bytes) -> dict[str, JsonValue]:
+    url = f"data:image/png;base64,{b64encode(content).decode()}"
     part: JsonValue = {"type": "file", "url": url, "mediaType": "image/png"}
     return {"id": "c1", "messages": [{"id": "m1", "role": "user", "parts": [part]}]}
 
@@ -69,8 +71,8 @@ def picture(url: str) -> dict[str, JsonValue]:
     ("first", "other"),
     [
         (said("hi", "m1"), said("bye", "m1")),
-        (said("hi", "m1"), picture("https://example.com/a.png")),
-        (picture("https://example.com/a.png"), picture("https://example.com/b.png")),
+        (said("hi", "m1"), picture(b"a")),
+        (picture(b"a"), picture(b"b")),
     ],
 )
 async def test_an_id_of_a_message_with_other_content_is_refused(

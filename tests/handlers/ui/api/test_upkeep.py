@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import httpx2
 import pytest
 from pydantic import JsonValue
@@ -72,6 +73,90 @@ async def test_a_token_forks_only_into_sessions_that_it_allows_and_sees_only_tho
             assert (await client.post(f"{S}/forks", json={"position": 1, "id": "other"})).status_code == 403
             assert (await client.post(f"{S}/forks", json={"position": 1, "id": "s1-mine"})).status_code == 201
             assert [each["session"] for each in (await client.get(f"{S}/forks")).json()["forks"]] == ["s1-mine"]
+
+
+@asynccontextmanager
+async def limited(folder: Path, *actions: str) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
+    """Yield a client for the sessions `s1*`, on a bus where s1 has the forks s1-a, s1-a has x-child, and x-secret."""
+    key = new_key()
+    (folder / "key").write_text(key)
+    principal = Principal(name="ops", sessions=("s1*",), actions=actions)
+    token, _ = sign_token(principal, key, seconds=600)
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        fresh_bus() as bus,
+        serving(bus, token_files=TokenFiles(key=folder / "key")) as served,
+        httpx2.AsyncClient(base_url=served.base, headers=headers, timeout=120) as client,
+    ):
+        await bus.session("s1").publish(*(UserMessage.text(text) for text in "abcdef"))
+        await bus.session("s1").fork(2, id="s1-a")
+        yield bus, client
+
+
+@pytest.mark.parametrize("hidden", ["a fork", "a fork of a fork"])
+async def test_a_trim_names_and_deletes_nothing_of_forks_that_the_token_may_not_trim(
+    tmp_path: Path, hidden: str
+) -> None:
+    async with limited(tmp_path, "read", "trim") as (bus, client):
+        await bus.session("s1" if hidden == "a fork" else "s1-a").fork(2, id="x-secret")
+        planned = await client.post(f"{S}/trim", json={"before": 4, "dryRun": True})
+        told = planned.json()
+        assert (planned.status_code, told["holders"], told["hiddenForks"]) == (200, {"f:s1-a": 0}, 1)
+        refused = await client.post(f"{S}/trim", json={"before": 4})
+        assert (refused.status_code, refused.json()["error"]) == (409, "trim_refused")
+        assert "f:s1-a at 0, 1 fork that this token may not trim" in refused.json()["detail"]
+        forced = [
+            await client.post(f"{S}/trim", json={"before": 4, "force": True, "dryRun": is_dry})
+            for is_dry in (True, False)
+        ]
+        assert [(each.status_code, each.json()["error"]) for each in forced] == [(403, "access_refused")] * 2
+        assert "x-secret" not in "".join(each.text for each in (planned, refused, *forced))
+        assert [e.position async for e in bus.session("x-secret").read()] == [1, 2]
+        assert (await bus.session("s1").head()).trimmed == 0
+
+
+async def test_a_trim_by_force_deletes_the_entries_of_forks_that_the_token_may_trim(tmp_path: Path) -> None:
+    async with limited(tmp_path, "read", "trim") as (bus, client):
+        forced = await client.post(f"{S}/trim", json={"before": 4, "force": True})
+        assert (forced.status_code, forced.json()["hiddenForks"]) == (200, 0)
+        assert (await bus.session("s1").head()).trimmed == 3
+
+
+async def test_the_origin_of_a_fork_is_told_only_to_a_token_that_allows_it(tmp_path: Path) -> None:
+    async with limited(tmp_path, "read") as (bus, client):
+        await bus.session("x-secret").publish(UserMessage.text("hidden"))
+        await bus.session("x-secret").fork(1, id="s1-b")
+        for name, origin in (("s1-a", {"session": "s1", "position": 2}), ("s1-b", None)):
+            assert (await client.get(f"/api/sessions/{name}")).json()["origin"] == origin
+            assert (await client.get(f"/api/sessions/{name}/forks")).json()["origin"] == origin
+        listed = (await client.get("/api/sessions")).json()["sessions"]
+        assert {each["id"]: (each["origin"] or {}).get("session") for each in listed} == {
+            **{"s1": None, "s1-a": "s1", "s1-b": None}
+        }
+
+
+@pytest.mark.parametrize("path", ["s1-b/entries", "s1-b/turns", "s1-b/context?model=m", "s1-b/events", "s1-b/forks"])
+async def test_no_error_about_a_fork_names_its_parent_to_a_token_that_does_not_allow_it(
+    tmp_path: Path, path: str
+) -> None:
+    async with limited(tmp_path, "read", "fork") as (bus, client):
+        await bus.session("x-secret").publish(UserMessage.text("hidden"), UserMessage.text("more"))
+        await bus.session("x-secret").fork(2, id="s1-b")
+        taken = await client.post(f"{S}/forks", json={"position": 1, "id": "s1-b"})
+        assert (taken.status_code, "x-secret" in taken.text) == (409, False)
+        for spoil in ("trim", "erase"):
+            if spoil == "trim":
+                await bus.session("x-secret").trim(2, force=True)
+            else:
+                await bus.session("x-secret").erase(force=True)
+            heard = b""
+            async with client.stream("GET", f"/api/sessions/{path}") as reply:
+                with anyio.fail_after(120):
+                    async for chunk in reply.aiter_raw():
+                        heard += chunk
+                        if b"caughtup" in heard:
+                            break
+            assert b"x-secret" not in heard
 
 
 async def test_dead_letters_are_listed_and_redriven() -> None:
