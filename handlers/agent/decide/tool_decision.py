@@ -149,11 +149,10 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
     if reply is not None and reply.position > started:  # an approval covers one attempt
         if approves(reply, call):
             return StartCall(attempts + 1)
-        if not isinstance(reply.control, Deny):
-            return AnswerCall(failed(call, CHANGED, "denied"))
+        if question is not None and question.why == "unknown":
+            return AnswerCall(unknown(call, _LOST))
         # The reason stays in the extension lane, which no model reads.
-        is_unknown = question is not None and question.why == "unknown"
-        return AnswerCall(unknown(call, _LOST) if is_unknown else failed(call, DENIED, "denied"))
+        return AnswerCall(failed(call, DENIED if isinstance(reply.control, Deny) else CHANGED, "denied"))
     if question is not None and reply is None:
         return AwaitPerson()
     if started:
