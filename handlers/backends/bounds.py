@@ -28,6 +28,8 @@ class BackendBounds:
     """maximum number of messages to show in one append"""
     shown_bytes: int = 262_144
     """of a message with more bytes of JSON, without its media, only the start of its text is shown"""
+    imported_bytes: int = 1_048_576
+    """an imported value of more bytes is not decoded"""
     attempts: int = 1_000
     """maximum number of attempts of one append while other processes append to the same session"""
     listed_sessions: int = 100_000

@@ -8,14 +8,14 @@ from typing import Generic, TypeVar
 from weakref import WeakValueDictionary
 
 from lanebus.bus.errors import Conflict, LogRolledBack
-from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import OpenSession, Session
-from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure
+from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.selection import Selection, kind_of
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
+from lanebus.handlers.backends.own_entries import imported_message, own_message
 from lanebus.handlers.recent import RecentSessions
 
 __all__ = ("Fold", "SessionStates")
@@ -49,6 +49,7 @@ class SessionStates(Generic[S]):
         fold: Fold[S],
         *,
         kinds: Collection[str],
+        fold_imported: Fold[S] | None = None,
         agent: str | None = None,
         bounds: BackendBounds = DEFAULT_BACKEND_BOUNDS,
     ) -> None:
@@ -56,12 +57,14 @@ class SessionStates(Generic[S]):
         Args:
             open_session: returns the session of an id, such as `bus.session`.
             new: returns the state of an empty session.
-            fold: adds one message to a state. Unreadable entries are left out.
+            fold: adds one message to a state. Unreadable and imported entries are left out.
+            fold_imported: adds an imported message as data that decides nothing. None leaves imported entries out.
             kinds: kinds of messages to fold, exact or as prefixes such as `store.checkpoints.*`.
             agent: the agent that new sessions belong to; None means the bus's default agent.
             bounds: the number of cached sessions and of attempts.
         """
         self._open, self._new, self._fold = open_session, new, fold
+        self._fold_imported = fold_imported
         self._kinds, self._agent, self._bounds = kinds, agent, bounds
         self._selection = Selection.of(ALL_LANES, kinds)
         self._idle = RecentSessions[_Known[S]](bounds.cached_sessions, bounds.cached_bytes)
@@ -171,8 +174,10 @@ class SessionStates(Generic[S]):
         async with aclosing(pages):
             async for page in pages:
                 for envelope in page.envelopes:  # without an await, so a cancelled call leaves no half of a page
-                    if not isinstance(envelope.message, DecodeFailure | Delta):
-                        self._fold(known.state, envelope.cursor, envelope.message)
+                    if (message := own_message(envelope)) is not None:
+                        self._fold(known.state, envelope.cursor, message)
+                    elif self._fold_imported and (message := imported_message(envelope)) is not None:
+                        self._fold_imported(known.state, envelope.cursor, message)
                 known.cursor = page.cursor
                 known.size_bytes += page.size_bytes
 

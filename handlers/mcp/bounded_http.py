@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, cast
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.json_parser import require_few_values
+
 if TYPE_CHECKING:
     from mcp.client import Transport
     from mcp.client._transport import TransportStreams
@@ -35,12 +38,20 @@ class _BoundedStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         if self._is_encoded:
             raise _TooLarge("the server compressed its answer, which it was asked not to do")
-        size = 0
+        if self._limit is None:  # the events of a stream, which the SDK bounds
+            async for chunk in self._body:
+                yield chunk
+            return
+        answer = bytearray()  # as a whole, because the SDK parses it as a whole
         async for chunk in self._body:
-            size += len(chunk)
-            if self._limit is not None and size > self._limit:
+            answer += chunk
+            if len(answer) > self._limit:
                 raise _TooLarge(f"the server's answer is over the limit of {self._limit} bytes")
-            yield chunk
+        try:
+            require_few_values(bytes(answer))
+        except DecodeError as fault:
+            raise _TooLarge(f"the server's answer has {fault}") from None
+        yield bytes(answer)
 
     async def aclose(self) -> None:
         """See `httpx2.AsyncByteStream`."""

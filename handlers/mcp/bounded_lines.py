@@ -1,4 +1,4 @@
-"""A text encoding whose decoder drops lines that are too long, so that a server's message cannot fill the memory.
+"""A text encoding whose decoder drops lines that are too large, so that a server's message cannot fill the memory.
 
 The SDK keeps all of a line in memory, whatever its length, and decodes the bytes of a server process with the encoding
 that its parameters name. An encoding is the only place where the line can be cut before the SDK joins its pieces.
@@ -8,7 +8,8 @@ import codecs
 import json
 import re
 
-from lanebus.bus.errors import InvalidArgument
+from lanebus.bus.errors import DecodeError, InvalidArgument
+from lanebus.bus.messages.json_parser import require_few_values
 
 __all__ = ("bounded_encoding",)
 
@@ -17,7 +18,8 @@ _ID = re.compile(r'"id"\s{0,3}:\s{0,3}(\d{1,18}|"[^"\\]{1,100}")')
 
 
 class _BoundedLines(codecs.IncrementalDecoder):
-    """Replaces each line of more than `limit` characters by an error that answers the same request."""
+    """Replaces each line of more than `limit` characters, or of too many values, by an error that answers the same
+    request."""
 
     def __init__(self, decoder: codecs.IncrementalDecoder, limit: int, ends: int = 256) -> None:
         """
@@ -56,10 +58,17 @@ class _BoundedLines(codecs.IncrementalDecoder):
             self._pieces = ["".join(self._pieces)[: self._ends]]
 
     def _take(self) -> str:
-        line = "".join(self._pieces)
+        line, text = "".join(self._pieces), None
         if self._size > self._limit:
-            found = _ID.search(line[: self._ends]) or _ID.search(self._tail)
             text = f"the server's answer is over the limit of {self._limit} bytes"
+        else:
+            self._tail = line[-self._ends :]
+            try:
+                require_few_values(line)
+            except DecodeError as fault:
+                text = f"the server's answer has {fault}"
+        if text is not None:
+            found = _ID.search(line[: self._ends]) or _ID.search(self._tail)
             error = {"code": -32603, "message": text}  # JSON-RPC: internal error
             line = json.dumps({"jsonrpc": "2.0", "id": json.loads(found[1]) if found else None, "error": error})
         self._pieces, self._size, self._tail = [], 0, ""

@@ -12,6 +12,8 @@ from typing import cast
 
 from pydantic import JsonValue
 
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.json_parser import require_depth, require_few_values
 from lanebus.handlers.protocols.json_rpc import INVALID_REQUEST, PARSE
 
 __all__ = ("MessageLines",)
@@ -51,7 +53,12 @@ class MessageLines:
             if not line.strip():
                 continue
             try:
+                require_few_values(line)
                 message: JsonValue = json.loads(line)
+                require_depth(message)
+            except DecodeError as error:
+                await self._refuse(INVALID_REQUEST, f"the line was not read: {error}")
+                continue
             except (ValueError, RecursionError):
                 await self._refuse(PARSE, "the line is not JSON: write one message in JSON on each line")
                 continue

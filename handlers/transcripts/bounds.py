@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lanebus.bus.errors import check_bounds
+from lanebus.bus.messages.json_parser import DEFAULT_JSON_BOUNDS, JsonBounds
 
 __all__ = ("DEFAULT_TRANSCRIPT_BOUNDS", "TranscriptBounds")
 
@@ -29,6 +30,9 @@ class TranscriptBounds:
     recent_answers: int = 64
     """Claude Code: number of recent answers that are remembered, so that tool results further down can be moved to
     them"""
+
+    json: JsonBounds = DEFAULT_JSON_BOUNDS
+    """how much memory the values of a line, or of a file that is one JSON document, may take"""
 
     def __post_init__(self) -> None:
         check_bounds(self, zero=("bytes_in_flight", "waiting_lines", "waiting_bytes"))

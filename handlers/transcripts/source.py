@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json, require_few_values
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from lanebus.handlers.transcripts.format import Format, Gatherer, TranscriptEntry, TranscriptLine, UnknownFormat
 from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
@@ -53,6 +53,8 @@ class Source:
         self._raw, self._formats, self._bounds = lines, formats, bounds
         self._ahead: list[RawLine] = []
         self._documents: list[JsonValue] | None = None
+        self._overfull: DecodeError | None = None
+        """why the first line, or the document, with too many values was not parsed"""
         self.lines = 0
         """number of lines read so far"""
         self.read_bytes = 0
@@ -66,8 +68,11 @@ class Source:
         Raises:
             UnknownFormat: none of the formats recognises any of the first lines.
             DocumentTooLarge: the file is one JSON document that is too large.
+            DecodeError: a line, or the document, has too many values, and the others are of no format.
         """
         recognized = await self._recognized_line() or await self._recognized_document()
+        if recognized is None and self._overfull is not None:
+            raise self._overfull
         if recognized is None:
             is_empty = all(raw.data is not None and not raw.data.strip() for raw in self._ahead)
             signs = {known.name: known.sign for known in self._formats}
@@ -93,7 +98,7 @@ class Source:
         ordered: Gatherer = _ParentsFirst(form.tree, self._bounds) if form.tree else _NoGatherer()
         gatherer = form.gather(self._bounds) if form.gather else _NoGatherer()
         async for raw in self._lines():
-            line = _parsed(raw)
+            line = _parsed(raw, self._bounds)
             if isinstance(line, SourcePiece):
                 yield line
             elif line is not None:
@@ -124,7 +129,7 @@ class Source:
             self._ahead.append(line)
             looked_at += bool(line.data)
             size += line.size_bytes
-            if line.data and (value := _value(line.data)) is not None:
+            if line.data and (value := self._value(line.data, f"line {line.number}")) is not None:
                 for candidate in self._formats:
                     if candidate.recognizes(value):
                         return candidate, value, line.data
@@ -139,23 +144,35 @@ class Source:
         if not candidates or start[:1] not in {b"{", b"["}:
             return None
         data = await self._read_all()
-        value = _value(data)
+        value = self._value(data, "the file")
         self._documents = [value]
         return next(((known, value, data) for known in candidates if known.recognizes(value)), None)
 
     async def _read_documents(self) -> list[JsonValue]:
         """Return the JSON values of a file whose first line is a JSON document. Most such files have only one value."""
         data = await self._read_all()
-        if (whole := _value(data)) is not None:
+        if (whole := self._value(data, "the file")) is not None:
             return [whole]
         values: list[JsonValue] = []
         for number, line in enumerate(data.splitlines(), 1):
             if line.strip():
                 try:
-                    values.append(parse_json(line))
+                    values.append(parse_json(line, self._bounds.json))
                 except MessageError as error:
                     raise DecodeError(f"line {number}", str(error)) from None
         return values
+
+    def _value(self, data: bytes, place: str) -> JsonValue:
+        """Parse JSON; None if it is invalid, or has too many values, which is noted."""
+        try:
+            require_few_values(data, self._bounds.json)
+        except DecodeError as error:
+            self._overfull = self._overfull or DecodeError(place, error.reason)
+            return None
+        try:
+            return parse_json(data, self._bounds.json)
+        except (MessageError, ValueError):
+            return None
 
     async def _read_all(self) -> bytes:
         parts: list[bytes] = []
@@ -283,7 +300,7 @@ def canonical_json(value: JsonValue) -> bytes:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _parsed(raw: RawLine) -> TranscriptLine | SourcePiece | None:
+def _parsed(raw: RawLine, bounds: TranscriptBounds) -> TranscriptLine | SourcePiece | None:
     """Parse a line. Return a piece with the reason if the line is invalid, and None if the line is blank."""
     if raw.data is None:
         reason = f"line of {raw.size_bytes} bytes is over {LINE_LIMIT_BYTES} bytes"
@@ -291,7 +308,7 @@ def _parsed(raw: RawLine) -> TranscriptLine | SourcePiece | None:
     if not raw.data.strip():
         return None
     try:
-        return TranscriptLine(raw.number, raw.size_bytes, parse_json(raw.data), raw.data)
+        return TranscriptLine(raw.number, raw.size_bytes, parse_json(raw.data, bounds.json), raw.data)
     except (MessageError, ValueError) as error:  # ValueError: a number with thousands of digits
         return SourcePiece(raw.number, raw.size_bytes, str(error))
 
@@ -302,11 +319,3 @@ def _read(form: Format, line: TranscriptLine) -> SourcePiece:
     except (MessageError, ValueError) as error:
         entry = str(error)
     return SourcePiece(line.number, line.size_bytes, entry, line.others, line.content)
-
-
-def _value(data: bytes) -> JsonValue:
-    """Parse JSON; None if it is invalid."""
-    try:
-        return parse_json(data)
-    except (MessageError, ValueError):
-        return None

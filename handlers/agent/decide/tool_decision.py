@@ -6,16 +6,17 @@ from typing import Literal, NamedTuple, Protocol
 
 from lanebus.bus.error_text import logged
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.control import Deny
+from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.events import ToolOutcome
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.tools.tool_reply import failed, unknown
-from lanebus.handlers.projections.agent_status import LoopStatus, Status
+from lanebus.handlers.projections.agent_status import Command, LoopStatus, Status
 
 __all__ = (
+    "CHANGED",
     "LOOP_ENDED",
     "AnswerCall",
     "AskPerson",
@@ -23,6 +24,7 @@ __all__ = (
     "StartCall",
     "ToolDecision",
     "ToolRules",
+    "approves",
     "closing_result",
     "decide_call",
     "decide_calls",
@@ -31,6 +33,7 @@ __all__ = (
 )
 
 DENIED = "Denied by the user"
+CHANGED = "Not run: the user approved this call with other arguments. Call the tool again"
 LOOP_ENDED = "the loop ended before a result came"
 
 _LOST = "its worker was lost before a result came"
@@ -144,11 +147,12 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
     attempts, started = loop.calls_attempts.get(call.id, 0), loop.calls_started.get(call.id, 0)
     question, reply = loop.calls_waiting.get(call.id), loop.calls_answered.get(call.id)
     if reply is not None and reply.position > started:  # an approval covers one attempt
-        if not isinstance(reply.control, Deny):
+        if approves(reply, call):
             return StartCall(attempts + 1)
+        if question is not None and question.why == "unknown":
+            return AnswerCall(unknown(call, _LOST))
         # The reason stays in the extension lane, which no model reads.
-        is_unknown = question is not None and question.why == "unknown"
-        return AnswerCall(unknown(call, _LOST) if is_unknown else failed(call, DENIED, "denied"))
+        return AnswerCall(failed(call, DENIED if isinstance(reply.control, Deny) else CHANGED, "denied"))
     if question is not None and reply is None:
         return AwaitPerson()
     if started:
@@ -156,6 +160,12 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
             return StartCall(attempts + 1)
         return AskPerson("unknown", attempts) if tool.on_unknown == "ask" else AnswerCall(unknown(call, _LOST))
     return AskPerson("approval", 0) if _wants_approval(tool, call) else StartCall(1)
+
+
+def approves(reply: Command, call: ToolCallBlock) -> bool:
+    """Whether a command lets a call run, with the arguments that the call has now."""
+    control = reply.control
+    return isinstance(control, Approve) and control.call_hash in {None, call.call_hash}
 
 
 def _wants_approval(tool: ToolRules, call: ToolCallBlock) -> bool:

@@ -13,7 +13,7 @@ from lanebus.bus.messages.extension import ExtensionData, ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.wire.envelope import Cursor
 
-__all__ = ("ItemStored", "Items", "StoredItem", "fold_item", "has_path", "is_match")
+__all__ = ("ItemStored", "Items", "StoredItem", "fold_imported_item", "fold_item", "has_path", "is_match")
 
 Path = tuple[str, ...]
 
@@ -44,6 +44,8 @@ class StoredItem:
     entry: ItemStored
     created: int
     """time in milliseconds since 1970 UTC"""
+    is_imported: bool = False
+    """whether the item is of an import; an import changes and deletes only such items"""
 
 
 Items = dict[Path, dict[str, StoredItem]]
@@ -53,15 +55,27 @@ Items = dict[Path, dict[str, StoredItem]]
 def fold_item(items: Items, cursor: Cursor, message: Publishable) -> None:
     """Add one entry of the session. Unknown and unreadable entries change nothing."""
     del cursor
+    _fold(items, message, is_imported=False)
+
+
+def fold_imported_item(items: Items, cursor: Cursor, message: Publishable) -> None:
+    """Add one imported entry. It neither changes nor deletes an item that a program has stored."""
+    del cursor
+    _fold(items, message, is_imported=True)
+
+
+def _fold(items: Items, message: Publishable, *, is_imported: bool) -> None:
     if not isinstance(message, ExtensionMessage) or message.kind != ItemStored.KIND:
         return
     with suppress(DecodeError):
         entry = ItemStored.read(message.data)
         known = items.get(entry.namespace, {})
+        before = known.get(entry.key)
+        if is_imported and before is not None and not before.is_imported:
+            return
         if not entry.is_deleted:
-            before = known.get(entry.key)
-            stored = StoredItem(entry, before.created if before else entry.at)
-            items.setdefault(entry.namespace, {})[entry.key] = stored
+            created = before.created if before is not None and before.is_imported == is_imported else entry.at
+            items.setdefault(entry.namespace, {})[entry.key] = StoredItem(entry, created, is_imported)
         elif known.pop(entry.key, None) is not None and not known:
             del items[entry.namespace]
 

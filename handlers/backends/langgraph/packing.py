@@ -5,15 +5,19 @@ from collections.abc import Sequence
 from hashlib import blake2b, sha256
 from typing import Any, cast
 
+import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from pydantic import JsonValue
 
+from lanebus.bus.errors import MessageError
 from lanebus.bus.media.store import MediaStore
+from lanebus.bus.messages.json_parser import DEPTH_LIMIT, parse_json
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.langgraph.entries import Packed, ValueStored, Version
 from lanebus.handlers.backends.langgraph.thread import Namespace, Value
 from lanebus.handlers.backends.values import load_value
 
-__all__ = ("Changed", "NotStored", "Packing", "load_channel", "unpack")
+__all__ = ("Changed", "NotStored", "Packing", "PlainValues", "load_channel", "unpack")
 
 
 class NotStored(Exception):
@@ -107,3 +111,72 @@ async def load_channel(serde: SerializerProtocol, media: MediaStore, value: Valu
         return await unpack(serde, media, value.packed)
     parts = [(await unpack(serde, media, packed), taken) for packed, taken in value.parts()]
     return [item for part, taken in reversed(parts) for item in part[:taken]]
+
+
+class PlainValues:
+    """Reads the imported values of one checkpoint as plain JSON, up to a number of bytes in all.
+
+    No serializer of LangGraph sees the bytes, and no class is made of them. An object is shown as its constructor and
+    the arguments: `{"constructor": […]}`. A value that is too large or cannot be read is a note `{"notShown": …}`.
+    """
+
+    def __init__(self, media: MediaStore, bounds: BackendBounds) -> None:
+        self._media, self._limit = media, bounds.imported_bytes
+        self._room = self._limit
+
+    async def read(self, packed: Packed) -> JsonValue:
+        """Return a value. Raises Unavailable if the media store cannot be reached."""
+        try:
+            data = await load_value(self._media, packed.value)
+            if len(data) > self._room:
+                return {"notShown": f"the imported values are over the limit of {self._limit} bytes"}
+            self._room -= len(data)
+            match packed.type:
+                case "null":
+                    return None
+                case "bytes" | "bytearray":
+                    return b64encode(data).decode()
+                case "json":
+                    return parse_json(data)
+                case "msgpack":
+                    return _unpacked(data, 0)
+                case other:
+                    return {"notShown": f"{len(data)} bytes of type {other[:100]}"}
+        except (MessageError, ValueError, TypeError, RecursionError) as error:
+            return {"notShown": f"not readable: {error}"[:500]}
+
+    async def channel(self, value: Value) -> JsonValue:
+        """Return the value of a channel. Raises Unavailable if the media store cannot be reached."""
+        parts = [(await self.read(packed), taken) for packed, taken in value.parts()]
+        if len(parts) == 1:
+            return parts[0][0]
+        return [
+            item for part, taken in reversed(parts) for item in (part[:taken] if isinstance(part, list) else [part])
+        ]
+
+
+def _unpacked(data: bytes, depth: int) -> JsonValue:
+    def extension(code: int, inner: bytes) -> JsonValue:
+        if depth >= DEPTH_LIMIT:
+            raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
+        is_object = 0 <= code <= 5  # the codes of LangGraph for objects; others hold numbers
+        return {"constructor": _unpacked(inner, depth + 1)} if is_object else {"extension": [code, len(inner)]}
+
+    option = ormsgpack.OPT_NON_STR_KEYS
+    return _plain(cast("object", ormsgpack.unpackb(data, ext_hook=extension, option=option)), depth)
+
+
+def _plain(value: object, depth: int) -> JsonValue:
+    if depth > DEPTH_LIMIT:
+        raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            return b64encode(value).decode()
+        case dict():
+            return {str(key): _plain(each, depth + 1) for key, each in cast("dict[object, object]", value).items()}
+        case list() | tuple():
+            return [_plain(each, depth + 1) for each in cast("Sequence[object]", value)]
+        case _:
+            return str(value)[:500]

@@ -54,7 +54,13 @@ async def prune(threads: Threads, serde: SerializerProtocol, names: Sequence[str
                 for name, space in thread.namespaces.items()
                 if space.checkpoints
             ]
-        gone = [
+            old = [
+                (name, id)
+                for name, imported in thread.imported.items()
+                for id in imported.checkpoints.keys() - thread.namespace(name).checkpoints.keys()
+                if thread.namespace(name).checkpoints or id != imported.latest
+            ]
+        gone = old + [
             (name, id)
             for name, space in spaces
             for id in space.checkpoints.keys() - await _needed(threads, serde, space)
@@ -70,7 +76,7 @@ async def copy_thread(threads: Threads, source: str, target: str) -> None:
         SessionExists: the target has a session already.
     """
     async with threads.states.newest(session_of(source)) as thread:
-        if not thread.namespaces:
+        if thread.is_empty:
             return
     copy = await threads.states.session(session_of(source)).fork(id=session_of(target))
     if copy.id != target:
@@ -100,4 +106,4 @@ async def _delete(threads: Threads, session_id: str, checkpoints: Ids | None) ->
     entry = CheckpointsDeleted(checkpoints=checkpoints).as_extension()
     # A deleted thread has no context, so the page shows that the conversation begins anew.
     begin = (LeafMove(),) if checkpoints is None else ()
-    await threads.states.append(session_id, lambda thread: [*begin, entry] if thread.namespaces else [])
+    await threads.states.append(session_id, lambda thread: [] if thread.is_empty else [*begin, entry])

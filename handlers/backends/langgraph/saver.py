@@ -37,6 +37,10 @@ class LanebusSaver(BaseCheckpointSaver[str]):
     call is cancelled, what it appends is in the log or not, and nothing of it in part; only a checkpoint with more
     messages than `BackendBounds.batch_count` may leave some of them without it, which a repeat continues.
 
+    Imported checkpoints are data. They are listed after those of graphs, and read as an empty checkpoint whose metadata
+    has what was imported under "imported": plain JSON of which no serializer has made objects. A graph that runs on an
+    imported thread starts anew. To go on from what was imported, pass what you trust of it as the graph's input.
+
     Methods whose names begin with `a` work on every event loop. The others block: call them in a thread that does not
     run the bus's event loop, as `graph.invoke` in a worker thread does, or open the bus with `bus_in_thread`.
 
@@ -57,7 +61,8 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         """
         Args:
             bus: a bus that was opened on the running event loop, or the result of `bus_in_thread`.
-            serde: writes and reads values; None means LangGraph's own. With an `EncryptedSerializer` no messages are
+            serde: writes and reads values; None means LangGraph's own. It reads only what graphs have stored through
+                this class, and nothing imported. With an `EncryptedSerializer` no messages are
                 shown, because the session would have them in clear, and lists are stored whole.
             messages: the channel whose messages are shown, if it holds a list of LangChain's messages; None shows none.
                 Messages of subgraphs are not shown.
@@ -96,12 +101,12 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncGenerator[CheckpointTuple, None]:
-        """Yield checkpoints, those with the greatest ids first.
+        """Yield checkpoints, those with the greatest ids first, and then the imported ones.
 
         Args:
             config: names the thread, and perhaps a namespace and a checkpoint; None means all threads, all of which are
                 read.
-            filter: only checkpoints whose metadata have these values.
+            filter: only checkpoints whose metadata have these values. No imported checkpoint matches a filter.
             before: only checkpoints with smaller ids than the one that this config names.
             limit: maximum number of checkpoints; None means unlimited.
 

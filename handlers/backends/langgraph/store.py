@@ -9,8 +9,9 @@ from typing import Any, TypedDict, cast
 from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, Op, PutOp, Result, SearchItem, SearchOp
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import InvalidArgument
+from lanebus.bus.errors import DecodeError, InvalidArgument
 from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import parse_json
 from lanebus.bus.messages.llm import now_ms
 from lanebus.handlers.backends.blocking import BusInThread, BusLoop
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
@@ -18,6 +19,7 @@ from lanebus.handlers.backends.langgraph.items import (
     Items,
     ItemStored,
     StoredItem,
+    fold_imported_item,
     fold_item,
     has_path,
     is_match,
@@ -47,6 +49,8 @@ class LanebusStore(BaseStore):
     Each change is an entry, so a session also has the history of its items. The items of the sessions in use are in
     memory, and a read fetches only the entries since the last read.
 
+    Imported items are read like others, as plain JSON. They change and delete no item that a program has stored.
+
     Operations of one batch that read see none of its puts. The puts of one session are appended in one step.
 
     Items do not expire, so a `ttl` is refused. There is no index for a search by meaning: a `query` is refused, and
@@ -74,7 +78,11 @@ class LanebusStore(BaseStore):
         self._loop, self._agent, self._bounds = BusLoop(bus), agent, bounds
         self._bus = self._loop.bus
         self._states = SessionStates[Items](
-            self._bus.session, dict, fold_item, kinds={ItemStored.KIND}, agent=agent, bounds=bounds
+            *(self._bus.session, dict, fold_item),
+            kinds={ItemStored.KIND},
+            fold_imported=fold_imported_item,
+            agent=agent,
+            bounds=bounds,
         )
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
@@ -187,7 +195,10 @@ class LanebusStore(BaseStore):
     async def _value(self, item: StoredItem) -> dict[str, object]:
         """Return a copy of the value, which the caller may change."""
         if item.entry.value is None:
-            return cast("dict[str, object]", json.loads(await load_value(self._bus.media, item.entry.media)))
+            value = parse_json(await load_value(self._bus.media, item.entry.media))
+            if not isinstance(value, dict):
+                raise DecodeError("media", "a stored item is not an object")
+            return cast("dict[str, object]", value)
         return cast("dict[str, object]", deepcopy(item.entry.value))
 
     async def _sessions(self) -> list[str]:

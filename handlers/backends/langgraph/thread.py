@@ -11,6 +11,7 @@ from lanebus.handlers.backends.langgraph.entries import (
     CheckpointStored,
     MessagesShown,
     Packed,
+    ThreadEntry,
     ThreadNamed,
     ValueStored,
     Version,
@@ -20,7 +21,7 @@ from lanebus.handlers.backends.langgraph.entries import (
 )
 from lanebus.handlers.backends.langgraph.shown import ShownGraph
 
-__all__ = ("Namespace", "Newest", "PendingWrite", "Thread", "Value", "fold")
+__all__ = ("Namespace", "Newest", "PendingWrite", "Thread", "Value", "fold", "fold_imported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +92,26 @@ class Namespace:
             self.latest = max(self.checkpoints, default="")
 
 
+Namespaces = dict[str, Namespace]
+"""Name of a checkpoint namespace → what it holds."""
+
+
 @dataclass(slots=True)
 class Thread:
     """What a thread holds."""
 
     name: str | None = None
     """the thread's id; None until it has a checkpoint"""
-    namespaces: dict[str, Namespace] = field(default_factory=dict[str, Namespace])
+    namespaces: Namespaces = field(default_factory=dict[str, Namespace])
+    imported: Namespaces = field(default_factory=dict[str, Namespace])
+    """what an import appended. It is shown as data, and never mixed with `namespaces`: a checkpoint of a graph finds no
+    imported value, write or version"""
     shown: ShownGraph = field(default_factory=ShownGraph)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the thread holds nothing."""
+        return not self.namespaces and not self.imported
 
     def namespace(self, name: str) -> Namespace:
         """Return a namespace; an empty one if nothing is stored in it. Nothing is changed."""
@@ -107,22 +120,41 @@ class Thread:
 
 def fold(thread: Thread, cursor: Cursor, message: Publishable) -> None:
     """Add one entry of the session. Unknown and unreadable entries change nothing."""
-    match read_entry(message):
-        case ValueStored() as entry:
-            _add_value(thread.namespaces.setdefault(entry.namespace, Namespace()), entry)
-        case CheckpointStored() as entry:
-            thread.name = entry.thread if thread.name is None else thread.name
-            thread.namespaces.setdefault(entry.namespace, Namespace()).add(entry)
-        case WritesStored() as entry:
-            space = thread.namespaces.setdefault(entry.namespace, Namespace())
-            writes = space.writes.setdefault(entry.checkpoint, {})
-            writes |= {(entry.task, write.index): PendingWrite(entry.path, write) for write in entry.writes}
-        case CheckpointsDeleted() as entry:
-            _delete(thread, entry)
-        case MessagesShown() as entry:
-            thread.shown.add(cursor.position, entry)
-        case ThreadNamed() as entry:
+    entry = read_entry(message)
+    match entry:
+        case CheckpointStored() if thread.name is None:
             thread.name = entry.thread
+        case CheckpointsDeleted():
+            _delete(thread.imported, entry)
+            if entry.checkpoints is None:
+                thread.shown.clear()
+        case MessagesShown():
+            thread.shown.add(cursor.position, entry)
+        case ThreadNamed():
+            thread.name = entry.thread
+        case _:
+            pass
+    _store(thread.namespaces, entry)
+
+
+def fold_imported(thread: Thread, cursor: Cursor, message: Publishable) -> None:
+    """Add one imported entry, as data. It changes neither the thread's own checkpoints, nor its name, nor what the LLM
+    lane shows."""
+    del cursor
+    _store(thread.imported, read_entry(message))
+
+
+def _store(spaces: Namespaces, entry: ThreadEntry | None) -> None:
+    match entry:
+        case ValueStored():
+            _add_value(spaces.setdefault(entry.namespace, Namespace()), entry)
+        case CheckpointStored():
+            spaces.setdefault(entry.namespace, Namespace()).add(entry)
+        case WritesStored():
+            writes = spaces.setdefault(entry.namespace, Namespace()).writes.setdefault(entry.checkpoint, {})
+            writes |= {(entry.task, write.index): PendingWrite(entry.path, write) for write in entry.writes}
+        case CheckpointsDeleted():
+            _delete(spaces, entry)
         case _:
             pass
 
@@ -141,13 +173,12 @@ def _add_value(space: Namespace, entry: ValueStored) -> None:
         space.newest[entry.channel] = Newest(entry.version, [*newest.digests[: entry.keep], *entry.digests])
 
 
-def _delete(thread: Thread, entry: CheckpointsDeleted) -> None:
+def _delete(spaces: Namespaces, entry: CheckpointsDeleted) -> None:
     if entry.checkpoints is None:
-        thread.namespaces.clear()
-        thread.shown.clear()
+        spaces.clear()
         return
     for name, checkpoint in entry.checkpoints:
-        space = thread.namespace(name)
+        space = spaces.get(name) or Namespace()
         space.remove(checkpoint)
         if not space.checkpoints and not space.writes:
-            thread.namespaces.pop(name, None)
+            spaces.pop(name, None)

@@ -9,6 +9,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    empty_checkpoint,
     get_checkpoint_metadata,
     writes_sort_key,
 )
@@ -20,9 +21,9 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.langgraph.display import Display, display_of
 from lanebus.handlers.backends.langgraph.entries import KINDS, CheckpointStored, Version, Write, WritesStored
-from lanebus.handlers.backends.langgraph.packing import Changed, NotStored, Packing, load_channel, unpack
+from lanebus.handlers.backends.langgraph.packing import Changed, NotStored, Packing, PlainValues, load_channel, unpack
 from lanebus.handlers.backends.langgraph.place import Place, session_of
-from lanebus.handlers.backends.langgraph.thread import Namespace, Thread, fold
+from lanebus.handlers.backends.langgraph.thread import Namespace, Thread, fold, fold_imported
 from lanebus.handlers.backends.session_states import SessionStates
 
 __all__ = ("Found", "Threads")
@@ -33,7 +34,10 @@ class Found(NamedTuple):
 
     thread: str
     space: Namespace
+    """what graphs have stored in the checkpoint's namespace"""
     entry: CheckpointStored
+    imported: Namespace | None = None
+    """what the import of the checkpoint stored in the namespace; None if a graph stored the checkpoint"""
 
 
 class Threads:
@@ -48,7 +52,9 @@ class Threads:
             bounds: sizes, and the number of threads in memory.
         """
         self.bus, self._agent, self._messages, self._bounds = bus, agent, messages, bounds
-        self.states = SessionStates(bus.session, Thread, fold, kinds=KINDS, agent=agent, bounds=bounds)
+        self.states = SessionStates(
+            *(bus.session, Thread, fold), kinds=KINDS, fold_imported=fold_imported, agent=agent, bounds=bounds
+        )
 
     async def sessions(self) -> list[str]:
         """Return the ids of the sessions of all threads, in alphabetical order."""
@@ -57,9 +63,13 @@ class Threads:
     async def get(self, serde: SerializerProtocol, place: Place) -> CheckpointTuple | None:
         """Return the checkpoint at a place, or None if there is none."""
         async with self.states.newest(place.session_id) as thread:
-            space = thread.namespace(place.namespace or "")
+            space, imported = thread.namespace(place.namespace or ""), thread.imported.get(place.namespace or "")
             entry = space.checkpoints.get(place.id or space.latest)
-        return None if entry is None else await self.load(serde, Found(place.thread, space, entry))
+            if entry is not None:
+                imported = None
+            elif imported is not None:
+                entry = imported.checkpoints.get(place.id or imported.latest)
+        return None if entry is None else await self.load(serde, Found(place.thread, space, entry, imported))
 
     async def find(
         self,
@@ -70,7 +80,7 @@ class Threads:
         before: str | None,
         limit: int | None,
     ) -> list[Found]:
-        """Return checkpoints, the newest first.
+        """Return checkpoints, the newest first. Imported checkpoints follow, whatever their ids are.
 
         Args:
             serde: the serializer.
@@ -82,20 +92,26 @@ class Threads:
         found: list[Found] = []
         for session_id in [place.session_id] if place else await self.sessions():
             async with self.states.newest(session_id) as thread:
+                name_of = place.thread if place else _name(thread, session_id)
+                both = [(name, space, None) for name, space in thread.namespaces.items()]
+                both += [(name, thread.namespace(name), imported) for name, imported in thread.imported.items()]
                 found += [
-                    Found(place.thread if place else _name(thread, session_id), space, entry)
-                    for name, space in thread.namespaces.items()
+                    Found(name_of, space, entry, imported)
+                    for name, space, imported in both
                     if place is None or place.namespace in {None, name}
-                    for entry in space.checkpoints.values()
+                    for entry in (imported or space).checkpoints.values()
                     if place is None or place.id in {None, entry.id}
+                    if imported is None or entry.id not in space.checkpoints
                 ]
         found = [each for each in found if before is None or each.entry.id < before]
-        found.sort(key=lambda each: each.entry.id, reverse=True)
+        found.sort(key=lambda each: (each.imported is None, each.entry.id), reverse=True)
         chosen: list[Found] = []
         for each in found:
             if limit is not None and len(chosen) >= limit:
                 break
-            if not metadata or metadata.items() <= (await self.metadata(serde, each.entry)).items():
+            if not metadata or (
+                each.imported is None and metadata.items() <= (await self.metadata(serde, each.entry)).items()
+            ):
                 chosen.append(each)
         return chosen
 
@@ -106,13 +122,14 @@ class Threads:
     async def load(self, serde: SerializerProtocol, found: Found) -> CheckpointTuple:
         """Return a checkpoint with its values and pending writes."""
         media, entry, space = self.bus.media, found.entry, found.space
+        if found.imported is not None:
+            return await self._load_imported(serde, found, found.imported)
         checkpoint: Checkpoint = await unpack(serde, media, entry.checkpoint)
         values: dict[str, object] = {
             channel: await load_channel(serde, media, value)
             for channel, version in checkpoint["channel_versions"].items()
             if (value := space.values.get((channel, version))) is not None
         }
-        ordered = sorted(space.writes.get(entry.id, {}).items(), key=lambda item: writes_sort_key(item[1][0], *item[0]))
         place = Place(found.thread, entry.namespace)
         return CheckpointTuple(
             config=place.at(entry.id),
@@ -120,7 +137,47 @@ class Threads:
             metadata=await unpack(serde, media, entry.metadata),
             parent_config=place.at(entry.parent) if entry.parent else None,
             pending_writes=[
-                (task, write.channel, await unpack(serde, media, write.packed)) for (task, _), (_, write) in ordered
+                (task, write.channel, await unpack(serde, media, write.packed))
+                for task, write in _writes_at(space, entry)
+            ],
+        )
+
+    async def _load_imported(self, serde: SerializerProtocol, found: Found, imported: Namespace) -> CheckpointTuple:
+        """Return an imported checkpoint so that a graph cannot act on it: an empty one, with what was imported as data.
+
+        It has no values, versions, parent or imported writes, because each of them makes a graph run nodes, resume an
+        interrupt or take over the state of another checkpoint.
+        """
+        media, entry, plain = self.bus.media, found.entry, PlainValues(self.bus.media, self._bounds)
+        checkpoint = await plain.read(entry.checkpoint)
+        versions = checkpoint.get("channel_versions") if isinstance(checkpoint, dict) else None
+        values = {
+            channel: await plain.channel(value)
+            for channel, version in (versions.items() if isinstance(versions, dict) else ())
+            if isinstance(version, str | int | float)
+            if (value := imported.values.get((channel, version))) is not None
+        }
+        metadata: dict[str, object] = {
+            "source": "input",
+            "step": -2,  # as of LangGraph's own empty checkpoint
+            "parents": {},
+            "imported": {
+                "checkpoint": checkpoint,
+                "metadata": await plain.read(entry.metadata),
+                "values": values,
+                "writes": [
+                    [task, write.channel, await plain.read(write.packed)] for task, write in _writes_at(imported, entry)
+                ],
+                "parent": entry.parent,
+            },
+        }
+        return CheckpointTuple(
+            config=Place(found.thread, entry.namespace).at(entry.id),
+            checkpoint={**empty_checkpoint(), "id": entry.id},
+            metadata=cast("CheckpointMetadata", metadata),
+            pending_writes=[  # those of graphs that went on from here
+                (task, write.channel, await unpack(serde, media, write.packed))
+                for task, write in _writes_at(found.space, entry)
             ],
         )
 
@@ -211,6 +268,14 @@ class Threads:
                 return
 
 
+def _writes_at(space: Namespace, entry: CheckpointStored) -> list[tuple[str, Write]]:
+    """Return the tasks and writes of a checkpoint, in LangGraph's order."""
+    writes = sorted(space.writes.get(entry.id, {}).items(), key=lambda item: writes_sort_key(item[1].path, *item[0]))
+    return [(task, pending.write) for (task, _), pending in writes]
+
+
 def _name(thread: Thread, session_id: str) -> str:
     """Return the id of a thread. The entries of a copied thread name the thread that it was copied from."""
-    return thread.name if thread.name is not None and session_of(thread.name) == session_id else session_id
+    imported = (entry.thread for space in thread.imported.values() for entry in space.checkpoints.values())
+    name = thread.name or next(imported, None)
+    return name if name is not None and session_of(name) == session_id else session_id

@@ -19,7 +19,7 @@ from lanebus.handlers.backends.openai_runner.runner_run import RunnerRun
 
 __all__ = ("RunnerAgent",)
 
-_LOST = "Its worker was lost before it ran. Call the tool again if it is still needed."
+_LOST = "Not run: its worker was lost, or the stored call is not the approved one. Call the tool again if it is needed."
 
 
 class RunnerAgent:

@@ -41,7 +41,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.backends.bounds import BackendBounds
 
-__all__ = ("assistant_message", "llm_messages", "tool_result", "usage_of")
+__all__ = ("assistant_message", "llm_messages", "tool_call", "tool_result", "usage_of")
 
 _STOP: dict[str, StopReason] = {
     "stop": "stop",
@@ -161,7 +161,7 @@ def _answer_blocks(response: ModelResponse, bounds: BackendBounds | None) -> Ite
                 cut = _cut(part.content, bounds)
                 yield ThinkingBlock(text=cut, signature=part.signature if cut == part.content else None)
             case ToolCallPart():
-                yield _tool_call(part)
+                yield tool_call(part)
             case FilePart():
                 yield _media(part.content)
             case SpeechPart() if part.transcript:
@@ -172,7 +172,8 @@ def _answer_blocks(response: ModelResponse, bounds: BackendBounds | None) -> Ite
                 pass
 
 
-def _tool_call(part: BaseToolCallPart) -> ToolCallBlock:
+def tool_call(part: BaseToolCallPart) -> ToolCallBlock:
+    """Return a call of a tool as a block of an answer."""
     arguments: dict[str, JsonValue] = part.args_as_dict()
     is_whole = not isinstance(part.args, str) or "INVALID_JSON" not in arguments
     return ToolCallBlock(

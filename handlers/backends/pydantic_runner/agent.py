@@ -32,7 +32,7 @@ from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.errors import BusError, Fenced, require_instance
 from lanebus.bus.media.resolve import resolve_media
 from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
 from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
@@ -131,18 +131,19 @@ class PydanticAgent(Generic[DepsT, OutputT]):
     async def _run_agent(self, run: Run, recorder: Recorder) -> None:
         """Run the agent on the session's context until its run ends, or the context has changed otherwise."""
         snapshot = run.snapshot
-        messages: Sequence[LlmMessage] = snapshot.context.messages
+        path = snapshot.context.path
+        own = {id(each.message) for each in path if not each.is_imported}
+        # pydantic-ai's own form of a message may say something else than its content, which is what people see.
+        messages: Sequence[LlmMessage] = [
+            each if id(each) in own or each.raw is None else each.model_copy(update={"raw": None})
+            for each in snapshot.context.messages
+        ]
         recording = Recording(run, self._bounds.inline_bytes)
         answer = snapshot.loop_state.answer
         if answer is not None and answer.open_calls:  # pydantic-ai runs the calls of the last answer
-            last = next(n for n, each in enumerate(reversed(messages)) if isinstance(each, AssistantMessage))
-            messages = list(messages)[: len(messages) - last]
-            open_calls = {call.id for call in answer.open_calls}
-            recording.results = {
-                each.tool_call_id: each
-                for each in list(snapshot.context.messages)[len(messages) :]
-                if isinstance(each, ToolResultMessage) and each.tool_call_id not in open_calls
-            }
+            asked = next(each.message for each in reversed(path) if each.position == answer.position)
+            messages = messages[: next(end for end, each in enumerate(messages, 1) if each is asked)]
+            recording.results = {result.tool_call_id: result for _, result in answer.results}
         media = await resolve_media(messages, run.session.media)
         said = _said(snapshot.context.messages)
         async with self.agent.iter(

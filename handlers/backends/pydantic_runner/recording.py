@@ -15,10 +15,11 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.agent.decide.tool_decision import CHANGED
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.backends.pydantic_ai.history import raw_of, tool_return
-from lanebus.handlers.backends.pydantic_ai.llm_messages import tool_result
+from lanebus.handlers.backends.pydantic_ai.llm_messages import tool_call, tool_result
 
 __all__ = ("Recording", "recorded_result")
 
@@ -62,6 +63,8 @@ class Recording(AbstractCapability[Any]):  # any dependencies: it uses none
                 raise ToolFailed(str(part.content))
             return part.content
         block = self.open_call(call.tool_call_id)
+        if ctx.tool_call_approved and not _is_same(call, block):
+            raise ToolFailed(CHANGED)
         if block is None or self.turn is None:
             return await handler(args)
         failure: Exception | None = None
@@ -107,6 +110,11 @@ class Recording(AbstractCapability[Any]):  # any dependencies: it uses none
         """Return a call of the open turn that has no result yet; None if there is none."""
         calls = () if self.turn is None else self.turn.calls
         return next((call for call in calls if call.id == call_id), None)
+
+
+def _is_same(call: ToolCallPart, block: ToolCallBlock | None) -> bool:
+    """Whether a call has the arguments that the log shows, which the person has approved."""
+    return block is not None and tool_call(call).call_hash == block.call_hash
 
 
 def _content(value: Any) -> Any:  # what any tool returns

@@ -5,7 +5,9 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
+from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.json_parser import require_few_values
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("calls_beside", "calls_out")
@@ -47,8 +49,9 @@ def _call(id: str, name: str, fields: dict[str, JsonValue]) -> ToolCallBlock:
     if not isinstance(arguments, str):
         return ToolCallBlock(id=id, name=name, arguments={} if arguments is None else arguments)
     try:
+        require_few_values(arguments)
         parsed: JsonValue = json.loads(arguments)
-    except (ValueError, RecursionError):
+    except (DecodeError, ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         return ToolCallBlock(id=id, name=name, arguments={}, arguments_raw=arguments)

@@ -1,9 +1,11 @@
 """`RunnerAgent`: the SDK's runner in a worker, with the log as the truth."""
 
+import json
+from base64 import b64decode, b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -286,3 +288,64 @@ def test_only_an_agent_of_the_sdk_is_taken() -> None:
     with pytest.raises(InvalidArgument):
         RunnerAgent("shop")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # the wrong type is the point
     assert RunnerAgent(Agent(name="any name"), name="shop").name == "shop"
+
+
+async def edited(session: Session, old: str, new: str) -> ExtensionMessage:
+    """Return the stored run that waits for a person, with another text in its state."""
+    entries = session.read(lanes={*Lane}, kinds={"store.openai_agents.interrupted"})
+    message = [envelope.message async for envelope in entries][-1]
+    assert isinstance(message, ExtensionMessage)
+    data = cast("dict[str, str]", message.data)
+    state = b64decode(data["state"]).decode()
+    assert old in state
+    made = json.loads(state.replace(old, new))
+    made["context"]["tool_invocations"] = {}  # the SDK compares these with its calls
+    return ExtensionMessage(kind=message.kind, data={**data, "state": b64encode(json.dumps(made).encode()).decode()})
+
+
+async def paused(bus: Bus) -> ToolWaiting:
+    """Run an agent until it waits for a person who approves two refunds."""
+    async with working(bus, refunding([])):
+        await bus.session("s").publish(UserMessage.text("Refund 7 and 8"))
+        waiting = await until(bus.session("s"), ToolWaiting)
+    assert isinstance(waiting, ToolWaiting)
+    return waiting
+
+
+def finishing(refunded: list[int]) -> RunnerAgent:
+    """Return the agent of `refunding`, whose model has made its calls."""
+
+    @function_tool(needs_approval=True)
+    def refund(order: int) -> str:
+        refunded.append(order)
+        return f"refunded {order}"
+
+    model = ScriptedModel([ModelStep(output=[assistant_message("Done.")])])
+    return RunnerAgent(Agent(name="shop", model=model, tools=[refund]))
+
+
+@pytest.mark.parametrize("imported", [True, False])
+async def test_a_stored_run_with_other_arguments_than_the_approved_ones_runs_none_of_them(*, imported: bool) -> None:
+    refunded: list[int] = []
+    async with fresh_bus() as bus:
+        session, waiting = bus.session("s"), await paused(bus)
+        changed = await edited(session, r"order\":7", r"order\":999")
+        await session.publish(changed, imported=imported)
+        await approve(session, waiting.turn_id, "c7")
+        await approve(session, waiting.turn_id, "c8")
+        async with working(bus, finishing(refunded)):
+            await until(session, AgentEnded)
+        assert refunded == ([7, 8] if imported else [])
+
+
+async def test_an_imported_run_with_the_turn_of_an_own_answer_is_not_continued() -> None:
+    refunded: list[int] = []
+    async with fresh_bus() as bus:
+        session, waiting = bus.session("s"), await paused(bus)
+        async for envelope in session.read(lanes={*Lane}):
+            if isinstance(envelope.message, ExtensionMessage | AssistantMessage | UserMessage):
+                await bus.session("t").publish(envelope.message, imported=True)
+        await approve(bus.session("t"), waiting.turn_id, "c7")
+        async with working(bus, finishing(refunded)):
+            await ask(bus.session("t"), "Go on")
+        assert refunded == []

@@ -59,6 +59,14 @@ def test_a_long_line_becomes_an_error_that_answers_its_request(line: str, size: 
     assert short == '{"b":1}'
 
 
+@pytest.mark.parametrize("line", ['{"id":5,"result":[%s1]}', '{"result":[%s1], "id" : 5}'])
+def test_a_line_of_too_many_values_becomes_an_error_that_answers_its_request(line: str) -> None:
+    dense, short = decoded(1_000_000, (line % ("[]," * 200_000)).encode() + b'\n{"b":1}\n')
+    assert json.loads(dense)["id"] == 5
+    assert "too many values" in json.loads(dense)["error"]["message"]
+    assert short == '{"b":1}'
+
+
 def test_an_unknown_encoding_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="encoding"):
         bounded_encoding("no-such", 10)
@@ -81,7 +89,7 @@ async def test_a_text_of_60_megabytes_over_stdio_fails_its_call_and_costs_little
 
 
 @asynccontextmanager
-async def http_json(body_bytes: int, *headers: str) -> AsyncGenerator[str, None]:
+async def http_json(body_bytes: int, *headers: str, lists: int = 0) -> AsyncGenerator[str, None]:
     """Serve an MCP server that answers a call with a body of this size, as JSON."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -104,7 +112,10 @@ async def http_json(body_bytes: int, *headers: str) -> AsyncGenerator[str, None]
             case "tools/list":
                 pass
             case "tools/call":
-                result, more = {"content": [{"type": "text", "text": "x" * body_bytes}]}, headers
+                result, more = (
+                    {"content": [{"type": "text", "text": "x" * body_bytes}], "_meta": {"x": [[]] * lists}},
+                    headers,
+                )
             case _ if "id" in request:
                 text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "?"}})
                 return await send(writer, "200 OK", text, ())
@@ -138,6 +149,14 @@ async def test_an_answer_over_http_is_read_only_up_to_the_limit(
             result = await call(tools, "huge")
     assert result.is_error
     assert fault in result.text_content()
+
+
+async def test_an_answer_of_too_many_values_over_http_fails_its_call() -> None:
+    async with http_json(1, lists=200_000) as url, mcp_tools(url) as tools:
+        with anyio.fail_after(SECONDS):
+            result = await call(tools, "huge")
+    assert result.is_error
+    assert "too many values" in result.text_content()
 
 
 async def test_a_list_with_too_many_tools_is_refused() -> None:

@@ -38,6 +38,27 @@ async def test_a_line_over_the_bound_is_refused_and_the_next_one_is_read() -> No
         os.close(answers)
 
 
+@pytest.mark.parametrize(
+    ("value", "fault"), [("[]," * 200_000 + "1", "too many values"), ("[" * 80 + "]" * 80, "deeper")]
+)
+async def test_a_line_of_too_many_values_or_too_deep_is_refused_and_the_next_one_is_read(
+    value: str, fault: str
+) -> None:
+    said = f'{{"method": "m", "params": [{value}]}}\n{{"method": "n"}}\n'.encode()
+    (stdin, editor), (answers, stdout) = os.pipe(), os.pipe()
+    files = ProtocolFiles(os.fdopen(stdin, "rb", buffering=0), os.fdopen(stdout, "wb", buffering=0))
+    async with message_lines(files, line_bytes=1_000_000, end_seconds=SECONDS) as found:
+        writing = asyncio.create_task(asyncio.to_thread(os.write, editor, said))
+        received = asyncio.create_task(found.receive())
+        left = said[await writing :]
+        while left:
+            left = left[await asyncio.to_thread(os.write, editor, left) :]
+        assert await received == {"method": "n"}
+        os.close(editor)
+    assert fault in json.loads(os.read(answers, 10_000))["error"]["message"]
+    os.close(answers)
+
+
 async def test_the_last_line_needs_no_end_and_one_over_the_bound_is_the_end() -> None:
     async with lines(b'{"method": "m"}') as (found, answers):
         assert await found.receive() == {"method": "m"}

@@ -19,6 +19,7 @@ from lanebus.bus.errors import Unavailable
 from lanebus.bus.messages.content import ImageBlock
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove
 from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_parser import JsonBounds
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
@@ -183,6 +184,16 @@ async def test_bad_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -
         assert "over the limit of" in reasons[7]
         assert reasons[8] == "n: NaN is not JSON"
         assert (report.lines, report.added) == (11, 3)
+
+
+async def test_a_line_of_too_many_values_is_named_and_the_others_are_imported(tmp_path: Path) -> None:
+    bounds = TranscriptBounds(json=JsonBounds(parsed_bytes=10_000))
+    dense = b'{"type":"x","v":[' + b"[]," * 5_000 + b"[]]}"
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        for session, *lines in (("s1", HEADER, user("a"), dense, user("b")), ("s2", dense, HEADER, user("c"))):
+            report = await import_transcript(bus.session(session), file_of(*lines), bounds=bounds)
+            assert [(bad.number, "5002 lists" in bad.reason) for bad in report.bad] == [(lines.index(dense) + 1, True)]
+            assert report.added == len(lines) - 1
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"hello\n", b'{"role":"user","content":"hi"}\n', b'{"type":"user"}'])

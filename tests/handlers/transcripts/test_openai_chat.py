@@ -10,6 +10,7 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ThinkingBlock, UnknownBlock
 from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_parser import JsonBounds
 from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
@@ -19,6 +20,7 @@ from lanebus.bus.messages.message import (
 )
 from lanebus.handlers.context.build import build_context
 from lanebus.handlers.transcripts import source
+from lanebus.handlers.transcripts.bounds import TranscriptBounds
 from lanebus.handlers.transcripts.format import UnknownFormat
 from lanebus.handlers.transcripts.importer import import_transcript
 from lanebus.handlers.transcripts.openai_chat import OPENAI_CHAT, SeveralConversations
@@ -113,6 +115,23 @@ async def test_a_document_over_the_limit_is_refused_whole(tmp_path: Path, monkey
         for indent in (None, 2):
             with pytest.raises(DocumentTooLarge, match="more than 500 bytes"):
                 await import_transcript(bus.session("s"), file_of(json.dumps(TALK, indent=indent).encode()))
+        assert (await bus.session("s").head()).position == 0
+
+
+async def test_a_document_of_too_many_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    bounds = TranscriptBounds(json=JsonBounds(parsed_bytes=10_000))
+    dense: dict[str, JsonValue] = {"messages": TALK, "x": [[]] * 5_000}
+    async with Bus.open(data_dir=tmp_path) as bus:
+        for text, place in (
+            (json.dumps(dense, separators=(",", ":")), "line 1: too many values"),
+            (json.dumps(dense, separators=(",\n", ":")), "the file: too many values"),
+            (
+                json.dumps({"messages": TALK}) + "\n" + json.dumps(dense, separators=(",", ":")),
+                "line 2: too many values",
+            ),
+        ):
+            with pytest.raises(DecodeError, match=f"{place}: .*[0-9]+ lists.* Split it"):
+                await import_transcript(bus.session("s"), file_of(text.encode()), bounds=bounds)
         assert (await bus.session("s").head()).position == 0
 
 

@@ -28,6 +28,7 @@ __all__ = ()
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 CALL, OTHER = ToolCallBlock(id="c1", name="a"), ToolCallBlock(id="c2", name="a")
 APPROVED = Approve(turn_id=TURN, tool_call_id="c1")
+OTHERWISE = Approve(turn_id=TURN, tool_call_id="c1", call_hash="0" * 64)
 DENIED = Deny(turn_id=TURN, tool_call_id="c1", reason="no")
 
 
@@ -75,6 +76,13 @@ STARTED = loop(started=5, attempts=1)
             AwaitPerson(),
         ),  # asked before the tool changed: the answer still counts
         (loop(asked="approval", said=APPROVED, at=7), NEEDS, StartCall(1)),
+        (
+            loop(asked="approval", said=APPROVED.model_copy(update={"call_hash": CALL.call_hash}), at=7),
+            NEEDS,
+            StartCall(1),
+        ),
+        (loop(asked="approval", said=OTHERWISE, at=7), NEEDS, "Not run: the user approved this call with other"),
+        (loop(started=5, attempts=1, asked="unknown", said=OTHERWISE, at=7), ASKS, "Unknown outcome: "),
         (loop(asked="approval", said=DENIED, at=7), NEEDS, "Denied by the user"),
         (loop(said=APPROVED, at=4), NEEDS, StartCall(1)),  # before the question
         (STARTED, SAFE, StartCall(2)),
