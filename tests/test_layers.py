@@ -53,6 +53,7 @@ BUS = (
 )
 HANDLERS = (
     "lazy",
+    "breather",
     "json_text",
     "json_fields",
     "persistent_list",

@@ -119,7 +119,7 @@ async def sessions(api: ApiContext, request: Request) -> Response:
             "isComplete": api.index.is_read(lanes),
         }
 
-    return api.paced(listed)
+    return api.listed(listed)
 
 
 async def waiting(api: ApiContext, request: Request) -> Response:
@@ -135,7 +135,7 @@ async def waiting(api: ApiContext, request: Request) -> Response:
         lanes = await _lanes(api, request, "read.waiting")
         return {**waiting_json(_visible(api, lanes), limit), "isComplete": api.index.is_read(lanes)}
 
-    return api.paced(listed)
+    return api.listed(listed)
 
 
 async def _lanes(api: ApiContext, request: Request, action: str) -> Mapping[str, frozenset[Lane]]:
