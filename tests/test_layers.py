@@ -54,6 +54,7 @@ BUS = (
 )
 HANDLERS = (
     "lazy",
+    "breather",
     "json_text",
     "json_fields",
     "persistent_list",

@@ -2,7 +2,7 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sized
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from hashlib import sha256
 from math import ceil
@@ -102,11 +102,29 @@ class Access:
             self.log_refusal(found.error, address)
             return found
         principal = found.principal
-        key = f"{principal.name} {principal.token_id}"
-        if seconds := self._requests.take(key, principal.requests_per_second):
+        if seconds := self._requests.take(_key(principal), principal.requests_per_second):
             self.log_refusal("too_many_requests", address, principal.name)
             return Refusal(429, "too_many_requests", "this token sends too many requests: wait", max(1, ceil(seconds)))
         return found
+
+    def count_appended(self, principal: Principal, sizes: Sequence[int], address: str = "") -> Refusal | None:
+        """Count the messages that a request appends like further requests, or return why they are refused.
+
+        Args:
+            principal: who sends them.
+            sizes: the bytes of each message. The first `AccessBounds.append_bytes` were counted with the request.
+            address: of the client, for the log.
+        """
+        events, most = sum(max(1, ceil(size / self._bounds.append_bytes)) for size in sizes) - 1, self._bounds.burst
+        if events >= most:
+            self.log_refusal("too_much_at_once", address, principal.name)
+            return Refusal(413, "too_much_at_once", f"a request appends at most {most} messages: send fewer at once")
+        if events > 0 and (
+            seconds := self._requests.take(_key(principal), principal.requests_per_second, events=events)
+        ):
+            self.log_refusal("too_many_requests", address, principal.name)
+            return Refusal(429, "too_many_requests", "this token appends too much: wait", max(1, ceil(seconds)))
+        return None
 
     async def _identified(self, headers: Mapping[str, str], address: str, peer: str) -> Identified | Refusal:
         if self._identify is not None:
@@ -214,6 +232,10 @@ class Access:
         """Log that an open stream ended because its principal lost the right to it."""
         context = LogContext(session=request.session or "", agent=request.agent or "")
         write_event(_audit, AccessEnded(principal=request.principal.name, action=request.action), context)
+
+
+def _key(principal: Principal) -> str:
+    return f"{principal.name} {principal.token_id}"
 
 
 def _is_whole(decision: Decision) -> bool:

@@ -14,7 +14,9 @@ class AccessBounds:
     requests_per_second: float = 100.0
     """requests of one principal, averaged; a principal may have a limit of its own"""
     burst: int = 500
-    """maximum number of requests of one principal at once"""
+    """maximum number of requests of one principal at once, and of messages that one request appends"""
+    append_bytes: int = 65_536
+    """A message counts as a request for each of these bytes that it has as JSON, or a part of them."""
     streams: int = 300
     """maximum number of open event streams of one token; a further one is refused with 429"""
     principals: int = 1_024

@@ -41,17 +41,17 @@ class RateLimit:
         """Return the number of keys in the table."""
         return len(self._left)
 
-    def wait(self, key: str, per_second: float | None = None) -> float:
-        """Return the seconds until the next event of a key is allowed; 0 if it is allowed now. Counts nothing."""
+    def wait(self, key: str, per_second: float | None = None, *, events: int = 1) -> float:
+        """Return the seconds until events of a key are allowed; 0 if they are allowed now. Counts nothing."""
         left = self._now(key, per_second)[0]
-        return 0.0 if left >= 1 else (1 - left) / (per_second or self._per_second)
+        return 0.0 if left >= events else (events - left) / (per_second or self._per_second)
 
-    def take(self, key: str, per_second: float | None = None) -> float:
-        """Count an event and return 0. If it is not allowed, count nothing and return the seconds to wait."""
-        if seconds := self.wait(key, per_second):
+    def take(self, key: str, per_second: float | None = None, *, events: int = 1) -> float:
+        """Count events and return 0. If they are not allowed, count nothing and return the seconds to wait."""
+        if seconds := self.wait(key, per_second, events=events):
             return seconds
         left, now = self._now(key, per_second)
-        self._left[key] = left - 1, now
+        self._left[key] = left - events, now
         self._left.move_to_end(key)
         if len(self._left) > self._most:
             self._left.popitem(last=False)

@@ -17,6 +17,7 @@ from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.handlers.breather import Breather
 from lanebus.handlers.context.errors import UnknownLeaf
 from lanebus.handlers.context.fold import Context, evolve
 
@@ -95,11 +96,14 @@ async def fold_kept(session: LaneReader, *, until: int | None) -> tuple[Context,
         BusError: the errors of `Session.read`, without `CursorTrimmed` for trimmed entries.
     """
     gap: CursorTrimmed | None = None
+    breather = Breather()
     while True:
         context, after = Context(session.id), START if gap is None else Cursor(gap.first_kept - 1)
         try:
             async for envelope in session.read(lanes=_LLM, after=after, until=until):
                 context = evolve(context, envelope)
+                if breather.is_due:
+                    await breather.pause()
         except EntriesMissing:
             raise
         except CursorTrimmed as later:

@@ -18,6 +18,7 @@ from lanebus.bus.log.log import Log
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.handlers.breather import Breather
 from lanebus.handlers.context.build import fold_kept, require_whole, unreadable_up_to
 from lanebus.handlers.context.fold import Context, evolve
 from lanebus.handlers.recent import ENTRY_BYTES, RecentSessions
@@ -131,10 +132,12 @@ class PastContexts:
     async def _fold(self, session: Session, start: _Step | None, until: int) -> list[_Step]:
         """Return contexts up to `until`, the last of them at `until`."""
         cursor, context = start or _Step(START, Context(session.id))
-        steps, count = list[_Step](), 0
+        steps, count, breather = list[_Step](), 0, Breather()
         async with aclosing(session.pages(lanes={Lane.LLM}, after=cursor, until=until)) as pages:
             async for page in pages:
                 for envelope in page.envelopes:
+                    if breather.is_due:
+                        await breather.pause()
                     context, cursor, count = evolve(context, envelope), envelope.cursor, count + 1
                     if count % self._bounds.every == 0:
                         steps.append(_Step(cursor, context))

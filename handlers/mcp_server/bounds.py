@@ -15,6 +15,10 @@ class McpServerBounds:
     """maximum number of bytes of an answer. Long texts of a larger one are cut, and then older messages are left out"""
     read_bytes: int = 16 * 1_048_576
     """maximum number of bytes of an answer before it is cut; a larger one is refused"""
+    small_bytes: int = 65_536
+    """Over HTTP, an answer that is larger before it is cut is read again once the memory for it is held."""
+    calls: int = 8
+    """number of requests over HTTP that are answered at the same time; further ones wait for their turn"""
     shortest_text: int = 200
     """number of characters to which a text may be cut"""
     page: int = 20
@@ -22,7 +26,8 @@ class McpServerBounds:
     complete_seconds: float = 5.0
     """longest time for which a list of sessions is asked for again until it is complete"""
     line_bytes: int = 4 * 1_048_576
-    """maximum number of bytes of a client's message over stdin; a longer one is refused"""
+    """maximum number of bytes of a client's message over stdin; a longer one is refused. Over HTTP,
+    `UiBounds.body_bytes` counts too"""
     request_seconds: float = 60.0
     """longest time in which a request over HTTP is read and answered"""
     end_seconds: float = 5.0

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import cast
 
 import anyio
@@ -9,12 +10,19 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from lanebus.handlers.mcp_server.api_calls import ApiCalls, Caller
 from lanebus.handlers.mcp_server.bounds import DEFAULT_MCP_SERVER_BOUNDS, McpServerBounds
 from lanebus.handlers.mcp_server.server import McpSessions
+from lanebus.handlers.ui.api.context import ApiContext
+from lanebus.handlers.ui.auth import owner_of
+from lanebus.handlers.ui.body import give_back, read_body
+from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.paced import PacedWhole
 from lanebus.handlers.ui.replies import refuse
+from lanebus.handlers.ui.turns import Turns
 
 __all__ = ("McpHosted",)
 
@@ -34,7 +42,7 @@ class McpHosted:
             bounds: sizes of messages and answers.
         """
         self._allow_publish, self._bounds = allow_publish, bounds
-        self._manager: StreamableHTTPSessionManager | None = None
+        self._accepts: _Accepts | None = None
 
     @asynccontextmanager
     async def run(self, page: Starlette) -> AsyncGenerator[None]:
@@ -43,40 +51,106 @@ class McpHosted:
         Args:
             page: the application of the page.
         """
-        sessions = McpSessions(
-            ApiCalls(page, read_bytes=self._bounds.read_bytes),
-            _caller,
-            allow_publish=self._allow_publish,
-            bounds=self._bounds,
+        api, bounds = cast("ApiContext", page.state.api), self._bounds
+        most = min(bounds.line_bytes, api.bounds.body_bytes)
+        calls = ApiCalls(
+            page,
+            read_bytes=bounds.read_bytes,
+            small_bytes=bounds.small_bytes,
+            held_bytes=min(bounds.read_bytes, api.bounds.memory_bytes // 2),
+            seconds=api.bounds.wait_seconds,
         )
+        sessions = McpSessions(calls, _caller, allow_publish=self._allow_publish, bounds=bounds)
         manager = StreamableHTTPSessionManager(
-            app=sessions.server(),
-            json_response=True,
-            stateless=True,
-            max_request_body_size=self._bounds.line_bytes,
+            app=sessions.server(), json_response=True, stateless=True, max_request_body_size=most
         )
         async with manager.run():
-            self._manager = manager
+            self._accepts = _Accepts(manager, api, bounds, most)
             try:
                 yield
             finally:
-                self._manager = None
+                self._accepts = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, within `request_seconds`. Without `run`, the answer is 503."""
-        is_started = False
+        """Answer a request, within `request_seconds`. Without `run`, the answer is 503.
 
-        async def send_noted(message: Message) -> None:
-            nonlocal is_started
-            is_started = True
-            await send(message)
+        Raises:
+            RequestRefused: the body is too large, or came too slowly.
+            ServerBusy, TooManyWaiting: the server has no memory or no turn for the request.
+        """
+        answer = _late() if self._accepts is None else await self._accepts.answer(scope, receive)
+        try:
+            await answer(scope, receive, send)
+        finally:
+            give_back(scope)
 
-        if self._manager is not None:
-            with anyio.move_on_after(self._bounds.request_seconds):
-                await self._manager.handle_request(scope, receive, send_noted)
-                return
-        if not is_started:
-            await refuse(503, "unavailable", "the server did not answer in time: try again")(scope, receive, send)
+
+class _Accepts:
+    """Answers requests while the server runs. What a request holds is part of the memory of the page's server."""
+
+    def __init__(
+        self, manager: StreamableHTTPSessionManager, api: ApiContext, bounds: McpServerBounds, most: int
+    ) -> None:
+        self._manager, self._api, self._bounds = manager, api, bounds
+        self._read = replace(api.bounds, body_bytes=most)
+        self._turns = Turns(
+            bounds.calls,
+            own=max(bounds.calls // 2, 1),
+            begun=bounds.calls,
+            queued=api.bounds.queued,
+            seconds=api.bounds.wait_seconds,
+        )
+
+    async def answer(self, scope: Scope, receive: Receive) -> Response:
+        """Read a request, and return the response to it."""
+        api, until = self._api, anyio.current_time() + self._bounds.request_seconds
+        body: bytes | None = None
+        try:
+            with anyio.CancelScope(deadline=until):
+                body = await read_body(Request(scope, receive), api.budget, self._read)
+        except BaseException:
+            give_back(scope)
+            raise
+        if body is None:
+            return _late()
+        whole = body
+
+        async def made(share: Share) -> Response:
+            with anyio.CancelScope(deadline=until):
+                async with self._turns.turn(share.owner):
+                    reply = await self._answered(scope, whole, share)
+                    if (size := len(reply.body)) > api.bounds.small_bytes:
+                        await share.take(size, seconds=api.bounds.wait_seconds)
+                    return reply
+            return _late()
+
+        return PacedWhole(made, closing=api.closing, budget=api.budget, bounds=api.bounds)
+
+    async def _answered(self, scope: Scope, body: bytes, share: Share) -> Response:
+        """Return the answer of the SDK, which is at most a few times `answer_bytes`."""
+        found, is_read = Response(), False
+
+        async def receive() -> Message:
+            nonlocal is_read
+            if is_read:
+                await anyio.sleep_forever()  # the response is cancelled if the client goes
+            is_read = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def keep(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                found.status_code, found.raw_headers = message["status"], list(message["headers"])
+            else:
+                found.body = bytes(found.body) + message.get("body", b"")
+
+        async with self._api.budget.share(share.abort, share, owner=owner_of(scope)) as reading:
+            Caller.hold(scope, reading)
+            await self._manager.handle_request(scope, receive, keep)
+        return found
+
+
+def _late() -> Response:
+    return refuse(503, "unavailable", "the server did not answer in time: try again")
 
 
 def _caller(context: ServerRequestContext[object, object]) -> Caller:

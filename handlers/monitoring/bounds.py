@@ -23,6 +23,8 @@ class MonitorBounds:
     """maximum number of consumer groups in one scrape, in the order of their names"""
     agents: int = 100
     """maximum number of agents in one scrape. Agents with the most sessions come first"""
+    connections: int = 64
+    """maximum number of open connections; a further one gets 503. Probes and scrapes need few, and no token"""
     grace_seconds: int = 1
     """longest wait for running requests when the monitor ends"""
 

@@ -18,7 +18,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
-from lanebus.handlers.projections.breather import Breather
+from lanebus.handlers.breather import Breather
 from lanebus.handlers.projections.errors import InvalidProjection, raise_fold_failed
 
 __all__ = (

@@ -126,5 +126,5 @@ def create_app(
         exception_handlers={BusError: answer_error, HTTPException: answer_error},
     )
     app.router.redirect_slashes = False
-    app.state.sweep_forever = api.sweep_forever
+    app.state.sweep_forever, app.state.api = api.sweep_forever, api
     return app

@@ -28,7 +28,7 @@ from lanebus.handlers.ui.errors import InvalidHost
 from lanebus.handlers.ui.proxies import forwarded_host, peer_of
 from lanebus.handlers.ui.replies import refuse
 
-__all__ = ("Guard", "address_of", "identified", "local_hosts", "parse_host", "set_identified")
+__all__ = ("Guard", "address_of", "identified", "local_hosts", "owner_of", "parse_host", "set_identified")
 
 _PUBLIC = frozenset({"/", "/favicon.ico", "/api/openapi.json"})
 _READS = frozenset({"GET", "HEAD"})
@@ -78,6 +78,12 @@ def address_of(scope: Scope) -> str:
     """Return the network address of the client; "" if it is unknown."""
     client = cast("tuple[str, int] | None", scope.get("client"))
     return client[0] if client else ""
+
+
+def owner_of(scope: Scope) -> str:
+    """Return whom the work and the memory for a request count for: the principal, or the address without one."""
+    found: object = scope.get(_IDENTIFIED)
+    return found.principal.name if isinstance(found, Identified) else address_of(scope)
 
 
 def is_public(scope: Scope) -> bool:

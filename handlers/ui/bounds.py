@@ -36,6 +36,8 @@ class HttpBounds:
     """A client that accepts no data for this time is disconnected, also if its response was already handed over."""
     buffered_bytes: int = 16_384
     """bytes that wait for a client before its response is paused"""
+    received_bytes: int = 16_384
+    """bytes of a client that are read at once. No more are read until the server has used these"""
     kernel_bytes: int = 131_072
     """bytes that the kernel takes for a client before it has sent the previous ones; Linux and macOS only"""
     last_send_seconds: float = 1.0
@@ -57,13 +59,18 @@ class UiBounds:
     send_seconds: float = 30.0
     """A client that accepts no data for this time is disconnected, and resumes after its last event id."""
     memory_bytes: int = 16 * 1_048_576
-    """Maximum number of bytes of responses that the server holds together. A further response waits."""
+    """Maximum number of bytes that the server holds for clients: bodies of requests, answers that it makes of others,
+    and responses that were not sent yet. A further request waits."""
+    principal_bytes: int = 12 * 1_048_576
+    """maximum part of `memory_bytes` that one principal holds, whatever the number of its requests"""
     patience_seconds: float = 1.0
-    """If a response waits for memory, clients that have accepted no data for this time are disconnected."""
+    """If a request waits for memory, clients that have accepted or sent no data for this time are disconnected."""
     wait_seconds: float = 10.0
-    """longest wait of a request for memory; it is then answered with 503. An event stream waits without limit"""
-    small_bytes: int = 65_536
-    """Responses and frames up to this size take no part of `memory_bytes`."""
+    """longest wait of a request for memory, or for its turn; it is then answered with 503"""
+    stream_wait_seconds: float = 300.0
+    """longest wait of an event stream for memory; it then ends, and its client connects again"""
+    small_bytes: int = 16_384
+    """Bodies, responses and frames up to this size take no part of `memory_bytes`."""
     shared_bytes: int = 262_144
     """bytes of frames of new entries that are kept, so that a frame is encoded once for all subscribers"""
     piece_bytes: int = 32_768
@@ -76,7 +83,11 @@ class UiBounds:
     """maximum number of entries that a response reads at once, if the session is larger than a share of `memory_bytes`.
     Entries after small ones may be large"""
     reads: int = 2
-    """number of reads of entries at the same time"""
+    """number of reads of entries at the same time. Principals take turns"""
+    folds: int = 16
+    """number of principals for whom sessions are folded. They take turns, and one fold works at a time"""
+    queued: int = 300
+    """number of requests of one principal that wait for its turn; a further one is refused with 429"""
     answer_bytes: int = 8 * 1_048_576
     """After this many bytes of entries, a response of `GET …/entries` ends, with `more` and a cursor."""
     body_seconds: float = 30.0

@@ -1,7 +1,10 @@
-"""Share the memory for responses among all clients, so that clients that accept no data cannot exhaust it."""
+"""Share the memory that a server holds for its clients, so that none of them can exhaust it.
+
+It counts bodies of requests while they are read and handled, answers that are made for another part of the server, and
+responses that were not sent yet.
+"""
 
 import asyncio
-from bisect import insort
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,15 +18,21 @@ __all__ = ("ByteBudget", "Share")
 
 
 class Share:
-    """The bytes that one response holds of a `ByteBudget`. Bytes are taken in turn and given back by `keep`."""
+    """The bytes that one request holds of a `ByteBudget`. They are taken in turn, and given back by `keep`."""
 
-    __slots__ = ("_abort", "_budget", "_is_aborted", "_whole", "blocked_at", "held")
+    __slots__ = ("_abort", "_budget", "_is_aborted", "_whole", "blocked_at", "held", "is_closed", "owner")
 
-    def __init__(self, budget: "ByteBudget", abort: Callable[[], None], whole: "Share | None" = None) -> None:
+    def __init__(
+        self, budget: "ByteBudget", abort: Callable[[], None], whole: "Share | None" = None, owner: str = ""
+    ) -> None:
         self.held = 0
-        """bytes that the response holds"""
+        """bytes that are held"""
+        self.owner = owner
+        """the principal, or the address without one; "" means that no limit of one principal counts"""
         self.blocked_at: float | None = None
-        """when the client last accepted data, while a send waits for it; None if no send waits"""
+        """when the client last accepted or sent data, while the server waits for it; None if nothing waits"""
+        self.is_closed = False
+        """whether the share was given back. It then takes nothing more"""
         self._budget, self._abort, self._is_aborted, self._whole = budget, abort, False, whole
 
     @property
@@ -34,15 +43,20 @@ class Share:
     @asynccontextmanager
     async def part(self) -> AsyncGenerator["Share"]:
         """Return a share of its own for a part of the response, for the length of the block."""
-        async with self._budget.share(self.abort, self) as share:
+        async with self._budget.share(self.abort, self, owner=self.owner) as share:
             yield share
+
+    def paid(self) -> "Share":
+        """Return a share whose bytes are held by this one already, so that no wait for them can lock up the server."""
+        return Share(ByteBudget(), self.abort, self, self.owner)
 
     async def take(self, size: int, *, seconds: float | None = None) -> None:
         """Wait until `size` bytes are free, and hold them. Bytes that are held before are given back first, so that two
         responses never wait for each other.
 
         Args:
-            size: bytes to hold. More than the whole budget waits until nothing else is held.
+            size: bytes to hold. More than the whole budget waits until nothing else is held. More than one principal
+                may hold waits until the principal holds nothing else.
             seconds: longest wait; None means unlimited.
 
         Raises:
@@ -55,13 +69,17 @@ class Share:
             raise ServerBusy
 
     def take_nowait(self, size: int) -> bool:
-        """Hold `size` bytes if they are free and no other response waits. Return whether they are held."""
+        """Hold `size` bytes if they are free and nothing else waits for them. Return whether they are held."""
         self.keep(0)
         return self._budget.grant_nowait(self, size)
 
     def keep(self, size: int) -> None:
         """Hold `size` bytes from now on, without waiting. Use it when the size becomes known, or with 0 at the end."""
         self._budget.change(self, size)
+
+    def close(self) -> None:
+        """Give all bytes back, for good."""
+        self._budget.close(self)
 
     def abort(self) -> None:
         """Disconnect the client."""
@@ -70,68 +88,80 @@ class Share:
             self._abort()
 
 
-@dataclass(slots=True, order=True)
+@dataclass(slots=True, eq=False)
 class _Waiter:
+    owner: str
     size: int
     number: int
-    turn: asyncio.Event = field(default_factory=asyncio.Event, compare=False)
+    turn: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class ByteBudget:
-    """A number of bytes that the responses of one server may hold together.
+    """A number of bytes that one server may hold for its clients.
 
-    The response that needs the fewest bytes is served first. So a small response does not wait until many clients that
-    do not read were disconnected one after the other.
+    The principal that holds the fewest bytes is served first, and of its requests the one that needs the fewest. So a
+    small response does not wait until many clients that do not read were disconnected one after the other. No
+    principal holds more than `UiBounds.principal_bytes`.
 
-    If a response waits for bytes, clients that have accepted no data for `patience_seconds` are disconnected, the
-    longest first. So clients that do not read cannot block those that do.
+    If a request waits for bytes, clients that have accepted or sent no data for `patience_seconds` are disconnected,
+    the longest first. So clients that do not go on cannot block those that do.
     """
 
     def __init__(self, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
-        self._total, self._patience = bounds.memory_bytes, bounds.patience_seconds
+        self._total, self._own_total, self._patience = (
+            bounds.memory_bytes,
+            bounds.principal_bytes,
+            bounds.patience_seconds,
+        )
         self._held = 0
+        self._owned = dict[str, int]()
+        """principal → bytes that it holds"""
         self._shares: set[Share] = set()
         self._waiting, self._number = list[_Waiter](), 0
-        """the responses that wait, in the order in which they are served"""
 
     @property
     def held(self) -> int:
-        """Bytes that all responses hold together."""
+        """Bytes that are held for all clients together."""
         return self._held
 
     @asynccontextmanager
-    async def share(self, abort: Callable[[], None], whole: Share | None = None) -> AsyncGenerator[Share]:
-        """Return the share of one response. It is given back at the end of the block.
+    async def share(
+        self, abort: Callable[[], None], whole: Share | None = None, *, owner: str = ""
+    ) -> AsyncGenerator[Share]:
+        """Return the share of one request. It is given back at the end of the block.
 
         Args:
             abort: disconnects the client at once. The block must then end soon.
             whole: the share of the response, if this is a part of it.
+            owner: see `Share.owner`.
         """
-        share = self.open(abort, whole)
+        share = self.open(abort, whole, owner=owner)
         try:
             yield share
         finally:
             self.close(share)
 
-    def open(self, abort: Callable[[], None], whole: Share | None = None) -> Share:
+    def open(self, abort: Callable[[], None], whole: Share | None = None, *, owner: str = "") -> Share:
         """Return a share like `share`, until `close`. It takes less memory, for responses that last."""
-        share = Share(self, abort, whole)
+        share = Share(self, abort, whole, owner)
         self._shares.add(share)
         return share
 
     def close(self, share: Share) -> None:
         """Give a share back."""
         share.keep(0)
+        share.is_closed = True
         self._shares.discard(share)
 
     async def grant(self, share: Share, size: int) -> None:
-        """Wait until it is this response's turn and `size` bytes are free. Used by `Share`."""
+        """Wait until it is this request's turn and `size` bytes are free. Used by `Share`."""
         self._number += 1
-        waiter = _Waiter(size, self._number)
-        insort(self._waiting, waiter)
+        waiter = _Waiter(share.owner, size, self._number)
+        self._waiting.append(waiter)
         try:
-            while not (is_next := self._waiting[0] is waiter) or not self._is_free(size):
-                with anyio.move_on_after(self._disconnect_blocked(size) if is_next else None):
+            while not ((is_next := self._next() is waiter) and self._is_free(size)):
+                is_full = not self._is_within(share.owner, size)
+                with anyio.move_on_after(self._disconnect_blocked(waiter) if is_next or is_full else None):
                     await waiter.turn.wait()
                 waiter.turn.clear()
             self.change(share, size)
@@ -140,31 +170,61 @@ class ByteBudget:
             self._wake()
 
     def grant_nowait(self, share: Share, size: int) -> bool:
-        """Give `size` bytes to a response if they are free. Used by `Share`."""
-        if self._waiting or not self._is_free(size):
+        """Give `size` bytes to a request if they are free. Used by `Share`."""
+        if self._next() is not None or not self._is_free(size) or not self._is_within(share.owner, size):
             return False
         self.change(share, size)
         return True
 
     def change(self, share: Share, size: int) -> None:
-        """Set the bytes that a response holds. Used by `Share`."""
-        self._held += size - share.held
+        """Set the bytes that a request holds. Used by `Share`."""
+        size = 0 if share.is_closed else size
+        more = size - share.held
+        self._held += more
         share.held = size
+        if share.owner and more:
+            owned = self._owned.get(share.owner, 0) + more
+            if owned:
+                self._owned[share.owner] = owned
+            else:
+                del self._owned[share.owner]
         self._wake()
 
+    def _next(self) -> _Waiter | None:
+        """Return the waiter that is served next; None if each principal that waits holds as much as it may."""
+        if not self._waiting:
+            return None
+        return min(
+            (each for each in self._waiting if self._is_within(each.owner, each.size)),
+            key=lambda each: (self._owned.get(each.owner, 0), each.size, each.number),
+            default=None,
+        )
+
     def _wake(self) -> None:
-        if self._waiting:
-            self._waiting[0].turn.set()
+        if (first := self._next()) is not None:
+            first.turn.set()
 
     def _is_free(self, size: int) -> bool:
         return self._held == 0 or self._held + size <= self._total
 
-    def _disconnect_blocked(self, size: int) -> float:
-        """Disconnect clients that are blocked for too long, until `size` bytes will be free. Return the seconds until
-        another client may be blocked for too long."""
-        now, missing = anyio.current_time(), self._held + size - self._total
+    def _is_within(self, owner: str, size: int) -> bool:
+        """Return whether a principal may hold so many bytes more."""
+        owned = self._owned.get(owner, 0)
+        return owned == 0 or owned + size <= self._own_total
+
+    def _disconnect_blocked(self, waiter: _Waiter) -> float:
+        """Disconnect clients that are blocked for too long, until the waiter's bytes will be free. A principal that
+        holds too much waits for its own clients alone. Return the seconds until another may be blocked for too long."""
+        now, size = anyio.current_time(), waiter.size
+        is_own = not self._is_within(waiter.owner, size)
+        missing = self._owned[waiter.owner] + size - self._own_total if is_own else self._held + size - self._total
         blocked = sorted(
-            ((since, share) for share in self._shares if share.held and (since := share.is_blocked_since) is not None),
+            (
+                (since, share)
+                for share in self._shares
+                if share.held and (since := share.is_blocked_since) is not None
+                if not is_own or share.owner == waiter.owner
+            ),
             key=lambda pair: pair[0],
         )
         for since, share in blocked:

@@ -16,6 +16,7 @@ __all__ = (
     "ServerBusy",
     "SessionMissing",
     "TooManyStreams",
+    "TooManyWaiting",
 )
 
 
@@ -101,10 +102,34 @@ class KeyReused(StreamError):
 
 
 class ServerBusy(Unavailable):
-    """The server holds as many responses in memory as it may, because other clients have not read theirs."""
+    """The server holds as much in memory for its clients as it may, or had no turn for a request in time."""
 
-    def __init__(self) -> None:
-        super().__init__("the server already sends as much as it may hold in memory", "try again in a few seconds")
+    def __init__(self, retry_after: int = 2) -> None:
+        """
+        Args:
+            retry_after: seconds after which the client may try again.
+        """
+        super().__init__(
+            "the server already works for as many requests, or holds as much of them in memory, as it may",
+            "try again in a few seconds",
+        )
+        self.retry_after = retry_after
+
+
+class TooManyWaiting(Unavailable):
+    """A principal has as many requests that wait for their turn as it may."""
+
+    def __init__(self, limit: int, retry_after: int = 2) -> None:
+        """
+        Args:
+            limit: see the error's text.
+            retry_after: seconds after which the client may try again.
+        """
+        super().__init__(
+            f"this token has {limit} requests that wait for their turn, and may have no more",
+            "send fewer requests at once",
+        )
+        self.limit, self.retry_after = limit, retry_after
 
 
 class TooManyStreams(Unavailable):

@@ -214,7 +214,7 @@ async def session_frames(
                     frame = shared.of(session.id, item)
                     if (size := len(frame)) > bounds.small_bytes and not share.take_nowait(size):
                         del frame
-                        await share.take(size)
+                        await share.take(size, seconds=bounds.stream_wait_seconds)
                         frame = shared.of(session.id, item)
                     yield frame
                     del frame

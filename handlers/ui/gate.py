@@ -15,7 +15,9 @@ from starlette.types import Scope
 from lanebus.bus.bus import Bus
 from lanebus.bus.following.follower import Follower
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.access.access import Access
@@ -23,7 +25,7 @@ from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.access.principal import ALL, Principal
 from lanebus.handlers.access.request import AccessRequest, Decision, decide_by_rights
 from lanebus.handlers.ui.auth import address_of, identified
-from lanebus.handlers.ui.replies import AccessDenied
+from lanebus.handlers.ui.replies import AccessDenied, RequestRefused
 
 __all__ = ("Gate", "SessionRight", "StreamAccess", "confirm")
 
@@ -244,6 +246,22 @@ class Gate:
         """
         await self.required(request, action, session=session, agent=agent, lanes=lanes)
         return identified(request.scope).principal
+
+    def count_appended(self, request: Request, *posted: UserMessage | ExtensionMessage) -> None:
+        """Count what a request appends, by messages and bytes, in the limit of its principal.
+
+        Args:
+            request: the HTTP request.
+            posted: all that it will append.
+
+        Raises:
+            RequestRefused: 429 if the principal appends too much, 413 if the request alone does.
+        """
+        sizes = [len(each.to_json()) for each in posted]
+        refused = self._access.count_appended(identified(request.scope).principal, sizes, address_of(request.scope))
+        if refused is not None:
+            headers = None if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+            raise RequestRefused(refused.status, refused.error, refused.message, headers)
 
     async def required(
         self,

@@ -4,8 +4,6 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sized
 from contextlib import aclosing
 from typing import Generic, NamedTuple, TypeVar
 
-import anyio
-
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
@@ -14,6 +12,7 @@ from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.gate import SessionRight
+from lanebus.handlers.ui.turns import Turns
 
 __all__ = ("History", "HistoryPiece")
 
@@ -35,7 +34,14 @@ class History:
 
     def __init__(self, bounds: UiBounds) -> None:
         self._bounds = bounds
-        self._reads = anyio.CapacityLimiter(bounds.reads)
+        self.reads = Turns(
+            bounds.reads,
+            own=max(bounds.reads // 2, 1),
+            begun=bounds.reads,
+            queued=bounds.queued,
+            seconds=bounds.stream_wait_seconds,
+        )
+        """turns at reading entries"""
 
     async def pieces(
         self,
@@ -61,22 +67,23 @@ class History:
             render: turns an entry into what is sent.
             lanes: the lanes to read.
             kinds: the kinds of messages to read, as for `Session.read`; None means all.
-            seconds: longest wait for the memory of a piece; None means unlimited.
+            seconds: longest wait for the memory of a piece; None means `UiBounds.stream_wait_seconds`.
             right: the right to read the session, which is confirmed before each piece; None confirms nothing.
 
         Raises:
             AccessDenied: `right` has ended.
-            ServerBusy: the memory was not free in time.
+            ServerBusy: the memory was not free in time, or the turn to read did not come.
             BusError: the errors of `Session.read`.
         """
         head = await session.head()
         if head.is_erased:
             raise SessionErased(session.id)
+        seconds = self._bounds.stream_wait_seconds if seconds is None else seconds
         until = head.position if until is None else min(until, head.position)
         count = self._first_count(head)
         while after.position < until:
-            await share.take(self._needed(head), seconds=seconds)
-            async with self._reads:
+            await share.take(self.needed(head), seconds=seconds)
+            async with self.reads.turn(share.owner):
                 piece = await self._read(
                     session, after, min(after.position + count, until), render, lanes=lanes, kinds=kinds
                 )
@@ -91,7 +98,7 @@ class History:
             yield piece
             del piece
 
-    def _needed(self, head: SessionHead) -> int:
+    def needed(self, head: SessionHead) -> int:
         """Return the bytes to hold for a read: those of the whole session, if it is small."""
         size = head.size_bytes + self._bounds.envelope_bytes * head.position
         return min(size, self._bounds.read_bytes) if _is_whole(head) else self._bounds.read_bytes

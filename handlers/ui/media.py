@@ -16,6 +16,9 @@ from lanebus.bus.messages.media import sniff
 from lanebus.bus.messages.message import LlmMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
+from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.history import History
 from lanebus.handlers.ui.replies import refuse
 
 __all__ = ("refers_to_media", "stored_media")
@@ -51,7 +54,9 @@ async def refers_to_media(session: Session, position: int, sha256: str) -> bool:
     return False
 
 
-async def stored_media(session: Session, position: int, sha256: str, *, limit_bytes: int) -> Response:
+async def stored_media(
+    session: Session, position: int, sha256: str, *, share: Share, history: History, bounds: UiBounds
+) -> Response:
     """Return a response with stored media to which the entry at a position refers.
 
     Browsers save the media, or show them as a picture of a page. They never render them as a page.
@@ -60,19 +65,27 @@ async def stored_media(session: Session, position: int, sha256: str, *, limit_by
         session: the session.
         position: position of the entry, from 1.
         sha256: SHA-256 of the media.
-        limit_bytes: maximum number of bytes of the media; larger media are refused with 413 before they are read.
+        share: holds the memory of the media while they are sent.
+        history: gives the turn to read the entry.
+        bounds: limits. Media over `UiBounds.media_bytes` are refused with 413 before they are read.
 
     Raises:
         HTTPException: 404, if the entry does not refer to the media, or the media are not stored.
         StreamError: as for `refers_to_media`.
         Unavailable: the server, the archive or the media store cannot be reached.
         SetupError: the media store refused access.
+        ServerBusy: the memory was not free in time, or the turn to read did not come.
     """
-    if not await refers_to_media(session, position, sha256):
-        raise HTTPException(404)
+    async with history.reads.turn(share.owner):
+        if not await refers_to_media(session, position, sha256):
+            raise HTTPException(404)
     head = await session.media.head(sha256)
-    if head is not None and head.size_bytes > limit_bytes:
-        return refuse(413, "media_too_large", f"media of {head.size_bytes} bytes: at most {limit_bytes} are served")
+    if head is None:
+        raise HTTPException(404)
+    size, limit = head.size_bytes, bounds.media_bytes
+    if size > limit:
+        return refuse(413, "media_too_large", f"media of {size} bytes: at most {limit} are served")
+    await share.take(size, seconds=bounds.wait_seconds)
     try:
         data = await session.media.get(sha256)
     except MediaMissing:

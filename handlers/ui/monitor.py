@@ -20,6 +20,7 @@ from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS, MonitorBo
 from lanebus.handlers.monitoring.log_events import MonitorBegun, write_event
 from lanebus.handlers.monitoring.metrics import MetricsCollector, Observed
 from lanebus.handlers.ui.auth import parse_host
+from lanebus.handlers.ui.bounds import HttpBounds
 from lanebus.handlers.ui.http_server import listen, serve_app, shown_host
 from lanebus.handlers.ui.replies import answer, refuse
 
@@ -133,7 +134,13 @@ async def monitored(
             write_event(_log, MonitorBegun(address=address))
 
         serve = partial(
-            serve_app, app, listener, closing=anyio.Event(), grace=bounds.grace_seconds, on_started=on_started
+            serve_app,
+            app,
+            listener,
+            closing=anyio.Event(),
+            grace=bounds.grace_seconds,
+            on_started=on_started,
+            bounds=HttpBounds(connections=bounds.connections),
         )
         async with in_background(serve):
             yield

@@ -1,20 +1,29 @@
 """Send responses in small pieces, as fast as the client accepts them, and hold little of them in memory meanwhile."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing, nullcontext
+from typing import cast
 
 import anyio
 import anyio.lowlevel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from lanebus.handlers.ui.auth import owner_of
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.connections import abort_of
 from lanebus.handlers.ui.gate import confirm
 from lanebus.handlers.ui.replies import json_bytes
 
-__all__ = ("PacedAnswer", "PacedResponse", "PacedWhole", "PieceSender", "cancel_when_gone")
+__all__ = ("PacedAnswer", "PacedFile", "PacedResponse", "PacedWhole", "PieceSender", "cancel_when_gone", "paid_by")
+
+_PAID = "lanebus.paid"
+
+
+def paid_by(scope: Scope, share: Share) -> None:
+    """Let the response to a request within the process take no memory of its own: the share holds it already."""
+    scope[_PAID] = share
 
 
 class PieceSender:
@@ -81,7 +90,9 @@ class PacedResponse(Response):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
             abort = abort_of(scope, tasks.cancel_scope.cancel)
-            async with self._budget.share(abort) as share, aclosing(self._parts(share)) as parts:
+            paid = cast("Share | None", scope.get(_PAID))
+            opened = self._budget.share(abort, owner=owner_of(scope)) if paid is None else nullcontext(paid.paid())
+            async with opened as share, aclosing(self._parts(share)) as parts:
                 tasks.start_soon(self._abort_in_the_end, share)
                 try:
                     first = await anext(parts)
@@ -114,7 +125,7 @@ class PacedAnswer(PacedResponse):
 
     def __init__(
         self,
-        value: Callable[[], Awaitable[object]],
+        value: Callable[[Share], Awaitable[object]],
         *,
         closing: anyio.Event,
         budget: ByteBudget,
@@ -122,8 +133,8 @@ class PacedAnswer(PacedResponse):
     ) -> None:
         """
         Args:
-            value: returns the value that is sent as JSON, or its JSON as bytes. It is called once more if the JSON is
-                large.
+            value: returns the value that is sent as JSON, or its JSON as bytes, given the share of the response. It is
+                called once more if the JSON is large.
             closing: event that the server sets when it ends. A client that is still reading then has a short time.
             budget: the memory of the server.
             bounds: sizes and time limits.
@@ -132,11 +143,11 @@ class PacedAnswer(PacedResponse):
         self._value = value
 
     async def _render(self, share: Share) -> AsyncGenerator[bytes]:
-        text = _rendered(await self._value())
+        text = _rendered(await self._value(share))
         if (size := len(text)) > self._bounds.small_bytes and not share.take_nowait(size):
             del text
             await share.take(size, seconds=self._bounds.wait_seconds)
-            text = _rendered(await self._value())
+            text = _rendered(await self._value(share))
             share.keep(len(text))
         yield text
 
@@ -150,8 +161,7 @@ class PacedWhole(PacedResponse):
 
     def __init__(
         self,
-        make: Callable[[], Awaitable[Response]],
-        most_bytes: int,
+        make: Callable[[Share], Awaitable[Response]],
         *,
         closing: anyio.Event,
         budget: ByteBudget,
@@ -159,23 +169,47 @@ class PacedWhole(PacedResponse):
     ) -> None:
         """
         Args:
-            make: returns the response.
-            most_bytes: maximum number of bytes of its body.
+            make: returns the response, whose body the share holds.
             closing: event that the server sets when it ends.
             budget: the memory of the server.
             bounds: sizes and time limits.
         """
         super().__init__(self._body, closing=closing, budget=budget, bounds=bounds)
-        self._make, self._most = make, most_bytes
+        self._make = make
 
     async def _body(self, share: Share) -> AsyncGenerator[bytes]:
-        await share.take(self._most, seconds=self._bounds.wait_seconds)
-        made = await self._make()
+        made = await self._make(share)
         self.status_code, self.raw_headers = made.status_code, made.raw_headers
         body = bytes(made.body)
         del made
         share.keep(len(body))
         yield body
+
+
+class PacedFile(Response):
+    """Sends bytes that the server keeps anyway, in pieces, so that a client that does not read costs one piece."""
+
+    def __init__(self, content: bytes, headers: Mapping[str, str], *, budget: ByteBudget, bounds: UiBounds) -> None:
+        """
+        Args:
+            content: the bytes.
+            headers: headers of the response.
+            budget: the memory of the server.
+            bounds: sizes and time limits.
+        """
+        super().__init__(content, headers=headers)
+        self._budget, self._bounds = budget, bounds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response, and return when it was sent or the client is gone."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
+            abort = abort_of(scope, tasks.cancel_scope.cancel)
+            async with self._budget.share(abort, owner=owner_of(scope)) as share:
+                await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+                await PieceSender(send, share, self._bounds).send(bytes(self.body))
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            tasks.cancel_scope.cancel()
 
 
 async def cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:

@@ -63,6 +63,7 @@ async def projection_frames(
     *,
     pause_seconds: float,
     small_bytes: int,
+    wait_seconds: float,
     right: SessionRight | None = None,
 ) -> AsyncGenerator[Frame]:
     """Yield the state of a projection, and again after changes. The id of a frame is its cursor.
@@ -77,6 +78,7 @@ async def projection_frames(
         share: holds the memory of a frame.
         pause_seconds: shortest time between two states.
         small_bytes: size up to which a frame takes no memory of the share.
+        wait_seconds: longest wait for the memory of a frame.
         right: the client's right to the session, as for `session_frames`.
     """
     sent = after
@@ -85,9 +87,9 @@ async def projection_frames(
             now = await look()
             if now.cursor != sent:
                 text = projected_json(projection, now)
-                if len(text) > small_bytes and not share.take_nowait(len(text)):
+                if (size := len(text)) > small_bytes and not share.take_nowait(size):
                     del text
-                    await share.take(len(projected_json(projection, now)))
+                    await share.take(size, seconds=wait_seconds)
                     text = projected_json(projection, now)
                 if right is not None:
                     await right.confirm()

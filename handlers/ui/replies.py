@@ -13,7 +13,7 @@ from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, OutcomeUnknown, StreamError, Unavailable
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_text import spliced
-from lanebus.handlers.ui.errors import SessionMissing, TooManyStreams
+from lanebus.handlers.ui.errors import ServerBusy, SessionMissing, TooManyStreams, TooManyWaiting
 from lanebus.handlers.ui.uploads.errors import TooManyUploads, UploadMissing
 
 __all__ = (
@@ -31,6 +31,7 @@ __all__ = (
 
 _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (TooManyStreams, 429),
+    (TooManyWaiting, 429),
     (TooManyUploads, 429),
     (UploadMissing, 404),
     (SessionMissing, 404),
@@ -101,7 +102,7 @@ def answer_error(request: Request, error: Exception) -> Response:
     """Turn an error of the bus or of the router into a JSON response. Raise other errors again."""
     if isinstance(error, BusError):
         reply = refuse(status_of(error), name_of(error), without_secrets(str(error)))
-        if isinstance(error, TooManyStreams):
+        if isinstance(error, ServerBusy | TooManyStreams | TooManyWaiting):
             reply.headers["Retry-After"] = str(error.retry_after)
         return reply
     if isinstance(error, HTTPException):

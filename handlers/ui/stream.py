@@ -7,6 +7,7 @@ import anyio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from lanebus.handlers.ui.auth import owner_of
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.connections import HttpConnection, chunk_of, connection_of
@@ -73,7 +74,7 @@ class EventStream(Response):
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
             elif (connection := connection_of(scope)) is not None:
-                share = self._budget.open(connection.abort)
+                share = self._budget.open(connection.abort, owner=owner_of(scope))
                 try:
                     await self._serve(connection, share, send)
                 finally:
@@ -81,7 +82,7 @@ class EventStream(Response):
             else:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(cancel_when_gone, receive, tasks.cancel_scope)
-                    async with self._budget.share(tasks.cancel_scope.cancel) as share:
+                    async with self._budget.share(tasks.cancel_scope.cancel, owner=owner_of(scope)) as share:
                         await self._serve(None, share, send)
                     tasks.cancel_scope.cancel()
         finally:

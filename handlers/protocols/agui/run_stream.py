@@ -64,6 +64,11 @@ class AguiRun:
         """The first frame."""
         return _frame(self._encoder.started())
 
+    @property
+    def held(self) -> int:
+        """Bytes of frames that are kept once the stored entries were read."""
+        return len(self._last[1])
+
     def add(self, envelope: Envelope) -> bytes:
         """Return the frames of an entry or a live delta; b"" if there are none. The last entry may be repeated."""
         self._time = envelope.time
@@ -86,6 +91,7 @@ class AguiRun:
         events = [snapshot, *self._encoder.reopened()]
         known, ids = set(view.ids), view.ids
         shown = [id for id in self._known if id in known]
+        self._known = ()
         if shown != ids[: len(shown)]:
             # Clients append what is new to what they show. Empty them first, for the order of the log.
             events.insert(0, {"type": "MESSAGES_SNAPSHOT", "messages": []})

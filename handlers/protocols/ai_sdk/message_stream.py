@@ -48,6 +48,11 @@ class MessageStream:
         """
         return encode_chunk(error_chunk("The connection ended. Resume the answer.")) if self._version == 5 else None
 
+    @property
+    def held(self) -> int:
+        """Bytes of frames that are kept once the stored entries were read."""
+        return len(self._last[1])
+
     def add(self, envelope: Envelope) -> bytes:
         """Return the frames of an entry or a live delta; b"" if there are none. The last entry may be repeated."""
         cursor = str(envelope.cursor)

@@ -2,12 +2,15 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.errors import WrongAgent
+from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
 from lanebus.handlers.access.request import AccessRequest
@@ -54,12 +57,14 @@ async def post_run(api: ApiContext, request: Request) -> Response:
         raise WrongAgent(session.id, agent, head.agent)
     if asked.answers and not asked.prompts:
         await api.require_entries(session)
+    api.gate.count_appended(request, *_appended(asked, identified(request.scope).principal.name))
     began = await _publish(session, agent, asked, identified(request.scope).principal.name)
     head = await session.head()
     is_unserved = bool(began) and await api.has_worker(agent) is False
     bounds = api.bounds
     run = AguiRun(
-        asked,
+        # The stream may last: it keeps no message, and no more ids than a snapshot has messages.
+        replace(asked, prompts=(), answers=(), known=asked.known[-bounds.run_messages :]),
         lambda: AguiView(messages=bounds.run_messages, size=bounds.run_bytes),
         counted_after=began or head.position,
         unserved=agent if is_unserved else None,
@@ -101,6 +106,11 @@ async def _require(
         action = name.replace("control.", "command.")
         await api.gate.require(request, action, session=session.id, agent=agent, lanes=(Lane.EXTENSION,))
     return allowed
+
+
+def _appended(asked: RunInput, by: str) -> list[UserMessage | ExtensionMessage]:
+    controls = [read_answer(each.interrupt_id, each.status, each.payload, by) for each in asked.answers]
+    return [*(each.as_extension() for each in controls if each is not None), *(each.message for each in asked.prompts)]
 
 
 async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> int:

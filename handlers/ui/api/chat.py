@@ -22,7 +22,7 @@ from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameters import count_parameter
-from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.auth import identified, owner_of
 from lanebus.handlers.ui.repeats import check_repeat
 from lanebus.handlers.ui.run_frames import run_frames
 from lanebus.handlers.ui.stream import EventStream
@@ -44,23 +44,25 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     await _require_writing(api, request, asked)
     await _require_reading(api, request, session, asked.agent)
     by = identified(request.scope).principal.name
-    continued = None if not asked.answers else await _continued(api, session, asked.answers)
+    continued = None if not asked.answers else await _continued(api, request, session, asked.answers)
+    said = None if asked.message is None else asked.message.model_copy(update={"metadata": {BY: by}})
+    answers = [_command(each, by).as_extension() for each in asked.answers]
+    api.gate.count_appended(request, *answers, *(() if said is None else (said,)))
     position = 0
     for each in asked.answers:
         position = await _answer(session, each, by)
-    if asked.message is not None:
-        message = asked.message.model_copy(update={"metadata": {BY: by}})
+    if said is not None:
         key = f"ai-sdk.{asked.message_id}"
         agent = asked.agent or api.gate.decided_agent(request, session.id)
-        receipt = await session.publish(message, key=key, wake=True, agent=agent)
-        await check_repeat(session, receipt, asked.message_id, message)
+        receipt = await session.publish(said, key=key, wake=True, agent=agent)
+        await check_repeat(session, receipt, asked.message_id, said)
         position = receipt.position
     if asked.message is None and continued is not None:
         shown = max(each.approval.position for each in asked.answers)
         unserved = await _unserved(api, session, asked.agent)
         stream = MessageStream(continued, position, version, shown=shown, unserved=unserved)
         return await _stream(api, request, session, continued, stream)
-    turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
+    turns = (await api.folded(owner_of(request.scope), lambda: api.views.look(session, TURNS))).state
     place = run_of_message(turns, position)
     stream = MessageStream(place, position, version, unserved=await _unserved(api, session, asked.agent))
     return await _stream(api, request, session, place, stream)
@@ -76,7 +78,7 @@ async def resume_chat(api: ApiContext, request: Request) -> Response:
     session, after = api.session(request), _AFTER.of(request)
     version = read_version(request.headers.get(VERSION_HEADER))
     await _require_reading(api, request, session)
-    now = await api.folded(lambda: api.views.look(session, TURNS))
+    now = await api.folded(owner_of(request.scope), lambda: api.views.look(session, TURNS))
     until = now.position
     place = None if after is None or after >= until else run_at(now.state, after)
     if place is not None and after is not None:
@@ -107,9 +109,11 @@ async def _unserved(api: ApiContext, session: Session, agent: str | None = None)
     return agent if await api.has_worker(agent) is False else None
 
 
-async def _continued(api: ApiContext, session: Session, answers: Sequence[ApprovalAnswer]) -> RunPlace:
+async def _continued(
+    api: ApiContext, request: Request, session: Session, answers: Sequence[ApprovalAnswer]
+) -> RunPlace:
     """Return the run whose calls were answered. Raises DecodeError if the session has no such run."""
-    turns = (await api.folded(lambda: api.views.look(session, TURNS))).state
+    turns = (await api.folded(owner_of(request.scope), lambda: api.views.look(session, TURNS))).state
     place = run_of_loop(turns, answers[-1].approval.turn_id.loop_id)
     if place is None:
         raise DecodeError("messages", "has the approval of a turn that this chat does not have")
@@ -122,15 +126,16 @@ async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
     The first answer of its kind counts. Another reason is no error: a client without the result sends its answer again
     with each later message, so a chat that got an error here, such as a second tab, could never go on.
     """
+    key = f"ai-sdk.{sha256(str(answer.approval).encode()).hexdigest()}"
+    return (await send(session, _command(answer, by), key=key)).position
+
+
+def _command(answer: ApprovalAnswer, by: str) -> Approve | Deny:
     approval = answer.approval
-    key = f"ai-sdk.{sha256(str(approval).encode()).hexdigest()}"
     about = {"by": by, "turn_id": approval.turn_id, "tool_call_id": approval.tool_call_id}
-    command = (
-        Approve.model_validate({**about, "call_hash": approval.call_hash})
-        if answer.is_approved
-        else Deny.model_validate({**about, "reason": answer.reason})
-    )
-    return (await send(session, command, key=key)).position
+    if answer.is_approved:
+        return Approve.model_validate({**about, "call_hash": approval.call_hash})
+    return Deny.model_validate({**about, "reason": answer.reason})
 
 
 async def _stream(

@@ -1,13 +1,12 @@
 """Endpoints that write: messages, commands and handovers."""
 
-from functools import partial
-
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.messages.events import SessionAssigned
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.commands import follow_up, send
@@ -16,7 +15,7 @@ from lanebus.handlers.ui.api.answers import Published
 from lanebus.handlers.ui.api.bodies import CommandBody, HandoverBody, MessageBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint, Handler
-from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.auth import identified, owner_of
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.posted_content import with_media
 from lanebus.handlers.ui.repeats import check_repeat
@@ -44,8 +43,16 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     posted = read_posted_message(await api.body(request), api.content)
     principal = await api.gate.require(request, "send", session=session.id, agent=posted.agent, lanes=(Lane.LLM,))
     decided = api.gate.decided_agent(request, session.id)
-    store = partial(api.uploads.store, principal.name, session.id)
-    message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
+    async with api.budget.share(_nothing, owner=owner_of(request.scope)) as share:
+
+        async def hold(size: int) -> None:  # less than the principal's part: the request's body has some of it
+            await share.take(min(size, api.bounds.principal_bytes // 2), seconds=api.bounds.wait_seconds)
+
+        async def store(digest: str) -> MediaRef:
+            return await api.uploads.store(principal.name, session.id, digest, hold)
+
+        message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
+    api.gate.count_appended(request, message)
     if posted.is_follow_up:
         receipt = await follow_up(session, message, key=posted.key)
     else:
@@ -71,8 +78,10 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     await api.gate.require(request, f"command.{posted.name}", session=session.id, lanes=lanes)
     await api.require_entries(session)
     said = None if posted.text is None else _said(posted.text, by)
+    appended = (*(() if said is None else (said,)), posted.control.as_extension())
+    api.gate.count_appended(request, *appended)
     receipt = await send(session, posted.control, said, key=posted.key)
-    await check_repeat(session, receipt, posted.key, *(() if said is None else (said,)), posted.control.as_extension())
+    await check_repeat(session, receipt, posted.key, *appended)
     return _published(receipt)
 
 
@@ -96,6 +105,10 @@ async def post_agent(api: ApiContext, request: Request) -> Response:
     )
     await check_repeat(session, receipt, posted.key, SessionAssigned(agent=posted.agent).as_extension())
     return _published(receipt, **await _service_of(api, posted.agent))
+
+
+def _nothing() -> None:
+    """Disconnect no client: the memory is given back when its upload was stored."""
 
 
 def _said(text: str, by: str) -> UserMessage:

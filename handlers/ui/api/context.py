@@ -14,6 +14,7 @@ from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, SessionErased
 from lanebus.bus.session.session import Session
 from lanebus.handlers.access.access import Access
+from lanebus.handlers.breather import RESTS
 from lanebus.handlers.context.past import PastContexts
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import Projection
@@ -26,9 +27,9 @@ from lanebus.handlers.protocols.client_content import ContentRules, MediaAddress
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from lanebus.handlers.ui.budget import ByteBudget
+from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.changes import Changes
-from lanebus.handlers.ui.errors import ServerBusy, SessionMissing
+from lanebus.handlers.ui.errors import SessionMissing
 from lanebus.handlers.ui.frames import SharedFrames
 from lanebus.handlers.ui.gate import Gate
 from lanebus.handlers.ui.history import History
@@ -36,6 +37,7 @@ from lanebus.handlers.ui.open_streams import OpenStreams
 from lanebus.handlers.ui.paced import PacedAnswer
 from lanebus.handlers.ui.page import PageFiles
 from lanebus.handlers.ui.session_index import SessionIndex
+from lanebus.handlers.ui.turns import Turns
 from lanebus.handlers.ui.uploads.uploads import Uploads
 
 __all__ = ("ApiContext",)
@@ -86,7 +88,8 @@ class ApiContext:
         self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
         self.changes = Changes(bus, bounds)
         self.uploads = uploads or Uploads(bus, bounds=bounds.uploads, wait_seconds=bounds.wait_seconds)
-        self._folding = anyio.CapacityLimiter(1)
+        self.folds = Turns(1, own=1, begun=bounds.folds, queued=bounds.queued, seconds=bounds.wait_seconds)
+        """turns at folding sessions and listing them"""
 
     async def sweep_forever(self) -> None:
         """Drop what is remembered of erased sessions now and then, until cancelled. Requests do so too."""
@@ -125,35 +128,46 @@ class ApiContext:
             return None
 
     async def body(self, request: Request) -> JsonValue:
-        """Read a request's body; see `read_json`. A principal may have a smaller limit than the server."""
+        """Read a request's body, and hold its memory until the request was handled; see `read_json`. A principal may
+        have a smaller limit than the server."""
         own = identified(request.scope).principal.body_bytes
         bounds = self.bounds
         return await read_json(
-            request, bounds if own is None else replace(bounds, body_bytes=min(own, bounds.body_bytes))
+            request, self.budget, bounds if own is None else replace(bounds, body_bytes=min(own, bounds.body_bytes))
         )
 
-    def paced(self, value: Callable[[], Awaitable[object]]) -> Response:
-        """Return a response with a JSON value, which is made when there is memory for it."""
-        return PacedAnswer(value, closing=self.closing, budget=self.budget, bounds=self.bounds)
+    def listed(self, value: Callable[[], Awaitable[object]]) -> Response:
+        """Return a response with a JSON value that costs the server work: principals take turns at it."""
+
+        async def in_turn(share: Share) -> object:
+            async with self.folds.turn(share.owner):
+                return await value()
+
+        return self._paced(in_turn)
 
     def view(self, look: Callable[[], Awaitable[object]]) -> Response:
-        """Return a response with a JSON value that is read from projections, one fold at a time."""
+        """Return a response with a JSON value that is read from projections; see `folded`."""
+        return self._paced(lambda share: self.folded(share.owner, look))
 
-        return self.paced(lambda: self.folded(look))
+    def _paced(self, value: Callable[[Share], Awaitable[object]]) -> Response:
+        return PacedAnswer(value, closing=self.closing, budget=self.budget, bounds=self.bounds)
 
-    async def folded(self, look: Callable[[], Awaitable[T]]) -> T:
-        """Return what is read from projections, one fold at a time.
+    async def folded(self, owner: str, look: Callable[[], Awaitable[T]]) -> T:
+        """Return what is read from projections, one fold at a time. Principals take turns, also within a long fold.
+
+        Args:
+            owner: whom the work counts for; see `owner_of`.
+            look: reads the projections.
 
         Raises:
-            ServerBusy: the folds of other requests took too long.
+            ServerBusy: the turn did not come in time.
+            TooManyWaiting: the principal has too many requests that wait.
         """
-        # One at a time: a fold reads large pages, and a repeat finds the state of the first in the cache. A fold that
-        # has begun is not cut off: the next one would begin anew, and a long session would never be folded.
-        with anyio.move_on_after(self.bounds.wait_seconds) as timeout:
-            await self._folding.acquire()
-        if timeout.cancelled_caught:
-            raise ServerBusy
-        try:
-            return await look()
-        finally:
-            self._folding.release()
+        # One of a principal: a fold reads large pages, and a repeat finds the state of the first in the cache. A fold
+        # that has begun is not cut off: the next one would begin anew, and a long session would never be folded.
+        async with self.folds.turn(owner) as turn:
+            token = RESTS.set(turn.rest)
+            try:
+                return await look()
+            finally:
+                RESTS.reset(token)

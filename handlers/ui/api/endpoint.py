@@ -15,6 +15,7 @@ from starlette.types import Scope
 from lanebus.bus.tracing import Tracing
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.parameter import Parameter, check_parameters
+from lanebus.handlers.ui.body import give_back
 from lanebus.handlers.ui.tracing import TracedRoute
 
 __all__ = ("ApiEndpoint", "Handler", "methods_of", "routes")
@@ -88,7 +89,10 @@ class ApiEndpoint:
         async def handle(request: Request) -> Response:
             if not self.is_file:
                 check_parameters(request.query_params, names)
-            return await self.handler(api, request)
+            try:
+                return await self.handler(api, request)
+            finally:
+                give_back(request.scope)
 
         traced = [Middleware(TracedRoute, route=self.path, tracing=tracing)] if self.is_traced else None
         path = self.path.replace(":int}", ":lanebus_position}")

@@ -8,6 +8,7 @@ from lanebus.handlers.ui.api.answers import EntriesAnswer
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameters import AFTER, BEFORE, KINDS, LIMIT, UNTIL, lanes, moment
+from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.entries import entries_json
 from lanebus.handlers.ui.entry_range import EntriesQuery
 from lanebus.handlers.ui.media import stored_media
@@ -59,10 +60,12 @@ async def media(api: ApiContext, request: Request) -> Response:
     session = api.session(request)
     await api.gate.require(request, "read.media", session=session.id, lanes=(Lane.LLM,))
     position, sha256 = int(request.path_params["position"]), str(request.path_params["sha256"])
-    limit = api.bounds.media_bytes
+
+    async def made(share: Share) -> Response:
+        return await stored_media(session, position, sha256, share=share, history=api.history, bounds=api.bounds)
+
     return PacedWhole(
-        lambda: stored_media(session, position, sha256, limit_bytes=limit),
-        limit,
+        made,
         closing=api.closing,
         budget=api.budget,
         bounds=api.bounds,

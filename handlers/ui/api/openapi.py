@@ -18,7 +18,8 @@ from lanebus.handlers.ui.api.answers import Entry, InlineImage, LiveDelta, Probl
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameter import Parameter
-from lanebus.handlers.ui.replies import PROBLEM, answer
+from lanebus.handlers.ui.paced import PacedFile
+from lanebus.handlers.ui.replies import PROBLEM, json_bytes
 
 __all__ = ("document", "document_endpoint", "document_text")
 
@@ -71,15 +72,14 @@ def document_text(endpoints: Iterable[ApiEndpoint], *, base_path: str = "") -> s
 def document_endpoint(endpoints: Iterable[ApiEndpoint]) -> ApiEndpoint:
     """Return the endpoint that serves the document of itself and the other endpoints."""
     described = list(endpoints)
-    made = dict[str, _Json]()
+    made = dict[str, bytes]()
 
     async def openapi(api: ApiContext, request: Request) -> Response:
         """Return the OpenAPI 3.1 document of this API. It needs no token: it describes the program, not the bus."""
-        del api
         base = str(request.scope.get("root_path", ""))
         if base not in made:
-            made[base] = document(described, base_path=base)
-        return answer(made[base])
+            made[base] = json_bytes(document(described, base_path=base))
+        return PacedFile(made[base], {"Content-Type": "application/json"}, budget=api.budget, bounds=api.bounds)
 
     own = ApiEndpoint(path="/api/openapi.json", handler=openapi, answer=dict[str, JsonValue], is_public=True)
     described.append(own)

@@ -6,6 +6,7 @@ from starlette.responses import Response
 
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
+from lanebus.handlers.ui.paced import PacedFile
 from lanebus.handlers.ui.page import Asset
 
 __all__ = ("ENDPOINTS",)
@@ -13,7 +14,7 @@ __all__ = ("ENDPOINTS",)
 
 async def index(api: ApiContext, request: Request) -> Response:
     """Return the page."""
-    return _file(api.page.document, request)
+    return _file(api, api.page.document, request)
 
 
 async def static(api: ApiContext, request: Request) -> Response:
@@ -21,19 +22,19 @@ async def static(api: ApiContext, request: Request) -> Response:
     path = str(request.path_params["path"])
     if path not in api.page.assets:
         raise HTTPException(404)
-    return _file(api.page.assets[path], request)
+    return _file(api, api.page.assets[path], request)
 
 
 async def favicon(api: ApiContext, request: Request) -> Response:
     """Return the icon for browsers that request it at the root."""
-    return _file(api.page.assets["favicon.svg"], request)
+    return _file(api, api.page.assets["favicon.svg"], request)
 
 
-def _file(asset: Asset, request: Request) -> Response:
+def _file(api: ApiContext, asset: Asset, request: Request) -> Response:
     headers = {"Content-Type": asset.media_type, "Vary": "Accept-Encoding"}
     if not _takes_gzip(request.headers.get("accept-encoding", "")):
-        return Response(asset.content, headers=headers)
-    return Response(asset.zipped, headers={**headers, "Content-Encoding": "gzip"})
+        return PacedFile(asset.content, headers, budget=api.budget, bounds=api.bounds)
+    return PacedFile(asset.zipped, {**headers, "Content-Encoding": "gzip"}, budget=api.budget, bounds=api.bounds)
 
 
 def _takes_gzip(accepted: str) -> bool:

@@ -61,11 +61,12 @@ async def projection_events(api: ApiContext, request: Request) -> Response:
     access = api.gate.stream(request, asked)
     return EventStream(
         lambda share, outlet: projection_frames(
-            lambda: api.folded(lambda: api.views.look(session, found)),
+            lambda: api.folded(share.owner, lambda: api.views.look(session, found)),
             *(session, found, after, share),
             pause_seconds=api.bounds.state_seconds,
             small_bytes=api.bounds.small_bytes,
             right=access.right(session.id),
+            wait_seconds=api.bounds.stream_wait_seconds,
         ),
         streams=api.streams,
         budget=api.budget,

@@ -121,7 +121,7 @@ async def sessions(api: ApiContext, request: Request) -> Response:
             "isComplete": api.index.is_read(rows),
         }
 
-    return api.paced(listed)
+    return api.listed(listed)
 
 
 async def waiting(api: ApiContext, request: Request) -> Response:
@@ -137,7 +137,7 @@ async def waiting(api: ApiContext, request: Request) -> Response:
         rows = await _visible(api, request, "read.waiting")
         return {**waiting_json(rows.values(), limit), "isComplete": api.index.is_read(rows)}
 
-    return api.paced(listed)
+    return api.listed(listed)
 
 
 async def _visible(api: ApiContext, request: Request, action: str) -> dict[str, VisibleRow]:

@@ -71,7 +71,7 @@ async def forks(api: ApiContext, request: Request) -> Response:
             ],
         }
 
-    return api.paced(listed)
+    return api.listed(listed)
 
 
 async def post_fork(api: ApiContext, request: Request) -> Response:
@@ -121,7 +121,7 @@ async def dead_letters(api: ApiContext, request: Request) -> Response:
                     )
         return {"letters": found}
 
-    return api.paced(listed)
+    return api.listed(listed)
 
 
 async def post_redrive(api: ApiContext, request: Request) -> Response:

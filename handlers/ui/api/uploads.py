@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import replace
 
 import anyio
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.messages.lanes import Lane
@@ -16,7 +16,8 @@ from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.api.parameters import count_parameter
 from lanebus.handlers.ui.auth import identified
-from lanebus.handlers.ui.body import announced_bytes, body_too_large, body_too_slow
+from lanebus.handlers.ui.body import announced_bytes, body_too_large, body_too_slow, holding
+from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.posted_upload import read_upload
 from lanebus.handlers.ui.replies import RequestRefused, answer
 from lanebus.handlers.ui.uploads.errors import UploadMissing
@@ -69,11 +70,9 @@ async def patch_upload(api: ApiContext, request: Request) -> Response:
     announced = announced_bytes(request)
     if announced > most:
         raise body_too_large(most, will_end=announced <= api.bounds.dropped_bytes)
-    try:
-        with anyio.move_on_after(api.bounds.body_seconds) as timeout:
-            upload = await api.uploads.add(owner, upload, offset, _chunks(request, most))
-    except ClientDisconnect:
-        return Response(status_code=204)  # nobody reads it
+    held = api.bounds.uploads.buffer_bytes + api.bounds.http.received_bytes
+    async with holding(request, api.budget, min(announced or most, held), api.bounds) as (share, timeout):
+        upload = await api.uploads.add(owner, upload, offset, _chunks(request, share, most))
     if timeout.cancelled_caught:
         raise body_too_slow(api.bounds.body_seconds)
     return _answer(api, request, upload)
@@ -99,10 +98,11 @@ async def _found(api: ApiContext, request: Request, owner: str) -> Upload:
     return await api.uploads.find(owner, api.session(request).id, digest)
 
 
-async def _chunks(request: Request, most: int) -> AsyncGenerator[bytes]:
+async def _chunks(request: Request, share: Share, most: int) -> AsyncGenerator[bytes]:
     """Yield the body. Raise RequestRefused if it has more than `most` bytes, before more are yielded."""
     left = most
     async for chunk in request.stream():
+        share.blocked_at = anyio.current_time()
         left -= len(chunk)
         if left < 0:
             raise body_too_large(most, will_end=False)

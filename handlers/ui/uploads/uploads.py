@@ -1,7 +1,7 @@
 """Receive uploads, and turn them into stored media when a message names them."""
 
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -115,10 +115,18 @@ class Uploads:
                 with anyio.CancelScope(shield=True):  # writing at most `buffer_bytes`
                     await self._run(partial(piece.write, bytes(held)))
 
-    async def store(self, owner: str, session: str, digest: str) -> MediaRef:
+    async def store(
+        self, owner: str, session: str, digest: str, hold: Callable[[int], Awaitable[None]] | None = None
+    ) -> MediaRef:
         """Move a complete upload to the media store, and return the reference for a message.
 
         One file at a time is held in memory.
+
+        Args:
+            owner: name of the principal.
+            session: id of the session.
+            digest: SHA-256 of the file.
+            hold: waits until this number of bytes may be held; None holds them at once.
 
         Raises:
             UploadMissing: the owner has no complete upload of this content to this session.
@@ -137,6 +145,8 @@ class Uploads:
             if upload.state == "stored":
                 await self._check_stored(owner, upload)
             else:
+                if hold is not None:
+                    await hold(upload.size_bytes)
                 await self._put(owner, upload)
         finally:
             self._storing.release()

@@ -1,10 +1,15 @@
 """Let other tasks run during long work of the processor, such as a fold of many entries."""
 
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from time import perf_counter
 
 import anyio.lowlevel
 
-__all__ = ("Breather",)
+__all__ = ("RESTS", "Breather")
+
+RESTS = ContextVar[Callable[[], Awaitable[None]] | None]("lanebus.rests", default=None)
+"""Called at each pause, so that a server can let other clients' work go on first. None means nothing."""
 
 
 class Breather:
@@ -27,4 +32,6 @@ class Breather:
     async def pause(self) -> None:
         """Let all tasks run that can."""
         await anyio.lowlevel.checkpoint()
+        if (rest := RESTS.get()) is not None:
+            await rest()
         self._next = perf_counter() + self._seconds
