@@ -79,7 +79,10 @@ class ApiCalls:
 
         transport = httpx2.ASGITransport(app, raise_app_exceptions=False, client=(caller.address, 0))
         async with httpx2.AsyncClient(transport=transport, base_url="http://mcp") as client:
-            reply = await client.request(method, path, params=query, json=body)
+            try:
+                reply = await client.request(method, path, params=query, json=body)
+            except httpx2.InvalidURL:  # over 64 KiB
+                return ApiReply(400, {"detail": "an argument is too long: shorten it"})
         if len(reply.content) > self._most:
             return ApiReply(413, {"detail": "the answer is too large: ask for less"})
         try:

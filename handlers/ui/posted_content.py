@@ -156,5 +156,5 @@ def check_name(value: JsonValue, path: str) -> str | None:
 
 def check_fields(fields: Object, allowed: tuple[str, ...], path: str = "") -> None:
     """Check the names of an object's fields. Raise DecodeError with the path of the first unknown one."""
-    if unknown := sorted(fields.keys() - {*allowed}):
-        raise DecodeError(below(path, unknown[0]), f"is unknown: the fields are {', '.join(allowed)}")
+    if unknown := fields.keys() - {*allowed}:
+        raise DecodeError(below(path, min(unknown)), f"is unknown: the fields are {', '.join(allowed)}")
