@@ -92,7 +92,10 @@ class ApiCalls:
         Raises:
             ServerBusy: the memory for a large answer was not free in time.
         """
-        request = httpx2.Request(method, f"http://mcp{path}", params=query, json=body)
+        try:
+            request = httpx2.Request(method, f"http://mcp{path}", params=query, json=body)
+        except httpx2.InvalidURL:  # over 64 KiB
+            return ApiReply(400, {"detail": "an argument is too long: shorten it"})
         share = caller.share if method == "GET" else None  # only a read can be sent again
         reply = await self._answer(caller, request, self._most if share is None else min(self._small, self._most))
         if reply is None and share is not None:

@@ -121,5 +121,5 @@ def _media(value: JsonValue, path: str, rules: ContentRules) -> MediaRef:
 
 def check_fields(fields: Object, allowed: tuple[str, ...], path: str = "") -> None:
     """Check the names of an object's fields. Raise DecodeError with the path of the first unknown one."""
-    if unknown := sorted(fields.keys() - {*allowed}):
-        raise DecodeError(below(path, unknown[0]), f"is unknown: the fields are {', '.join(allowed)}")
+    if unknown := fields.keys() - {*allowed}:
+        raise DecodeError(below(path, min(unknown)), f"is unknown: the fields are {', '.join(allowed)}")

@@ -115,7 +115,7 @@ class RunInput:
     """whether the client offers tools of its own"""
 
 
-def read_run_input(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES) -> RunInput:
+def read_run_input(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES, *, most: int = 200) -> RunInput:
     """Read a `RunAgentInput`. `state`, `context` and `forwardedProps` are not read.
 
     Only the user's messages after the last answer can be new: the log is the truth about all before. Publish each of
@@ -124,6 +124,7 @@ def read_run_input(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES)
     Args:
         body: the JSON.
         rules: what a new message may hold.
+        most: maximum number of new messages, and of answers to interrupts. Each is published by itself.
 
     Raises:
         DecodeError: the body is no such request. The error names the path of the fault.
@@ -139,6 +140,9 @@ def read_run_input(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES)
             newest.append(message)
         elif message.role in {"assistant", "tool"}:
             break
+    for path, new in (("messages", newest), ("resume", read.resume or [])):
+        if len(new) > most:
+            raise DecodeError(path, f"has {len(new)} new ones for the agent: send at most {most}")
     return RunInput(
         thread_id=check_session_id(read.thread_id, "threadId"),
         run_id=read.run_id,

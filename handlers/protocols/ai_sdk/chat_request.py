@@ -66,8 +66,8 @@ def read_chat_request(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RUL
     """
     if not isinstance(body, dict) or not {"id", "messages"} <= body.keys():
         raise DecodeError("", 'post {"id": <chat>, "messages": […], "trigger": "submit-message"}, as useChat does')
-    if unknown := sorted(body.keys() - _FIELDS):
-        raise DecodeError(unknown[0], f"is unknown: the fields are {', '.join(sorted(_FIELDS))}")
+    if unknown := body.keys() - _FIELDS:
+        raise DecodeError(min(unknown), f"is unknown: the fields are {', '.join(sorted(_FIELDS))}")
     _check_trigger(body.get("trigger", "submit-message"))
     session, agent = as_text(body["id"], "id"), body.get("agent")
     messages = [as_object(each, f"messages.{at}") for at, each in enumerate(as_list(body["messages"], "messages"))]
@@ -98,14 +98,17 @@ def _check_trigger(trigger: JsonValue) -> None:
         raise DecodeError("trigger", 'must be "submit-message"')
 
 
-def _answers(messages: Sequence[Object]) -> tuple[ApprovalAnswer, ...]:
+def _answers(messages: Sequence[Object], most: int = 200) -> tuple[ApprovalAnswer, ...]:
     """Return the answers in the newest message of the assistant."""
     for at in range(len(messages) - 1, -1, -1):
         if messages[at].get("role") == "assistant":
             parts = as_list(messages[at].get("parts", []), f"messages.{at}.parts")
             paths = (f"messages.{at}.parts.{index}" for index in range(len(parts)))
             found = (_answer(part, path) for part, path in zip(parts, paths, strict=True))
-            return tuple(each for each in found if each is not None)
+            answers = tuple(each for each in found if each is not None)
+            if len(answers) > most:  # each is published by itself
+                raise DecodeError(f"messages.{at}.parts", f"has {len(answers)} answered approvals: send at most {most}")
+            return answers
     return ()
 
 
