@@ -3,7 +3,6 @@
 import grp
 import os
 import pwd
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,9 +76,9 @@ def test_a_sticky_folder_itself_is_refused(file: Path) -> None:
 
 
 @AS_ROOT
-@pytest.mark.parametrize("of", [lambda file: file, lambda file: file.parent, lambda file: file.parent.parent])
-def test_what_belongs_to_another_user_is_refused(file: Path, of: Callable[[Path], Path]) -> None:
-    place = of(file)
+@pytest.mark.parametrize("part", ["a/b/lanebus.toml", "a/b", "a"])
+def test_what_belongs_to_another_user_is_refused(file: Path, tmp_path: Path, part: str) -> None:
+    place = tmp_path / part
     file.parent.parent.chmod(0o1777)  # where ours is safe and theirs is not
     os.chown(place, FOREIGN, -1)
     assert f"belongs to user {FOREIGN}, this is user 0" in refusal(file)
@@ -139,9 +138,15 @@ def test_a_group_may_write_only_if_it_is_the_user_s_own(
     file: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: tuple[str, ...], is_own: bool
 ) -> None:
     group = file.stat().st_gid
-    ann = pwd.struct_passwd(("ann", "x", group + 1, group, "", "/", "/"))
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: ann)
-    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", group, [*members])))
+
+    def ann(_: int) -> pwd.struct_passwd:
+        return pwd.struct_passwd(("ann", "x", group + 1, group, "", "/", "/"))
+
+    def of_group(_: int) -> grp.struct_group:
+        return grp.struct_group((name, "x", group, [*members]))
+
+    monkeypatch.setattr(pwd, "getpwuid", ann)
+    monkeypatch.setattr(grp, "getgrgid", of_group)
     file.chmod(0o664)
     if is_own:
         assert content(file) == "own"
