@@ -147,4 +147,5 @@ def _is_own_group(group: int) -> bool:
     except KeyError:
         return False
     is_same = user.pw_gid == group and (found.gr_name == user.pw_name or group == user.pw_uid)
-    return is_same and {*found.gr_mem} <= {user.pw_name}
+    members = {*found.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group)}
+    return is_same and members <= {user.pw_name}

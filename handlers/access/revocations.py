@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,8 +30,10 @@ def add_revocations(path: Path, lines: Sequence[str], bounds: AccessBounds = DEF
         OSError: the file cannot be read or written.
     """
     # Each command writes once, at the end of the file, so that two commands at a time keep the lines of both.
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0), 0o600)
     with os.fdopen(handle, "r+b", buffering=0) as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):  # a pipe would be waited for
+            raise NotRevocations(path, _HEADER)
         found = stream.read(bounds.file_bytes + 1) or b""
         kept = _lines(found) if len(found) <= bounds.file_bytes else None
         if kept is None or not (_HEADER in kept or all(_LINE.fullmatch(line) for line in kept)):

@@ -1,5 +1,6 @@
 """Run one command, and convert its errors to an exit code."""
 
+import logging
 import os
 import sys
 import traceback
@@ -16,6 +17,7 @@ import click
 from lanebus.handlers.cli.exits import ExitCode, exit_code
 from lanebus.handlers.cli.group import lanebus
 from lanebus.handlers.cli.terminal.output import put_lines, tell
+from lanebus.handlers.cli.terminal.text import visible
 from lanebus.handlers.cli.usage import show_usage_error
 
 __all__ = ("run_command_line",)
@@ -35,6 +37,8 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if logging.lastResort is not None:  # writes warnings of commands that log to no handler
+        logging.lastResort.setFormatter(_SafeLines())
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
@@ -56,18 +60,35 @@ def run_command_line(arguments: Sequence[str] | None = None) -> int:
 def _leave_shared_folder() -> None:
     """Import nothing from the working directory, as `python -m` does, if other users may put files there."""
     with suppress(OSError):  # the directory was removed
-        if sys.path[:1] in ([""], [os.getcwd()]):
-            from lanebus.handlers.load import shared_fault  # noqa: PLC0415  # the console script does not need it
+        folder = Path.cwd()
+        if sys.path[:1] not in ([""], [str(folder)]) or os.name != "posix":
+            return
+        facts = [each.stat() for each in (folder, *folder.parents)]
+        if all(each.st_uid in {os.geteuid(), 0} and not each.st_mode & 0o022 for each in facts):
+            return  # in most folders; the import of what judges the others takes longer than `--help`
+        from lanebus.handlers.load import shared_fault  # noqa: PLC0415
 
-            if shared_fault(Path.cwd()):
-                del sys.path[0]
+        if shared_fault(folder):
+            del sys.path[0]
+
+
+class _SafeLines(logging.Formatter):
+    """Writes a record without secrets, and with unsafe characters written as codes."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See `logging.Formatter`."""
+        return "\n".join(map(visible, _without_secrets(super().format(record)).split("\n")))
+
+
+def _without_secrets(text: str) -> str:
+    from lanebus.bus.error_text import without_secrets  # noqa: PLC0415  # loads the errors, which --help does not need
+
+    return without_secrets(text, 100_000)
 
 
 def _show_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print the traceback of an unexpected error without secrets, and with unsafe characters written as codes."""
-    from lanebus.bus.error_text import without_secrets  # noqa: PLC0415  # loads the errors, which --help does not need
-
-    put_lines(without_secrets("".join(traceback.format_exception(kind, error, trace)), 100_000), is_error=True)
+    put_lines(_without_secrets("".join(traceback.format_exception(kind, error, trace))), is_error=True)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

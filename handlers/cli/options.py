@@ -107,7 +107,7 @@ _BUS_OPTIONS = (
     SharedOption(
         "config",
         "FILE",
-        "Settings file; default: lanebus.toml in this directory or the nearest parent that has one.",
+        "Settings file; default: lanebus.toml in this directory or the nearest parent, up to the repository or home.",
         "LANEBUS_CONFIG",
     ),
     SharedOption(

@@ -19,6 +19,7 @@ from pydantic_settings import (
     InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from lanebus.bus.bounds import Bounds
@@ -181,7 +182,11 @@ def load_configuration(path: Path | None, *, is_named: bool = True) -> tuple[Con
             file.
     """
     found = _read(path, is_named=is_named) if path is not None else {}
-    environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
+    try:
+        environment = cast("dict[str, object]", EnvSettingsSource(Configuration)()), short_settings()
+    except SettingsError:
+        fault = f"a list or a table in a variable {PREFIX}… is not JSON"
+        raise SettingsRefused("the environment", "", fault, 'write a list as ["a", "b"]') from None
 
     def refused(mistakes: Sequence[tuple[str, str]], remedy: str) -> SettingsRefused:
         (key, fault), *more = mistakes

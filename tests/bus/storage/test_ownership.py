@@ -3,8 +3,8 @@
 import grp
 import os
 import pwd
-from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -77,9 +77,9 @@ def test_a_sticky_folder_itself_is_refused(file: Path) -> None:
 
 
 @AS_ROOT
-@pytest.mark.parametrize("of", [lambda file: file, lambda file: file.parent, lambda file: file.parent.parent])
-def test_what_belongs_to_another_user_is_refused(file: Path, of: Callable[[Path], Path]) -> None:
-    place = of(file)
+@pytest.mark.parametrize("part", ["a/b/lanebus.toml", "a/b", "a"])
+def test_what_belongs_to_another_user_is_refused(file: Path, tmp_path: Path, part: str) -> None:
+    place = tmp_path / part
     file.parent.parent.chmod(0o1777)  # where ours is safe and theirs is not
     os.chown(place, FOREIGN, -1)
     assert f"belongs to user {FOREIGN}, this is user 0" in refusal(file)
@@ -131,19 +131,30 @@ def test_a_missing_file_and_a_loop_of_links_are_errors_of_the_system(file: Path)
         content(file.with_name("loop"))
 
 
-@pytest.mark.parametrize(
-    ("name", "members", "is_own"),
-    [("ann", (), True), ("ann", ("ann",), True), ("staff", (), False), ("ann", ("ann", "bob"), False)],
-)
+class Group(NamedTuple):
+    """A group: its name, its members, and the users whose primary group it is. The first of these is this user."""
+
+    name: str
+    members: tuple[str, ...]
+    users: tuple[str, ...]
+
+
+OWN = (Group("ann", (), ("ann",)), Group("ann", ("ann",), ("ann",)))
+SHARED = (Group("staff", (), ("ann",)), Group("ann", ("ann", "bob"), ("ann",)), Group("ann", (), ("ann", "bob")))
+
+
+@pytest.mark.parametrize("group", [*OWN, *SHARED])
 def test_a_group_may_write_only_if_it_is_the_user_s_own(
-    file: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: tuple[str, ...], is_own: bool
+    file: Path, monkeypatch: pytest.MonkeyPatch, group: Group
 ) -> None:
-    group = file.stat().st_gid
-    ann = pwd.struct_passwd(("ann", "x", group + 1, group, "", "/", "/"))
-    monkeypatch.setattr(pwd, "getpwuid", lambda _: ann)
-    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", group, [*members])))
+    gid = file.stat().st_gid
+    users = [pwd.struct_passwd((each, "x", gid + 1 + at, gid, "", "/", "/")) for at, each in enumerate(group.users)]
+    found = grp.struct_group((group.name, "x", gid, [*group.members]))
+    monkeypatch.setattr(pwd, "getpwuid", {os.geteuid(): users[0]}.__getitem__)
+    monkeypatch.setattr(pwd, "getpwall", lambda: users)
+    monkeypatch.setattr(grp, "getgrgid", {gid: found}.__getitem__)
     file.chmod(0o664)
-    if is_own:
+    if group in OWN:
         assert content(file) == "own"
     else:
         assert "has mode 0664" in refusal(file)

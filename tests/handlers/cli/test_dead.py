@@ -62,7 +62,7 @@ def test_dead_letters_are_listed_by_group_and_session(lanebus: CommandLine) -> N
     (only,) = objects(lanebus("dead", "list", "--session", "b", "--group", "agents").out)
     assert (only["position"], only["attempts"], only["worker"], only["size_bytes"]) == (1, 3, "w1", 16)
     shown = lanebus("dead", "list", "--table").out
-    assert "no[31m such tool" in shown
+    assert "no\\x1b[31m such tool" in shown
     assert "\x1b[31m" not in shown
 
 

@@ -139,8 +139,8 @@ def test_an_error_that_quotes_an_argument_controls_no_terminal(filled: CommandLi
 
 def test_an_unexpected_error_is_printed_without_control_characters_and_passwords(tmp_path: Path) -> None:
     code = (
-        "from lanebus.handlers.cli import entry\n"
-        "def fail(*_, **__):\n"
+        "from lanebus.handlers.cli import entry\nimport logging\n"
+        "def fail(*_, **__):\n    logging.getLogger('lanebus.x').error('token redis://u:CANARY@h \\x1b')\n"
         "    try:\n        raise OSError('redis://u:CANARY#1@h \\x1b[2K')\n"
         "    except OSError as error:\n        raise ValueError('password=CANARY\\x9b') from error\n"
         "entry.lanebus.main = fail\nentry.run_command_line([])"
@@ -150,6 +150,7 @@ def test_an_unexpected_error_is_printed_without_control_characters_and_passwords
     )
     text = done.stderr.decode()
     assert done.returncode == 1
+    assert text.startswith("token redis://***@h \\x1b\nTraceback")
     assert "OSError: redis://***@h \\x1b[2K" in text
     assert "ValueError: password=***" in text
     assert ("CANARY" in text.replace("u:CANARY#", "").replace("password=CANARY", ""), unsafe(text)) == (False, set())

@@ -147,6 +147,15 @@ def test_a_wrong_variable_is_told_from_a_wrong_file(file: Path, monkeypatch: pyt
         load_configuration(file.with_name("none.toml"))
 
 
+def test_a_variable_with_a_list_that_is_no_json_is_refused_and_not_quoted(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LANEBUS_SERVE__ALLOW_HOST", "redis://u:secret@h")
+    with pytest.raises(SettingsRefused, match=r"the environment: a list or a table .* is not JSON") as caught:
+        load_configuration(file)
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", ["repository", "home", "neither"])
 def test_the_nearest_file_is_found_up_to_the_repository_or_the_home(
     tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, kind: str

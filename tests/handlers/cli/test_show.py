@@ -2,10 +2,15 @@
 
 import json
 import re
+import subprocess
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
 
+from lanebus.bus.messages.events import ToolWaiting
+from lanebus.handlers.cli.terminal.turn_fold import answer_commands
+from lanebus.messages import TurnId
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
@@ -80,15 +85,27 @@ def test_a_call_that_waits_is_shown_with_the_commands_that_answer_it(
     assert lines[at + 2] == f"  lanebus control s deny main.1#0 {typed}"
 
 
-def test_the_printed_command_answers_the_call(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "--json", stdin=talk())
-    printed = lanebus("show", "s").out.splitlines()[-2].split()
-    assert printed[0] == "lanebus"
-    assert lanebus(*printed[1:]).code == 0
+@pytest.mark.parametrize("call", ["c1", "-x", "a b'$(touch ran)", "c1\x1b[5A\x1b[2K; touch ran\n\u202e\x9b'"])
+def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Path, call: str) -> None:
+    lanebus("publish", "s", "--json", stdin=talk(call))
+    printed = lanebus("show", "s").out.splitlines()[-2].strip()
+    code = f"lanebus() {{ printf '%s\\0' \"$@\"; }}; {printed}"
+    read = subprocess.run(
+        ["bash", "-c", code], cwd=tmp_path, env={"LC_ALL": "C.UTF-8"}, capture_output=True, check=True
+    )
+    assert [*tmp_path.iterdir()] == []
+    assert lanebus(*read.stdout.decode().split("\0")[:-1]).code == 0
     answer = objects(lanebus("tail", "s", "--kind", "control.approve").out)[0]["message"]
     assert isinstance(answer, dict)
     assert isinstance(data := answer["data"], dict)
-    assert (data["toolCallId"], data["turnId"]) == ("c1", TURN)
+    assert (data["toolCallId"], data["turnId"]) == (call, TURN)
+
+
+def test_a_printed_command_quotes_the_id_of_the_turn_too() -> None:
+    turn = TurnId(loop_id="s.x; touch ran\x1b.1", turn_index=0)
+    approve, deny = answer_commands(ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="x"), "s")
+    assert approve == "lanebus control s approve $'x; touch ran\\x1b.1#0' c1"
+    assert deny == approve.replace("approve", "deny")
 
 
 def test_a_table_has_one_row_for_the_events_of_a_turn(lanebus: CommandLine) -> None:

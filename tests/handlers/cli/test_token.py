@@ -1,6 +1,7 @@
 """`lanebus token` and the options of `lanebus serve` that use its files."""
 
 import json
+import os
 import re
 import stat
 from pathlib import Path
@@ -200,6 +201,28 @@ def test_a_file_that_every_user_may_write_is_refused(lanebus: CommandLine, tmp_p
     assert (answer.code, f"every user may write {file}" in answer.err, "chmod 600" in answer.err) == (2, True, True)
     if option == "--key-file":
         assert "chmod 600" in lanebus("token", "sign", "--key-file", str(file), "--name", "a").err
+
+
+def test_a_pipe_in_place_of_a_file_of_tokens_is_refused_and_nothing_waits_for_it(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for option in ("--token-file", "--reader-token-file", "--key-file", "--revoked-file"):
+        answer = lanebus("serve", "--port", "0", option, str(pipe))
+        assert (option, answer.code, f"{pipe} is no regular file" in answer.err) == (option, 2, True)
+    sign = lanebus("token", "sign", "--key-file", str(pipe), "--name", "a")
+    assert (sign.code, f"{pipe} is no regular file" in sign.err) == (2, True)
+    revoke = lanebus("token", "revoke", "--name", "a", "--revoked-file", str(pipe))
+    assert (revoke.code, f"{pipe} is no list of revoked tokens" in revoke.err) == (2, True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_key_of_another_user_signs_with_a_warning(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = key_of(lanebus, tmp_path)
+    os.chown(file, 4711, -1)
+    answer = lanebus("token", "sign", "--key-file", str(file), "--name", "a")
+    assert (answer.code, f"{file} belongs to user 4711" in answer.err) == (0, True)
 
 
 def test_a_key_that_others_may_read_signs_with_a_warning(lanebus: CommandLine, tmp_path: Path) -> None:
