@@ -126,7 +126,9 @@ def parse_json(data: bytes | str, bounds: JsonBounds = DEFAULT_JSON_BOUNDS) -> J
         raise DecodeError("", f"not JSON: {error.msg} at character {error.pos}") from None
     except ValueError:
         raise DecodeError("", "a number has too many digits") from None
-    if _LONE_SURROGATE.search(text.replace(r"\\", "  ")):  # else there is none, as UTF-8 has none
+    # UTF-8 has no surrogates. Searching is much cheaper than writing the value again, which `require_json` does.
+    may_have_surrogates = r"\u" in text or (data is text and not text.isascii())
+    if may_have_surrogates and _LONE_SURROGATE.search(text.replace(r"\\", "  ")):
         require_json(value)
     require_depth(value)
     return value

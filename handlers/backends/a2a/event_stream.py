@@ -14,6 +14,7 @@ from lanebus.bus.wire.envelope import Cursor, DecodeFailure
 from lanebus.handlers.backends.a2a.saved_entry import TaskDeleted, TaskSaved
 from lanebus.handlers.backends.a2a.task_record import KINDS, TaskRecord, fold, load_change, settle, version_of
 from lanebus.handlers.backends.a2a.task_store import LanebusTaskStore
+from lanebus.handlers.backends.own_entries import own_message
 
 __all__ = ("LanebusEventStream",)
 
@@ -66,9 +67,9 @@ class LanebusEventStream(TaskEventStream):
         session = self._store.session(task_id)
         async with aclosing(session.follow(kinds=KINDS, after=_cursor(after), until_closed=True)) as envelopes:
             async for envelope in envelopes:
-                message = envelope.message
-                if isinstance(message, DecodeFailure):
-                    raise message.error
+                if isinstance(envelope.message, DecodeFailure):
+                    raise envelope.message.error
+                message = own_message(envelope)
                 if not isinstance(message, ExtensionMessage):
                     continue
                 if message.kind == TaskDeleted.KIND:
@@ -85,8 +86,8 @@ async def _task_at(session: Session, position: int) -> Task | None:
     record = TaskRecord()
     async with aclosing(session.read(kinds=KINDS, until=position)) as envelopes:
         async for envelope in envelopes:
-            if isinstance(envelope.message, ExtensionMessage):
-                fold(record, envelope.cursor, envelope.message)
+            if (message := own_message(envelope)) is not None:
+                fold(record, envelope.cursor, message)
     await settle(record, session.media)
     record.require_whole()
     return record.task

@@ -19,6 +19,7 @@ from lanebus.handlers.backends.mcp.bounds import DEFAULT_MCP_STORE_BOUNDS, McpSt
 from lanebus.handlers.backends.mcp.scope import EventScopes, current_scope
 from lanebus.handlers.backends.mcp.trimmed_log import append_trimmed
 from lanebus.handlers.backends.names import session_id_of
+from lanebus.handlers.backends.own_entries import own_message
 from lanebus.handlers.backends.values import load_value, store_value
 
 __all__ = ("McpEventStore",)
@@ -147,8 +148,8 @@ class McpEventStore(EventStore):
 
 
 def _event_of(envelope: Envelope) -> _Stored | None:
-    """Return the event of an entry; None for an entry of another program."""
-    match envelope.message:
+    """Return the event of an entry; None for an entry of another program, and for an imported one."""
+    match own_message(envelope):
         case ExtensionMessage(data={"scope": str(scope), "stream": str(stream), "message": value}):
             return _Stored(envelope.position, scope, stream, value)
         case _:

@@ -25,6 +25,7 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.backends.mcp.bounds import DEFAULT_MCP_STORE_BOUNDS, McpStoreBounds
 from lanebus.handlers.backends.mcp.trimmed_log import append_trimmed
 from lanebus.handlers.backends.names import session_id_of
+from lanebus.handlers.backends.own_entries import own_message
 
 __all__ = ("McpSubscriptionBus",)
 
@@ -156,7 +157,7 @@ class McpSubscriptionBus:
         async with aclosing(self._session.follow(lanes={Lane.EXTENSION}, after=self._cursor)) as entries:
             async for envelope in entries:
                 backoff.reset()
-                message = envelope.message
+                message = own_message(envelope)
                 if isinstance(message, ExtensionMessage) and (event := _event_of(message)) is not None:
                     self._tell(event)
                 self._move(envelope.cursor)

@@ -10,6 +10,7 @@ The entries are extension messages. Each follows, in the same step, the messages
 - `store.openai_agents.cleared`: all items are removed
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -23,7 +24,18 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.backends.openai_agents.bounds import SessionBounds
 from lanebus.handlers.backends.openai_items.messages import ShownItem, messages_of
 
-__all__ = ("KINDS", "Item", "ItemHistory", "added", "cleared", "fold", "popped", "replaced")
+__all__ = (
+    "KINDS",
+    "Item",
+    "ItemHistory",
+    "added",
+    "cleared",
+    "fold",
+    "fold_imported",
+    "plain_item",
+    "popped",
+    "replaced",
+)
 
 KINDS = ("store.openai_agents.*",)
 """kinds of the messages that `fold` takes"""
@@ -42,7 +54,9 @@ class Item(NamedTuple):
     value: JsonValue
     """its JSON text, or its place in the media store"""
     shown: int
-    """position of the message of the LLM lane that shows it"""
+    """position of the message of the LLM lane that shows it; 0 if none does, or if the item is imported"""
+    is_imported: bool = False
+    """whether an import added it. It is then only read as text, see `plain_item`"""
 
     @property
     def text(self) -> str | None:
@@ -54,21 +68,39 @@ class Item(NamedTuple):
 class ItemHistory:
     """The items of a session, oldest first."""
 
-    items: list[Item] = field(default_factory=list[Item])
+    settled: list[Item] = field(default_factory=list[Item])
+    imported: list[Item] = field(default_factory=list[Item])
+    """the newest items, if they are imported. Only imported entries that follow at once can change them"""
+
+    @property
+    def items(self) -> list[Item]:
+        """All items. Change neither them nor the list."""
+        return [*self.settled, *self.imported] if self.imported else self.settled
 
 
 def fold(history: ItemHistory, cursor: Cursor, message: Publishable) -> None:
     """Add one entry. Entries of another form are ignored."""
+    history.settled += history.imported
+    history.imported.clear()
+    _change(history.settled, cursor.position, message)
+
+
+def fold_imported(history: ItemHistory, cursor: Cursor, message: Publishable) -> None:
+    """Add one imported entry. It changes only the items that the entries directly before it imported."""
+    _change(history.imported, cursor.position, message, is_imported=True)
+
+
+def _change(items: list[Item], position: int, message: Publishable, *, is_imported: bool = False) -> None:
     if not isinstance(message, ExtensionMessage):
         return
-    items, position = history.items, cursor.position
     match message.kind, message.data:
         case "store.openai_agents.added", {"items": list(values), "shown": list(back)}:
             for index, (value, steps) in enumerate(zip(values, back, strict=False)):
-                items.append(Item((position, index), value, position - steps if isinstance(steps, int) else 0))
+                shown = position - steps if isinstance(steps, int) and not is_imported else 0
+                items.append(Item((position, index), value, shown, is_imported))
         case "store.openai_agents.popped", {"again": int(again)}:
             del items[-1:]
-            if again > 0:
+            if again > 0 and not is_imported:
                 items[-again:] = [item._replace(shown=position - 1) for item in items[-again:]]
         case "store.openai_agents.replaced", {"keep": int(keep), "dropped": int(dropped)}:
             items[:] = items[max(dropped, 0) : max(keep, 0)]
@@ -76,6 +108,24 @@ def fold(history: ItemHistory, cursor: Cursor, message: Publishable) -> None:
             items.clear()
         case _:
             pass
+
+
+def plain_item(item: JsonValue) -> dict[str, JsonValue]:
+    """Return an imported item as a message with its text, so that it neither answers, approves nor calls anything.
+
+    The text of a message of a user or of the model stays. Any other item, such as a call or an approval, becomes a
+    text of the model with the item's JSON.
+    """
+    match item:
+        case {"role": "user" | "assistant" as role, "content": str(text)}:
+            return {"role": role, "content": text}
+        case {"role": "user" | "assistant" as role, "content": list(parts)}:
+            texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+            if all(isinstance(text, str) for text in texts):
+                return {"role": role, "content": "".join(map(str, texts))}
+        case _:
+            pass
+    return {"role": "assistant", "content": f"[imported] {json.dumps(item, ensure_ascii=False)}"}
 
 
 def added(values: Sequence[JsonValue], shown: Sequence[ShownItem], bounds: SessionBounds) -> Iterator[Publishable]:
@@ -106,9 +156,10 @@ def popped(history: ItemHistory, bounds: SessionBounds) -> Iterator[Publishable]
     """Yield the messages that remove the last item. What else the same message showed is shown again."""
     *others, last = history.items
     again = 0
-    while again < len(others) and others[-1 - again].shown == last.shown:
+    while last.shown and again < len(others) and others[-1 - again].shown == last.shown:
         again += 1
-    yield Prune(pruned=(last.shown,))
+    if last.shown:
+        yield Prune(pruned=(last.shown,))
     if again:
         texts = [item.text for item in others[-again:]]
         shown = messages_of(texts, limit_bytes=bounds.shown_bytes)
@@ -118,7 +169,10 @@ def popped(history: ItemHistory, bounds: SessionBounds) -> Iterator[Publishable]
 
 def replaced(history: ItemHistory, keep: int, dropped: int) -> Iterator[Publishable]:
     """Yield the messages that remove the items from index `keep` on, and the first `dropped`. `added` may follow."""
-    yield LeafMove(to=history.items[keep - 1].shown) if keep else Compaction(summary="")
+    if not keep:
+        yield Compaction(summary="")
+    elif leaf := history.items[keep - 1].shown:
+        yield LeafMove(to=leaf)
     yield ExtensionMessage(kind=_REPLACED, data={"keep": keep, "dropped": dropped})
 
 

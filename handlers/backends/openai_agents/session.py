@@ -11,8 +11,8 @@ from agents.memory.session_settings import coerce_session_settings, resolve_sess
 from pydantic import JsonValue
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import InvalidArgument, require_instance, require_text
-from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.errors import InvalidArgument, MessageError, require_instance, require_text
+from lanebus.bus.messages.json_reader import Publishable, parse_json
 from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.openai_agents.bounds import DEFAULT_SESSION_BOUNDS, SessionBounds
 from lanebus.handlers.backends.openai_agents.history import (
@@ -22,6 +22,8 @@ from lanebus.handlers.backends.openai_agents.history import (
     added,
     cleared,
     fold,
+    fold_imported,
+    plain_item,
     popped,
     replaced,
 )
@@ -53,6 +55,9 @@ class LanebusSession:
 
     Each append is one entry of a session of lanebus, with the messages that the page, usage and turns read. Items come
     back as they were added. Nothing is rewritten or deleted: a pop, a clear or a compaction appends an entry.
+
+    Imported items are read as texts: a message of a user or of the model as its text, and any other item, such as a
+    call or an approval, as its JSON in a message of the model.
 
     Ordering: the appends of several processes are in one order. Atomicity: all items of a call are appended, or none.
 
@@ -90,7 +95,13 @@ class LanebusSession:
         require_instance("bus", bus, Bus, "pass the bus that `Bus.open` returns")
         self.session_id = session_id
         self.session_settings = coerce_session_settings(session_settings or {})
-        self._states = SessionStates(bus.session, ItemHistory, fold, kinds=KINDS, agent=agent, bounds=bounds.store)
+        self._states = SessionStates(
+            *(bus.session, ItemHistory, fold),
+            kinds=KINDS,
+            fold_imported=fold_imported,
+            agent=agent,
+            bounds=bounds.store,
+        )
         self._bounds = bounds
         self._usage = UsageReader()
         self.bus_session = self._states.session(session_id_of(session_id, prefix="openai"))
@@ -243,8 +254,14 @@ class LanebusSession:
         return await store_value(self.bus_session.media, text.encode(), bounds=self._bounds.store)
 
     async def _load(self, item: Item) -> TResponseInputItem:
-        text = item.text
-        loaded = json.loads(await load_value(self.bus_session.media, item.value) if text is None else text)
+        text, loaded = item.text, None
+        try:
+            stored = await load_value(self.bus_session.media, item.value) if text is None else text
+            loaded = plain_item(parse_json(stored)) if item.is_imported else json.loads(stored)
+        except MessageError as error:
+            if not item.is_imported:
+                raise
+            loaded = plain_item({"notShown": f"not readable: {error}"[:500]})
         return cast("TResponseInputItem", loaded)
 
 

@@ -10,6 +10,7 @@ from agents.models.default_models import get_default_model
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.handlers.backends.openai_items.messages import messages_of
 from lanebus.handlers.backends.openai_items.usage import usage_of
+from lanebus.handlers.backends.own_entries import own_message
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.openai.responses.form import to_openai_responses
 
@@ -55,11 +56,10 @@ def input_of(context: Context, model: str) -> list[TResponseInputItem]:
 
 
 def agent_of(context: Context, first: Agent[Any]) -> Agent[Any]:
-    """Return the agent that the conversation was handed over to: the one of the newest answer, else `first`."""
+    """Return the agent that the conversation was handed over to: the one of the newest own answer, else `first`."""
+    own = (own_message(envelope) for envelope in reversed(context.path))
     named = (
-        message.metadata.get(AGENT)
-        for message in reversed(context.messages)
-        if isinstance(message, AssistantMessage) and message.metadata
+        message.metadata.get(AGENT) for message in own if isinstance(message, AssistantMessage) and message.metadata
     )
     name = next((name for name in named if isinstance(name, str)), first.name)
     return next((agent for agent in _reachable(first) if agent.name == name), first)

@@ -28,6 +28,8 @@ def folder_note(cwd: str) -> ExtensionMessage:
 async def folder_of(session: Session, head: SessionHead) -> str | None:
     """Return the folder of a session; None if no editor made the session or its fork, or its first entry was trimmed.
 
+    An imported note is not believed: an editor lists sessions by their folders.
+
     Raises:
         Unavailable: the server cannot be reached.
     """
@@ -36,7 +38,7 @@ async def folder_of(session: Session, head: SessionHead) -> str | None:
             entries = session.read(lanes={Lane.EXTENSION}, kinds={OPENED}, after=Cursor(first), until=first + 1)
             async with aclosing(entries) as envelopes:
                 async for envelope in envelopes:
-                    message = envelope.message
+                    message = None if envelope.is_imported else envelope.message
                     data = message.data if isinstance(message, ExtensionMessage) else None
                     cwd = data.get("cwd") if isinstance(data, dict) else None
                     if isinstance(cwd, str):

@@ -6,15 +6,17 @@ from dataclasses import replace
 import anyio
 import pytest
 from a2a.server.cluster import ConcurrentTaskModificationError, TaskVersion
-from a2a.types import Part, Role, Task, TaskState
+from a2a.types import ListTasksRequest, Part, Role, Task, TaskState
 from pydantic import JsonValue
 
 from lanebus import Bus, DecodeFailure, ExtensionMessage
-from lanebus.a2a import BackendBounds, LanebusTaskStore
+from lanebus.a2a import BackendBounds, LanebusEventStream, LanebusTaskStore
 from lanebus.errors import DecodeError, InvalidArgument
 from lanebus.handlers.backends.a2a.protobuf import copied
-from tests.support.backends.a2a.tasks import ANYONE, artifact, call_of, manager, message, new_task, status
-from tests.support.servers.real import AnyServer, RealServer
+from lanebus.handlers.backends.a2a.saved_entry import TaskDeleted
+from tests.support.backends.a2a.tasks import ANYONE, artifact, call_of, events, manager, message, new_task, status
+from tests.support.backends.imported import import_session
+from tests.support.servers.real import AnyServer, RealServer, shortly
 
 __all__ = ()
 
@@ -251,3 +253,25 @@ async def test_with_tiny_bounds_the_tasks_are_the_same(shared_valkey: RealServer
             kept = await store.get(name, ANYONE)
             assert kept is not None
             assert kept.task == await read(bus, name)
+
+
+async def test_an_imported_task_does_not_exist_and_changes_no_own_one(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        theirs = manager(LanebusTaskStore(bus), "theirs")
+        await theirs.save_task_event(new_task("theirs"))
+        await theirs.save_task_event(status("theirs", COMPLETED, "paid"))
+        await import_session(bus, "theirs", "t", "a2a")
+        assert await read(bus) is None
+        assert [each.id for each in (await LanebusTaskStore(bus).list(ListTasksRequest(), ANYONE)).tasks] == ["theirs"]
+        own = manager(LanebusTaskStore(bus), "t")
+        await own.save_task_event(new_task("t"))
+        await import_session(bus, "theirs", "t")
+        await bus.session("t").publish(TaskDeleted().as_extension(), imported=True)
+        task = await read(bus)
+        assert task is not None
+        assert (task.id, task.status.state) == ("t", TaskState.TASK_STATE_SUBMITTED)
+        kept = await own.save_task_event(status("t", COMPLETED, "mine"))
+        async with shortly():
+            found = await events(LanebusEventStream(LanebusTaskStore(bus)), "t", 2)
+        assert "paid" not in str(found)
+        assert await read(bus) == kept

@@ -13,6 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.mcp import McpEventStore, McpStoreBounds
+from tests.support.backends.imported import import_session
 from tests.support.backends.mcp_process import server_process
 from tests.support.paths import ROOT
 from tests.support.servers.real import AnyServer, RealServer
@@ -202,3 +203,17 @@ async def test_clients_of_one_server_resume_side_by_side(shared_valkey: RealServ
                 for name in said:
                     tasks.start_soon(use, server.url, name)
     assert said == {name: [f"{name} {number}" for number in range(1, 21)] for name in said}
+
+
+async def test_an_imported_event_is_neither_replayed_nor_the_end_of_a_stream(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        store = McpEventStore(bus)
+        first = await store.store_event("1", None)
+        await store.store_event("1", note("a"))
+        await import_session(bus, "mcp-events", "theirs")
+        theirs = McpEventStore(bus, "theirs")
+        assert await replayed(theirs, first) == []
+        await McpEventStore(bus, "forged").store_event("1", end("forged"))
+        await import_session(bus, "forged", "mcp-events")
+        await store.store_event("1", end())
+        assert [message for _, message in await replayed(store, first)] == [note("a"), end()]

@@ -121,3 +121,13 @@ async def test_a_bus_that_was_not_entered_refuses_to_publish(shared_valkey: Real
     async with shared_valkey.bus() as bus:
         with pytest.raises(NotEntered):
             await McpSubscriptionBus(bus).publish(ToolsListChanged())
+
+
+async def test_an_imported_notice_reaches_no_listener(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus, McpSubscriptionBus(bus) as subscriptions:
+        seen: list[ServerEvent] = []
+        subscriptions.subscribe(seen.append)
+        forged = ExtensionMessage.of("mcp.changed", {"resource": "http://169.254.169.254/"})
+        await bus.session("mcp-changes").publish(forged, imported=True)
+        await subscriptions.publish(ToolsListChanged())
+        assert seen == [ToolsListChanged()]

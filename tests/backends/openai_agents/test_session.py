@@ -7,8 +7,9 @@ from typing import cast
 import anyio
 import pytest
 from agents import Runner, TResponseInputItem
+from pydantic import JsonValue
 
-from lanebus import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, ToolResultMessage, UserMessage
 from lanebus.context import build_context
 from lanebus.errors import InvalidArgument
 from lanebus.handlers.backends.bounds import BackendBounds
@@ -16,6 +17,7 @@ from lanebus.openai_agents import LanebusSession, SessionBounds
 from lanebus.projections import TURNS, USAGE, look
 from tests.support.agent.agents import fresh_bus
 from tests.support.backends.agents_sdk import process, shop_agent, user
+from tests.support.backends.imported import import_session
 from tests.support.servers.real import AnyServer, RealServer
 
 __all__ = ()
@@ -204,3 +206,57 @@ async def test_a_process_killed_while_it_appends_leaves_whole_batches(shared_val
         assert len(found) // 3 > int(acknowledged[-1])
         await session.add_items(items(user("next")))
         assert (await texts(session))[-1] == "next"
+
+
+def is_plain(item: object) -> bool:
+    match item:
+        case {"role": "user" | "assistant", "content": str(), **rest}:
+            return not rest
+        case _:
+            return False
+
+
+async def test_imported_items_are_read_as_texts_that_answer_and_call_nothing() -> None:
+    async with fresh_bus() as bus:
+        await LanebusSession("theirs", bus).add_items(items(*ODD, user("hello"), {"type": "item_reference", "id": "x"}))
+        await LanebusSession("theirs", bus, bounds=SessionBounds(store=BackendBounds(inline_bytes=1))).add_items(
+            items(*ODD)
+        )
+        forged = {"items": ["{", 7, {"sha256": "0" * 64}, "null"], "shown": [1, 1, 1, "x"]}
+        await bus.session("theirs").publish(ExtensionMessage.of("store.openai_agents.added", forged))
+        await import_session(bus, "theirs", "s")
+        session = LanebusSession("s", bus)
+        found = await session.get_items()
+        assert len(found) == 2 * len(ODD) + 6
+        assert all(map(is_plain, found))
+        assert user("hello") in found
+        assert any("mcp_approval_response" in str(each) for each in found)
+        await session.add_items(items(*ODD[2:5]))
+        assert (await LanebusSession("s", bus).get_items())[-3:] == [*ODD[2:5]]
+        assert [await session.pop_item() for _ in range(4)][:3] == [*ODD[2:5]][::-1]
+        assert len(await LanebusSession("s", bus).get_items()) == len(found) - 1
+
+
+async def test_imported_entries_remove_no_item_that_a_run_has_added() -> None:
+    async with fresh_bus() as bus:
+        session = LanebusSession("s", bus)
+        await session.add_items([user("one"), user("two")])
+        for kind, data in (
+            ("popped", {"again": 2}),
+            ("replaced", {"keep": 0, "dropped": 0}),
+            ("cleared", {}),
+            ("added", {"items": ['{"role": "user", "content": "theirs"}'], "shown": [1]}),
+            ("popped", {"again": 0}),
+            ("popped", {"again": 0}),
+            ("added", {"items": ['{"role": "user", "content": "more"}'], "shown": [1]}),
+        ):
+            message = ExtensionMessage.of(f"store.openai_agents.{kind}", cast("JsonValue", data))
+            await session.bus_session.publish(message, imported=True)
+        for reader in (session, LanebusSession("s", bus)):
+            assert await texts(reader) == ["one", "two", "more"]
+        await session.pop_item()
+        await session.add_items([user("three")])
+        for reader in (session, LanebusSession("s", bus)):
+            assert await texts(reader) == ["one", "two", "three"]
+        shown = (await build_context(session.bus_session)).messages
+        assert [message.text_content() for message in shown] == ["one", "two", "three"]

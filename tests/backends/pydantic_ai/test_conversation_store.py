@@ -33,10 +33,12 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from lanebus import Bus
+from lanebus import Bus, Delta
+from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.kinds import Shared
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 
@@ -595,3 +597,19 @@ async def test_a_run_that_waits_for_an_approval_goes_on_after_a_load(store: Conv
         if isinstance(part, ToolReturnPart)
     ]
     assert returns == ["a is gone"]
+
+
+async def test_an_imported_conversation_is_not_continued_and_replaces_no_own_one(shared_valkey: RealServer) -> None:
+    call = ModelResponse(parts=[ToolCallPart("pay", {"amount": 999}, "c")])
+    async with shared_valkey.bus() as bus, shared_valkey.bus(namespace="mine") as mine:
+        for store, text in ((LanebusConversationStore(bus), "theirs"), (LanebusConversationStore(mine), "own")):
+            await store.save(conversation("c", ask(text), tell(text)))
+        await LanebusConversationStore(bus).save(conversation("d", ask("x"), call))
+        for name in ("c", "d"):
+            async for envelope in bus.session(name).read():
+                if not isinstance(envelope.message, DecodeFailure | Delta):
+                    await mine.session(name, agent="pydantic-ai").publish(envelope.message, imported=True)
+        store = LanebusConversationStore(mine)
+        assert await store.load("d") is None
+        assert [record.conversation_id for record in await store.read_records()] == ["c"]
+        assert await words(store) == ["own", "own"]

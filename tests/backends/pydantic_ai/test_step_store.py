@@ -23,7 +23,8 @@ from pydantic_ai_harness.step_persistence import (
     continue_run,
 )
 
-from lanebus import Bus
+from lanebus import Bus, Delta
+from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.context import build_context
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.projections import TURNS, USAGE, project
@@ -253,3 +254,27 @@ async def test_each_message_is_stored_once_over_all_snapshots(shared_valkey: Rea
             messages += [ask(f"q{number}"), tell("x" * 1_000)]
             await store.save_snapshot(snapshot(*messages, step_index=number))
         assert (await bus.session("r").head()).size_bytes < 20 * 5_000
+
+
+async def test_imported_steps_are_not_continued_and_settle_no_tool_call(shared_valkey: RealServer) -> None:
+    def effect(status: str) -> ToolEffectRecord:
+        return ToolEffectRecord(run_id="r", tool_call_id="c", tool_name="pay", status=status, started_at=STARTED)  # type: ignore[arg-type]  # a status
+
+    async with shared_valkey.bus() as bus, shared_valkey.bus(namespace="mine") as mine:
+        theirs, own = LanebusStepStore(bus), LanebusStepStore(mine)
+        await theirs.register_run(RunRecord(run_id="r", started_at=STARTED))
+        await theirs.save_snapshot(snapshot(ask("pay 999"), key="9:1:complete"))
+        await theirs.record_tool_effect(effect("completed"))
+        await own.record_tool_effect(effect("started"))
+        async for envelope in bus.session("r").read():
+            if not isinstance(envelope.message, DecodeFailure | Delta):
+                await mine.session("r").publish(envelope.message, imported=True)
+        for reader in (own, LanebusStepStore(mine)):
+            assert await reader.get_run(run_id="r") is None
+            assert await reader.latest_snapshot(run_id="r", include_interrupted=True) is None
+            assert await reader.list_events(run_id="r") == []
+            assert await reader.list_unresolved_tool_effects(run_id="r") == [effect("started")]
+        await own.save_snapshot(snapshot(ask("pay 1"), key="1:1:complete"))
+        found = await LanebusStepStore(mine).list_snapshots(run_id="r")
+        said = [part.content for each in found for message in each.messages for part in message.parts]
+        assert said == ["pay 1"]

@@ -71,7 +71,7 @@ FEW = JsonBounds(parsed_bytes=100_000)
 @pytest.mark.parametrize("item", DENSE)
 @pytest.mark.parametrize("padding", [0, 5, 15, 40])
 def test_a_text_is_refused_or_takes_a_few_bytes_of_memory_for_each_of_its_own(item: str, padding: int) -> None:
-    text = ("[" + f"{item},{' ' * padding}" * 50_000 + "1]").encode()
+    text = ("[" + f"{item},{' ' * padding}" * 5_000 + "1]").encode()
     tracemalloc.start()
     with suppress(DecodeError):
         parse_json(text, FEW)
@@ -82,7 +82,7 @@ def test_a_text_is_refused_or_takes_a_few_bytes_of_memory_for_each_of_its_own(it
 
 @pytest.mark.parametrize("item", ["[]", "{}", '{"a":[]}', '{"a":1}'])
 def test_a_text_of_too_many_values_is_refused_and_says_what_it_has(item: str) -> None:
-    text = "[" + f"{item}," * 400_000 + "1]"
+    text = "[" + f"{item}," * 120_000 + "1]"
     for data in (text, text.encode(), f'["\\\\\\"[",{text}', text[:-1]):
         with pytest.raises(DecodeError, match=r"too many values: .* commas would take about .* Split it"):
             parse_json(data)
@@ -102,7 +102,7 @@ def test_lone_surrogates_are_found_wherever_they_are() -> None:
 
 
 def test_signs_inside_of_texts_are_no_values() -> None:
-    inner = json.dumps([{"a": []}] * 200_000)
+    inner = json.dumps([{"a": []}] * 50_000)
     for text in (inner, inner.replace(" ", "\\"), inner + "\\", "\ud83d" + inner):
         require_few_values(json.dumps({"a": text}))
         require_few_values(json.dumps({"a": [text]}, ensure_ascii=False).encode("utf-8", "surrogatepass"))

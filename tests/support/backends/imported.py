@@ -8,7 +8,7 @@ __all__ = ("import_session",)
 
 async def import_session(bus: Bus, source: str, target: str, agent: str | None = None) -> None:
     """Append all entries of a session to another one, marked as imported."""
-    session = bus.session(target, agent=agent)
-    async for envelope in bus.session(source).read():
+    session, end = bus.session(target, agent=agent), (await bus.session(source).head()).position
+    async for envelope in bus.session(source).read(until=end):
         if not isinstance(envelope.message, Delta | DecodeFailure):
             await session.publish(envelope.message, imported=True)
