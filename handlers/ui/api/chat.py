@@ -46,12 +46,12 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     by = identified(request.scope).principal.name
     continued = None if not asked.answers else await _continued(api, session, asked.answers)
     position = 0
+    agent = asked.agent or api.gate.decided_agent(request, session.id)
     for each in asked.answers:
-        position = await _answer(session, each, by)
+        position = await _answer(session, each, by, agent)
     if asked.message is not None:
         message = asked.message.model_copy(update={"metadata": {BY: by}})
         key = f"ai-sdk.{asked.message_id}"
-        agent = asked.agent or api.gate.decided_agent(request, session.id)
         receipt = await session.publish(message, key=key, wake=True, agent=agent)
         await check_repeat(session, receipt, asked.message_id, message)
         position = receipt.position
@@ -116,7 +116,7 @@ async def _continued(api: ApiContext, session: Session, answers: Sequence[Approv
     return place
 
 
-async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
+async def _answer(session: Session, answer: ApprovalAnswer, by: str, agent: str | None) -> int:
     """Publish the command for an answer, once. Return its position.
 
     The first answer of its kind counts. Another reason is no error: a client without the result sends its answer again
@@ -130,7 +130,7 @@ async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
         if answer.is_approved
         else Deny.model_validate({**about, "reason": answer.reason})
     )
-    return (await send(session, command, key=key)).position
+    return (await send(session, command, key=key, agent=agent)).position
 
 
 async def _stream(

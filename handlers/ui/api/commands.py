@@ -47,7 +47,7 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     store = partial(api.uploads.store, principal.name, session.id)
     message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
     if posted.is_follow_up:
-        receipt = await follow_up(session, message, key=posted.key)
+        receipt = await follow_up(session, message, key=posted.key, agent=decided)
     else:
         receipt = await session.publish(
             message, key=posted.key, wake=True, agent=posted.agent or decided, expected=posted.expected
@@ -71,7 +71,8 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     await api.gate.require(request, f"command.{posted.name}", session=session.id, lanes=lanes)
     await api.require_entries(session)
     said = None if posted.text is None else _said(posted.text, by)
-    receipt = await send(session, posted.control, said, key=posted.key)
+    decided = api.gate.decided_agent(request, session.id)
+    receipt = await send(session, posted.control, said, key=posted.key, agent=decided)
     await check_repeat(session, receipt, posted.key, *(() if said is None else (said,)), posted.control.as_extension())
     return _published(receipt)
 
