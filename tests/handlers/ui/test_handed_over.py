@@ -145,6 +145,8 @@ async def test_of_several_sessions_only_the_one_that_was_handed_over_is_dropped(
                 await bus.session("s2").publish(UserMessage.text("on it"))
                 entry = await anext(events)
                 assert ("on it" in entry.data, SECRET in entry.data) == (True, False)
+        refused = await client.get("/api/events?sessions=s2,s1&lanes=llm")
+        assert (refused.status_code, "session s1: this token does not" in refused.json()["detail"]) == (403, True)
 
 
 async def test_a_handover_to_an_agent_that_the_token_allows_loses_and_repeats_nothing(tmp_path: Path) -> None:
