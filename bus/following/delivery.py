@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from lanebus.bus.errors import CursorTrimmed, EntriesMissing, HeadMissing, Refused
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ("Delivery",)
 
+_log = logging.getLogger(__name__)
+
 
 class Delivery:
     """Checks and orders the entries that a hub has read, and offers the entries to the subscriptions."""
 
     def __init__(self, log: Log, sessions: FollowedSessions) -> None:
         self._log, self._sessions = log, sessions
+        self._has_warned = False
 
     async def deliver(
         self, request: ReadRequest, found: Mapping[str, list[Entry]], head: SessionHead, count: int, *, is_whole: bool
@@ -135,8 +139,8 @@ class Delivery:
     async def _quarantine(self, followed: FollowedSession, lane: Lane, last: bytes) -> None:
         """Quarantine foreign entries up to the id `last`.
 
-        A process that may not write leaves them in the stream, and reads this lane after them until the session has new
-        entries of its own.
+        A process that may not write logs this once, leaves them in the stream, and reads this lane after them until the
+        session has new entries of its own.
         """
         try:
             await self._log.quarantine(followed.session, lane)
@@ -144,6 +148,13 @@ class Delivery:
             if refusal.code != "NOPERM":
                 raise
             followed.foreign[lane] = last.decode()
+            if not self._has_warned:
+                self._has_warned = True
+                _log.warning(
+                    "session %s has entries of a foreign client, and this process may not quarantine them: it leaves"
+                    " them out, and the next process that publishes to the session quarantines them",
+                    followed.session,
+                )
 
 
 def _missing_end(

@@ -99,10 +99,11 @@ class FollowedSession:
             options,
             buffer_bytes,
             goal,
-            followed=self,
             start=self.cursor,
             live_start=self.live or self.cursor,
             is_closed=self.is_closed,
+            agent=self.newest.agent,
+            leave=self._leave,
             bounds=self._bounds,
         )
         self.subscriptions[subscription] = None
@@ -111,8 +112,7 @@ class FollowedSession:
             self._count()
         return subscription
 
-    def leave(self, subscription: Subscription) -> None:
-        """Remove a subscription, if it has not left yet."""
+    def _leave(self, subscription: Subscription) -> None:
         if subscription not in self.subscriptions:
             return
         del self.subscriptions[subscription]
@@ -138,7 +138,8 @@ class FollowedSession:
         if has_moved:
             self.cursor = end
         self.live = live or self.live
-        self.newest, self.proof = head, head.cursor
+        self._know(head)
+        self.proof = head.cursor
         if end.position == head.position:
             self.caught_up = head
         self.is_closed = head.is_closed and head.position == end.position
@@ -177,8 +178,14 @@ class FollowedSession:
             return False
         self.foreign.clear()  # another process has quarantined them, or the entries would not fit below them
         if head.position > self.newest.position:
-            self.newest = head
+            self._know(head)
         return True
+
+    def _know(self, head: SessionHead) -> None:
+        if head.agent != self.newest.agent:
+            for subscription in self.subscriptions:
+                subscription.agent = head.agent
+        self.newest = head
 
     def precedes_fork(self, head: SessionHead) -> bool:
         """Return whether the session has become a fork since the hub began to follow it.

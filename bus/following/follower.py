@@ -19,7 +19,6 @@ from lanebus.bus.wire.notice import Notice
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator
 
-    from lanebus.bus.following.followed_session import FollowedSession
     from lanebus.bus.following.hub import Hub
     from lanebus.bus.following.subscription import DirectReceiver, Subscription, SubscriptionOptions
     from lanebus.bus.log.archive_reader import ArchiveReader
@@ -166,8 +165,19 @@ class FollowState:
     """Where a follower is in the log of its session, and its subscription."""
 
     __slots__ = (
-        *("_archive", "_buffer_bytes", "_cursor", "_direct", "_ended", "_followed", "_hub", "_is_closed", "_is_new"),
-        *("_log", "_options", "_previews", "_session", "subscription"),
+        *(
+            "_agent",
+            "_archive",
+            "_buffer_bytes",
+            "_cursor",
+            "_direct",
+            "_ended",
+            "_hub",
+            "_is_closed",
+            "_is_new",
+            "_log",
+        ),
+        *("_options", "_previews", "_session", "subscription"),
     )
 
     def __init__(
@@ -191,12 +201,12 @@ class FollowState:
         self._ended = EndedMessages(previews.bounds.endings)
         self.subscription: Subscription | None = None
         """delivers the entries after those of `past`; None before the follower subscribed, or has to do so again"""
-        self._followed: FollowedSession | None = None
+        self._agent = ""
 
     @property
     def agent(self) -> str:
         """See `Follower.agent`. The hub reads a session's head after its entries, so no item is newer than this."""
-        return "" if self._followed is None else self._followed.newest.agent
+        return self._agent if self.subscription is None else self.subscription.agent
 
     async def past(self) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
         """Subscribe, and yield the items between this follower's cursor and the start of the subscription.
@@ -205,7 +215,6 @@ class FollowState:
             BusError: the errors of `Session.subscribe`. The subscription is ended.
         """
         subscription = self.subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
-        self._followed = subscription.followed
         try:
             async with aclosing(self._past(subscription)) as past:
                 async for items in past:
@@ -236,7 +245,7 @@ class FollowState:
         """End the subscription, if there is one."""
         if self.subscription is not None:
             self.subscription.close()
-            self.subscription = None
+            self._agent, self.subscription = self.subscription.agent, None
 
     def fell_behind(self) -> Notice:
         """Count that the follower was too slow, and return the notice that says so."""

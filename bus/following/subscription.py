@@ -13,7 +13,6 @@ from lanebus.bus.wire.notice import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lanebus.bus.following.followed_session import FollowedSession
     from lanebus.bus.wire.envelope import Cursor, Envelope
     from lanebus.bus.wire.selection import Selection
 
@@ -86,8 +85,8 @@ class Subscription:
     """Buffers the entries after `start` that the hub reads for one follower, until the subscription is closed."""
 
     __slots__ = (
-        *("_buffer", "_buffer_bytes", "_error", "_goal", "_notified", "_room", "_scanned", "_waiter"),
-        *("direct", "fell_behind", "followed", "is_at_goal", "is_closed", "live_start", "options", "start"),
+        *("_buffer", "_buffer_bytes", "_error", "_goal", "_leave", "_notified", "_room", "_scanned", "_waiter"),
+        *("agent", "direct", "fell_behind", "is_at_goal", "is_closed", "live_start", "options", "start"),
     )
 
     def __init__(
@@ -96,20 +95,23 @@ class Subscription:
         buffer_bytes: int,
         goal: int,
         *,
-        followed: FollowedSession,
         start: Cursor,
         live_start: Cursor,
         is_closed: bool,
+        agent: str,
+        leave: Callable[[Subscription], None],
         bounds: HubBounds,
     ) -> None:
         self._scanned = max(bounds.scanned_entries - len(Lane) * bounds.page_entries, 0)
-        self.options, self.followed = options, followed
+        self.options, self._leave = options, leave
         self.start = start
         """cursor after which the hub delivers entries. The follower reads the entries up to this cursor from the log"""
         self.live_start = live_start
         """cursor after which the hub delivers live deltas"""
         self.is_closed = is_closed
         """whether the session was closed when the subscription began"""
+        self.agent = agent
+        """the agent of the session, as of the last entry that was delivered, or later"""
         self.is_at_goal = goal <= start.position
         """whether `start` was the end of the session when the subscription began. If False, the hub delivers a
         `caughtUp` notice later, after the entries that existed then"""
@@ -155,7 +157,7 @@ class Subscription:
 
     def close(self) -> None:
         """End the subscription, so that the hub delivers nothing more."""
-        self.followed.leave(self)
+        self._leave(self)
 
     def offer(self, sized: Sequence[Sized], end: Cursor) -> None:
         """Buffer the envelopes of `sized` that this follower selected.

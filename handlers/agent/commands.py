@@ -102,7 +102,9 @@ async def steer(
     )
 
 
-async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
+async def follow_up(
+    session: Session, said: str | UserMessage, *, key: str | None = None, agent: str | None = None
+) -> Receipt:
     """Send a user message that waits until the running loop has ended.
 
     If no loop is running, the message is answered at once.
@@ -112,6 +114,7 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
         said: the message.
         key: idempotency key; a repeat with the same key adds nothing. No other message of the session may have this
             key.
+        agent: as for `Session.publish`.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -119,7 +122,7 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
     require_session(session)
     message = as_user_message(said)
     follow_up = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
-    return await session.publish(follow_up, key=key)
+    return await session.publish(follow_up, key=key, agent=agent)
 
 
 async def approve(
@@ -255,7 +258,12 @@ async def request_compaction(session: Session, *, by: str | None = None, key: st
 
 
 async def send(
-    session: Session, control: Control, said: str | UserMessage | None = None, *, key: str | None = None
+    session: Session,
+    control: Control,
+    said: str | UserMessage | None = None,
+    *,
+    key: str | None = None,
+    agent: str | None = None,
 ) -> Receipt:
     """Publish a command. The functions for single commands, such as `abort`, call this function.
 
@@ -265,6 +273,7 @@ async def send(
         said: the user message of a `Steer`. `send` sets `Steer.position` to the position of this message. Ignored for
             other commands.
         key: idempotency key; a repeat of this command with the same key adds nothing.
+        agent: as for `Session.publish`.
 
     Returns:
         The positions of the published messages; the last position is the command's.
@@ -282,20 +291,22 @@ async def send(
     prefix = ReservedKey(f"{control.KIND}:")
     try:
         stored = None if key is None else ReservedKey(f"{control.KIND}:{key}")
-        return await _publish(session, control, message, stored)
+        return await _publish(session, control, message, stored, agent)
     except KeyTooLong as error:
         raise KeyTooLong(error.size_bytes - len(prefix), error.limit_bytes - len(prefix)) from None
 
 
-async def _publish(session: Session, control: Control, message: UserMessage | None, key: ReservedKey | None) -> Receipt:
+async def _publish(
+    session: Session, control: Control, message: UserMessage | None, key: ReservedKey | None, agent: str | None
+) -> Receipt:
     """Publish a command under a stored key. A command with a message gets the message's position."""
     if message is None or not isinstance(control, Steer):
-        return await session.publish(control.as_extension(), key=key)
+        return await session.publish(control.as_extension(), key=key, agent=agent)
     last = (await session.head()).cursor
     for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):
         placed = control.model_copy(update={"position": last.position + 1})
         try:
-            return await session.publish(message, placed.as_extension(), key=key, expected=last)
+            return await session.publish(message, placed.as_extension(), key=key, expected=last, agent=agent)
         except Conflict as conflict:
             if attempt == DEFAULT_RUN_BOUNDS.publish_attempts - 1:
                 raise

@@ -1,7 +1,7 @@
 """The answer of the route that returns stored entries: a JSON object, made while it is sent."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from lanebus.bus.errors import BusError, LogRolledBack, SessionErased
@@ -25,6 +25,7 @@ async def entries_json(
     history: History,
     *,
     right: SessionRight | None,
+    is_valid: Callable[[], bool] = lambda: True,
     bounds: UiBounds,
 ) -> AsyncGenerator[bytes]:
     """Yield the parts of the answer `{"entries": […], "cursor": …, "more": …, "previous": …}`.
@@ -35,6 +36,7 @@ async def entries_json(
         share: holds the memory of a part while it is sent.
         history: reads the entries.
         right: the client's right to the session; None means that it lasts as long as the token.
+        is_valid: returns whether the token is valid. If not, the answer ends with `more`.
         bounds: limits of the answer.
 
     Raises:
@@ -67,7 +69,7 @@ async def entries_json(
     )
     opened = b'{"entries":['
     async with aclosing(pieces):
-        while size < bounds.answer_bytes:
+        while size < bounds.answer_bytes and is_valid():
             try:
                 piece = await anext(pieces, None)
             except (BusError, AccessDenied):

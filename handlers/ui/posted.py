@@ -93,7 +93,7 @@ def read_posted_message(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_R
     if "content" in body:
         content = read_content(body["content"], "content", rules)
     else:
-        content = (text_block(Given(check_text(body.get("text")), "text")),)
+        content = (TextBlock(text=check_text(body.get("text"))),)
     return PostedMessage(content, check_key(body.get("key"), "key"), is_follow_up, agent, expected)
 
 
@@ -177,8 +177,8 @@ def check_text(value: JsonValue) -> str:
     """Return the text of a user's message.
 
     Raises:
-        DecodeError: `value` is missing, not a text, or empty.
+        DecodeError: `value` is missing, not a text, empty, or no text that UTF-8 can hold.
     """
     if not isinstance(value, str) or not value.strip():
         raise DecodeError("text", "must be a text that is not empty")
-    return value
+    return text_block(Given(value, "text")).text

@@ -344,8 +344,11 @@ async def test_a_foreign_entry_comes_after_the_entry_of_its_position_in_the_othe
         tasks.cancel_scope.cancel()
 
 
-async def test_a_process_that_may_not_quarantine_goes_on_following(shared_valkey: RealServer) -> None:
-    """A process with the user that only reads: a foreign entry of one session does not hold up the other sessions."""
+async def test_a_process_that_may_not_quarantine_goes_on_following(
+    shared_valkey: RealServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process with the user that only reads: a foreign entry of one session does not hold up the other sessions. The
+    process says so once, and the next writer quarantines the entry."""
     reader = acl_users("lanebus")[0]
     shared_valkey.do("ACL", "SETUSER", reader.name, *reader.rules, ">secret")
     url = shared_valkey.url.replace("://", f"://{reader.name}:secret@")
@@ -357,11 +360,20 @@ async def test_a_process_that_may_not_quarantine_goes_on_following(shared_valkey
             forged = Subscriber(readers.session("forged")).start(tasks)
             other = Subscriber(readers.session("other")).start(tasks)
             await eventually(lambda: forged.has_taken(1)() and other.has_taken(1)())
-            shared_valkey.do("XADD", Keys().lane("forged", Lane.LLM), "9-0", "h", HEADER, "m", "x")
-            await bus.session("other").publish(said("second"))
-            await eventually(other.has_taken(2))
-            await bus.session("forged").publish(said("second"))
-            await eventually(forged.has_taken(2))
+            for number, text in ((2, "second"), (3, "third")):
+                shared_valkey.do("XADD", Keys().lane("forged", Lane.LLM), "9-0", "h", HEADER, "m", "x")
+                await eventually(lambda: "foreign client" in caplog.text)
+                await bus.session("other").publish(said(text))
+                await eventually(other.has_taken(number))
+                assert len(forged.envelopes) == number - 1
+                await bus.session("forged").publish(said(text))
+                await eventually(forged.has_taken(number))
+                quarantined = shared_valkey.do("XLEN", Keys().forged(Keys().bucket("forged")))
+                assert quarantined == number - 1
             assert (forged.error, other.error) == (None, None)
-            assert [word(each) for each in forged.envelopes] == ["first", "second"]
+            assert [word(each) for each in forged.envelopes] == ["first", "second", "third"]
+            assert [r.message for r in caplog.records if "foreign client" in r.message and "may not" in r.message] == [
+                "session forged has entries of a foreign client, and this process may not quarantine them: it leaves"
+                " them out, and the next process that publishes to the session quarantines them"
+            ]
             tasks.cancel_scope.cancel()

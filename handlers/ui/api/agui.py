@@ -119,7 +119,7 @@ async def _publish(session: Session, agent: str, asked: RunInput, by: str) -> in
     for answer in asked.answers:
         control = read_answer(answer.interrupt_id, answer.status, answer.payload, by)
         if control is not None:
-            receipt = await send(session, control, key=answer.key)
+            receipt = await send(session, control, key=answer.key, agent=agent)
             await check_repeat(session, receipt, answer.interrupt_id, control.as_extension())
             began = receipt.position
     for prompt in asked.prompts:

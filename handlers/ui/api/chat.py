@@ -49,11 +49,11 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     answers = [_command(each, by).as_extension() for each in asked.answers]
     api.gate.count_appended(request, *answers, *(() if said is None else (said,)))
     position = 0
+    agent = asked.agent or api.gate.decided_agent(request, session.id)
     for each in asked.answers:
-        position = await _answer(session, each, by)
+        position = await _answer(session, each, by, agent)
     if said is not None:
         key = f"ai-sdk.{asked.message_id}"
-        agent = asked.agent or api.gate.decided_agent(request, session.id)
         receipt = await session.publish(said, key=key, wake=True, agent=agent)
         await check_repeat(session, receipt, asked.message_id, said)
         position = receipt.position
@@ -120,14 +120,14 @@ async def _continued(
     return place
 
 
-async def _answer(session: Session, answer: ApprovalAnswer, by: str) -> int:
+async def _answer(session: Session, answer: ApprovalAnswer, by: str, agent: str | None) -> int:
     """Publish the command for an answer, once. Return its position.
 
     The first answer of its kind counts. Another reason is no error: a client without the result sends its answer again
     with each later message, so a chat that got an error here, such as a second tab, could never go on.
     """
     key = f"ai-sdk.{sha256(str(answer.approval).encode()).hexdigest()}"
-    return (await send(session, _command(answer, by), key=key)).position
+    return (await send(session, _command(answer, by), key=key, agent=agent)).position
 
 
 def _command(answer: ApprovalAnswer, by: str) -> Approve | Deny:

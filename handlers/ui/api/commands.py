@@ -54,7 +54,7 @@ async def post_message(api: ApiContext, request: Request) -> Response:
         message = UserMessage(content=await with_media(posted.content, store), metadata={BY: principal.name})
     api.gate.count_appended(request, message)
     if posted.is_follow_up:
-        receipt = await follow_up(session, message, key=posted.key)
+        receipt = await follow_up(session, message, key=posted.key, agent=decided)
     else:
         receipt = await session.publish(
             message, key=posted.key, wake=True, agent=posted.agent or decided, expected=posted.expected
@@ -80,7 +80,8 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     said = None if posted.text is None else _said(posted.text, by)
     appended = (*(() if said is None else (said,)), posted.control.as_extension())
     api.gate.count_appended(request, *appended)
-    receipt = await send(session, posted.control, said, key=posted.key)
+    decided = api.gate.decided_agent(request, session.id)
+    receipt = await send(session, posted.control, said, key=posted.key, agent=decided)
     await check_repeat(session, receipt, posted.key, *appended)
     return _published(receipt)
 

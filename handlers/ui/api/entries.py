@@ -8,6 +8,7 @@ from lanebus.handlers.ui.api.answers import EntriesAnswer
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameters import AFTER, BEFORE, KINDS, LIMIT, UNTIL, lanes, moment
+from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.entries import entries_json
 from lanebus.handlers.ui.entry_range import EntriesQuery
@@ -43,9 +44,11 @@ async def entries(api: ApiContext, request: Request) -> Response:
         _SINCE.of(request),
         _BEFORE_TIME.of(request),
     )
-    right = api.gate.right(request, session.id)
+    right, is_valid = api.gate.right(request, session.id), identified(request.scope).is_valid
     return PacedResponse(
-        lambda share: entries_json(session, wanted, share, api.history, right=right, bounds=api.bounds),
+        lambda share: entries_json(
+            *(session, wanted, share, api.history), right=right, is_valid=is_valid, bounds=api.bounds
+        ),
         closing=api.closing,
         budget=api.budget,
         bounds=api.bounds,

@@ -19,6 +19,7 @@ from lanebus.handlers.ui.api.parameters import AFTER, KINDS, flag, lanes, parse_
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.frames import Frame, Outlet, session_frames
 from lanebus.handlers.ui.merged import MergedFrames, parse_cursors
+from lanebus.handlers.ui.replies import AccessDenied
 from lanebus.handlers.ui.stream import EventStream
 
 __all__ = ("ENDPOINTS",)
@@ -89,7 +90,10 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
     chosen, kinds, live = _LANES.of(request), KINDS.of(request), _LIVE.of(request)
     allowed, asked = dict[str, frozenset[Lane]](), list[AccessRequest]()
     for name in names:
-        allowed[name], of_one = await api.gate.require_lanes(request, "read.events", name, chosen)
+        try:
+            allowed[name], of_one = await api.gate.require_lanes(request, "read.events", name, chosen)
+        except AccessDenied as refused:  # the client may ask again without this session
+            raise AccessDenied(f"session {name}: {refused.message}") from None
         asked += of_one
     merged, access = MergedFrames(after), api.gate.stream(request, asked)
 

@@ -145,7 +145,7 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
     """
     session, posted = api.session(request), read_trim(await api.body(request))
     await api.gate.require(request, "trim", session=session.id, lanes=Lane)
-    if posted.force:
+    if posted.force and api.gate.is_limited(request):
         planned = await trim_session(session, posted.before, dry_run=True)
         await _require_forks(api, request, await _hidden_forks(api, request, planned.holders))
     try:

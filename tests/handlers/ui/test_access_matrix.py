@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import httpx2
+import jwt
 import pytest
 from pydantic import JsonValue
 
@@ -17,6 +18,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.principal import Principal
+from lanebus.handlers.access.rights import ACTIONS
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
 from lanebus.handlers.ui.api.table import endpoints
@@ -30,21 +32,27 @@ SESSIONS = ("team-a", "team-b", "other")
 TEAM = ("team-a", "team-b")
 
 ANONYMOUS, PAGE, READER, WATCHER, WRITER, REVOKED = "anonymous", "page", "reader", "watcher", "writer", "revoked"
-ALL = (ANONYMOUS, PAGE, READER, WATCHER, WRITER, REVOKED)
-KNOWN = (PAGE, READER, WATCHER, WRITER)
+HELPER, WRONG, EXPIRED = "helper", "wrong", "expired"
+ALL = (ANONYMOUS, PAGE, READER, WATCHER, WRITER, HELPER, REVOKED)
+KNOWN = (PAGE, READER, WATCHER, WRITER, HELPER)
+UNKNOWN = (ANONYMOUS, WRONG, EXPIRED, REVOKED)
 
 SIGNED = {
     WATCHER: Principal(name=WATCHER, sessions=("team-*",), lanes=frozenset({Lane.EXTENSION})),
     WRITER: Principal(name=WRITER, sessions=("team-a",), actions=("read", "send", "command.abort")),
+    HELPER: Principal(name=HELPER, agents=("sales",), actions=("read", "send", "command.abort")),
     REVOKED: Principal(name=REVOKED, actions=("*",), token_id="gone"),
+    EXPIRED: Principal(name=EXPIRED, actions=("*",)),
 }
+AGENTS = {"other": "sales"}
+"""the agents of sessions; the others have the default one"""
 
 Cells = Mapping[str, tuple[str, ...]]
 """principal → the sessions in which it may"""
 
-READS_A_LANE: Cells = {PAGE: SESSIONS, READER: SESSIONS, WATCHER: TEAM, WRITER: ("team-a",)}
-READS_BOTH_LANES: Cells = {PAGE: SESSIONS, READER: SESSIONS, WRITER: ("team-a",)}
-SENDS: Cells = {PAGE: SESSIONS, WRITER: ("team-a",)}
+READS_A_LANE: Cells = {PAGE: SESSIONS, READER: SESSIONS, WATCHER: TEAM, WRITER: ("team-a",), HELPER: ("other",)}
+READS_BOTH_LANES: Cells = {PAGE: SESSIONS, READER: SESSIONS, WRITER: ("team-a",), HELPER: ("other",)}
+SENDS: Cells = {PAGE: SESSIONS, WRITER: ("team-a",), HELPER: ("other",)}
 ONLY_PAGE: Cells = {PAGE: SESSIONS}
 
 PATH = "/api/sessions/{session}"
@@ -150,6 +158,7 @@ async def fill(bus: Bus, name: str) -> None:
         ExtensionMessage.of("progress", {"text": extension_canary(name)}),
         UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(picture(name))),)),
         MessageStarted(turn_id=turn, message_id="m1").as_extension(),
+        agent=AGENTS.get(name),
     )
 
 
@@ -164,6 +173,8 @@ async def opened(
     files = TokenFiles(key=folder / "key", revoked=folder / "revoked")
     tokens = {PAGE: TOKEN, READER: "reader-token"}
     tokens |= {name: sign_token(principal, key, seconds=3600)[0] for name, principal in SIGNED.items()}
+    claims = jwt.decode(tokens[EXPIRED], key, algorithms=["HS256"], audience="lanebus")
+    tokens |= {WRONG: "no-such-token", EXPIRED: jwt.encode({**claims, "exp": claims["iat"] - 1}, key)}
     bounds = UiBounds(access=AccessBounds(burst=10_000, wrong_burst=10_000))
     async with (
         temporary_bus() as bus,
@@ -184,7 +195,7 @@ async def opened(
                 headers={"Authorization": f"Bearer {tokens[name]}"} if name in tokens else {},
                 timeout=120,
             )
-            for name in ALL
+            for name in {*ALL, *UNKNOWN}
         }
         try:
             yield bus, served, clients
@@ -234,7 +245,7 @@ async def chat_stream(
 
 
 def expected(who: str, session: str, allowed: Cells) -> str:
-    if who in {ANONYMOUS, REVOKED}:
+    if who in UNKNOWN:
         return "401"
     return "answered" if session in allowed.get(who, ()) else "403"
 
@@ -243,8 +254,8 @@ def found(reply: httpx2.Response) -> str:
     return "answered" if reply.status_code in {200, 201} else str(reply.status_code)
 
 
-async def read_changes(bus: Bus, client: httpx2.AsyncClient) -> tuple[str, bytes]:
-    """Return whether the stream of changes is answered, and its bytes until it names the session of the last entry."""
+async def read_changes(bus: Bus, client: httpx2.AsyncClient, visible: Iterable[str]) -> tuple[str, bytes]:
+    """Return whether the stream of changes is answered, and its bytes until it names the last visible session."""
     received = bytearray()
     async with client.stream("GET", CHANGES) as reply:
         if reply.status_code != 200:
@@ -255,9 +266,9 @@ async def read_changes(bus: Bus, client: httpx2.AsyncClient) -> tuple[str, bytes
                 received += chunk
                 if not is_marked and b"event: ready" in received:
                     is_marked = True
-                    for session in reversed(SESSIONS):  # all principals may read the last one
+                    for session in reversed(SESSIONS):
                         await bus.session(session).publish(ExtensionMessage.of("mark"))
-                if f'"{SESSIONS[0]}"'.encode() in received:
+                if f'"{next(each for each in SESSIONS if each in visible)}"'.encode() in received:
                     break
     return "answered", bytes(received)
 
@@ -314,7 +325,7 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                 listed = {head["id"] for head in answer["sessions"]}, answer["count"]
             if found(reply) != ("answered" if who in KNOWN else "401"):
                 wrong.append(f"{who} GET {path}: {reply.status_code}")
-        state, content = await read_changes(bus, client)
+        state, content = await read_changes(bus, client, READS_A_LANE.get(who, ()))
         heard += content
         named = {session for session in SESSIONS if f'"{session}"'.encode() in content}
         if (state, named) != (("answered", {*READS_A_LANE[who]}) if who in KNOWN else ("401", set())):
@@ -427,6 +438,103 @@ async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
         ):
             reply = await clients[PAGE].post(f"/api/sessions/team-a/{path}", json=body)
             assert (reply.status_code, "leave it out" in reply.json()["detail"]) == (400, True)
+
+
+ACTIONS_OF: dict[tuple[str, str], tuple[str, ...]] = {
+    ("GET", "/api/access"): (),
+    ("GET", "/api/sessions"): ("read.sessions",),
+    ("GET", "/api/waiting"): ("read.waiting",),
+    ("GET", "/api/projections"): ("read.projections",),
+    ("GET", CHANGES): ("read.sessions",),
+    ("GET", PATH): ("read.head",),
+    ("GET", f"{PATH}/entries"): ("read.entries",),
+    ("GET", f"{PATH}/events"): ("read.events",),
+    ("GET", MERGED): ("read.events",),
+    ("GET", f"{PATH}/status"): ("read.status",),
+    ("GET", MEDIA): ("read.media",),
+    ("GET", CALL): ("read.call",),
+    ("GET", f"{PATH}/turns"): ("read.turns",),
+    ("GET", f"{PATH}/turns/{{turn}}/request"): ("read.request",),
+    ("GET", f"{PATH}/timeline"): ("read.timeline",),
+    ("GET", f"{PATH}/context"): ("read.context",),
+    ("GET", f"{PATH}/usage"): ("read.usage",),
+    ("GET", f"{PATH}/projections/{{name}}"): ("read.projections",),
+    ("GET", STATES): ("read.projections",),
+    ("GET", RESUME): ("read.events",),
+    ("GET", f"{PATH}/forks"): ("read.forks",),
+    ("GET", f"{PATH}/dead-letters"): ("read.dead_letters",),
+    ("POST", f"{PATH}/messages"): ("send",),
+    ("POST", f"{PATH}/commands"): ("command.pause",),
+    ("POST", f"{PATH}/agent"): ("hand_over",),
+    ("POST", CHAT): ("send", "read.events"),
+    ("POST", AGUI): ("send", "read.events"),
+    ("POST", f"{PATH}/forks"): ("fork",),
+    ("POST", f"{PATH}/redrive"): ("redrive",),
+    ("POST", f"{PATH}/trim"): ("trim",),
+    ("POST", f"{PATH}/close"): ("close",),
+    ("POST", f"{PATH}/reopen"): ("reopen",),
+    ("POST", UPLOADS): ("send",),
+    ("GET", UPLOAD): ("send",),
+    ("PATCH", UPLOAD): ("send",),
+    ("DELETE", UPLOAD): ("send",),
+}
+"""the actions that a route asks for"""
+
+SINGLE = tuple(each for each in ACTIONS if each not in {"*", "read", "command"})
+BODIES: dict[str, JsonValue] = {
+    f"{PATH}/messages": {"text": "hi"},
+    f"{PATH}/commands": {"command": "pause"},
+    f"{PATH}/agent": {"agent": "billing"},
+    CHAT: chat_body("team-a", "any", "say"),
+    AGUI: run_body("team-a", "any", "say"),
+    UPLOADS: {"sha256": "0" * 64, "sizeBytes": 1},
+    **dict(UPKEEP),
+}
+
+
+def test_every_route_has_its_actions() -> None:
+    routes = {(each.method, each.path) for each in endpoints() if each.path not in PUBLIC}
+    assert {(method, path.partition("?")[0]) for method, path in ACTIONS_OF} == routes
+
+
+async def status_of(client: httpx2.AsyncClient, method: str, path: str, actions: Iterable[str] = ()) -> int:
+    """Return the status of a request to a route, with exactly these actions."""
+    at = path.replace("{path:path}", "app.js").replace("{agent}", "agent").replace("{sha256}", "0" * 64)
+    at = (MEDIA if path == MEDIA else at).replace("{position:int}", "8").replace("{sha256}", "0" * 64)
+    at = at.format(session="team-a", turn="main.1%230", name="turns") + QUERIES.get(path, "")
+    at += "?offset=0" if method == "PATCH" else "?model=m" if path.endswith("/context") else ""
+    body: dict[str, object] = {"json": BODIES.get(path)} if method == "POST" else {}
+    if method == "PATCH":
+        body = {"content": b"x"}
+    headers = {"X-Actions": ",".join(actions), "Content-Type": "application/octet-stream" if method == "PATCH" else ""}
+    sent = {name: value for name, value in headers.items() if value}
+    async with client.stream(method, at, headers=sent, **body) as reply:  # type: ignore[arg-type]
+        return reply.status_code
+
+
+async def test_an_unknown_token_reaches_no_route(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (_, _, clients):
+        for who in UNKNOWN:
+            for method, path in ACTIONS_OF:
+                assert (who, method, path, await status_of(clients[who], method, path)) == (who, method, path, 401)
+
+
+async def test_each_route_needs_its_actions_and_no_other() -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        del address
+        return Principal(name="any", actions=tuple(filter(None, headers.get("x-actions", "").split(","))))
+
+    bounds = UiBounds(access=AccessBounds(burst=10_000))
+    async with temporary_bus() as bus, serving(bus, token=None, identify=identify, bounds=bounds) as served:
+        await fill(bus, "team-a")
+        async with httpx2.AsyncClient(base_url=served.base, timeout=120) as client:
+            for (method, path), needed in ACTIONS_OF.items():
+                for missing in needed:
+                    others = [each for each in SINGLE if each != missing]
+                    found = await status_of(client, method, path, others)
+                    assert (method, path, missing, found) == (method, path, missing, 403)
+                found = await status_of(client, method, path, needed)
+                assert found not in {401, 403, 405, 422, 500}, (method, path, found)
 
 
 ALLOWED, FOREIGN = "https://app.example.com", "https://evil.example"

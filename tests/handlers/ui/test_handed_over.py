@@ -145,6 +145,8 @@ async def test_of_several_sessions_only_the_one_that_was_handed_over_is_dropped(
                 await bus.session("s2").publish(UserMessage.text("on it"))
                 entry = await anext(events)
                 assert ("on it" in entry.data, SECRET in entry.data) == (True, False)
+        refused = await client.get("/api/events?sessions=s2,s1&lanes=llm")
+        assert (refused.status_code, "session s1: this token does not" in refused.json()["detail"]) == (403, True)
 
 
 async def test_a_handover_to_an_agent_that_the_token_allows_loses_and_repeats_nothing(tmp_path: Path) -> None:
@@ -198,6 +200,9 @@ async def test_an_answer_ends_before_a_handover_and_says_that_there_is_more() ->
                 await session.hand_over("billing")
                 told = json.loads(text + b"".join([part async for part in parts]))
                 assert (len(told["entries"]), told["more"]) == (1, True)
+            parts = entries_json(session, query, share, history, right=None, is_valid=lambda: False, bounds=bounds)
+            told = json.loads(b"".join([part async for part in parts]))
+            assert (told["entries"], told["more"]) == ([], True)
 
 
 ANSWERS = (
@@ -231,6 +236,9 @@ async def test_an_answer_that_was_allowed_before_a_handover_is_not_sent_after_it
     ("path", "body"),
     [
         ("/api/sessions/s1/messages", {"text": "for support"}),
+        ("/api/sessions/s1/messages", {"text": "for support", "followUp": True}),
+        ("/api/sessions/s1/commands", {"command": "pause"}),
+        ("/api/sessions/s1/commands", {"command": "steer", "text": "for support"}),
         ("/chat", {"id": "s1", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}]}),
     ],
 )
@@ -249,7 +257,8 @@ async def test_a_message_to_an_agent_that_the_token_allows_does_not_reach_the_ne
     async with opened(tmp_path, slow) as (bus, client):
         reply = await client.post(path, json=body)
         assert reply.status_code in {403, 409}
-        assert [envelope.message async for envelope in bus.session("s1").read(kinds={"user"}, after="1-0")] == []
+        kinds = {"user", "control.*"}
+        assert [envelope.message async for envelope in bus.session("s1").read(kinds=kinds, after="1-0")] == []
 
 
 async def test_a_token_of_one_agent_begins_a_chat_with_it(tmp_path: Path) -> None:
