@@ -282,7 +282,7 @@ LARGE = "x" * 800
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/agui/agent", agui(8)),
+        ("/agui/agent", agui(20)),
         ("/agui/agent", agui(1, LARGE)),
         ("/chat", chat(LARGE)),
         ("/api/sessions/s/messages", {"text": LARGE}),
