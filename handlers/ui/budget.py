@@ -160,8 +160,11 @@ class ByteBudget:
         self._waiting.append(waiter)
         try:
             while not ((is_next := self._next() is waiter) and self._is_free(size)):
-                is_full = not self._is_within(share.owner, size)
-                with anyio.move_on_after(self._disconnect_blocked(waiter) if is_next or is_full else None):
+                # One waiter of a principal acts at a time: each makes room for its own bytes.
+                is_acting = is_next or (
+                    self._firsts()[share.owner] is waiter and not self._is_within(share.owner, size)
+                )
+                with anyio.move_on_after(self._disconnect_blocked(waiter) if is_acting else None):
                     await waiter.turn.wait()
                 waiter.turn.clear()
             self.change(share, size)
@@ -192,17 +195,24 @@ class ByteBudget:
 
     def _next(self) -> _Waiter | None:
         """Return the waiter that is served next; None if each principal that waits holds as much as it may."""
-        if not self._waiting:
-            return None
         return min(
-            (each for each in self._waiting if self._is_within(each.owner, each.size)),
+            (each for each in self._firsts().values() if self._is_within(each.owner, each.size)),
             key=lambda each: (self._owned.get(each.owner, 0), each.size, each.number),
             default=None,
         )
 
+    def _firsts(self) -> dict[str, _Waiter]:
+        """Return the waiter of each principal that is served before its others."""
+        found = dict[str, _Waiter]()
+        for each in self._waiting:
+            known = found.get(each.owner)
+            if known is None or (each.size, each.number) < (known.size, known.number):
+                found[each.owner] = each
+        return found
+
     def _wake(self) -> None:
-        if (first := self._next()) is not None:
-            first.turn.set()
+        for each in self._firsts().values():
+            each.turn.set()
 
     def _is_free(self, size: int) -> bool:
         return self._held == 0 or self._held + size <= self._total
