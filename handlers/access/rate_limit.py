@@ -19,7 +19,7 @@ def address_key(address: str) -> str:
     except ValueError:
         return address
     if isinstance(found, ipaddress.IPv6Address):
-        found = found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64))
+        return str(found.ipv4_mapped or ipaddress.IPv6Network((int(found) >> 64 << 64, 64)))
     return str(found)
 
 

@@ -45,7 +45,7 @@ class MonitorAddress(NamedTuple):
         number = number_in(port)
         if not colon or not host or number is None or number > 65535:
             raise WrongUsage(
-                f"--monitor {text!r} is no address", "write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
+                f"--monitor {text[:100]!r} is no address", "write HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
             )
         return cls(host, number, allowed)
 

@@ -62,7 +62,7 @@ def remove(ctx: click.Context, session: str, name: str) -> None:
     number = number_in(version)
     if not plain or number is None:
         raise WrongUsage(
-            f"{name!r} is not a projection", f"write NAME@VERSION as in `lanebus projections list {session}`"
+            f"{name[:100]!r} is not a projection", f"write NAME@VERSION as in `lanebus projections list {session}`"
         )
     if not on_session(ctx, session, lambda it: it.drop_projection(plain, number)):
         raise NoSuchProjection(session, name)

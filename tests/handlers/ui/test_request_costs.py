@@ -10,7 +10,7 @@ import logging
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import process_time
 from typing import cast
 from urllib.parse import quote
@@ -232,10 +232,6 @@ def plain(method: str, path: str) -> Request:
     return Request(method=method, path=path, headers=headers)
 
 
-def changed(request: Request, **fields: object) -> Request:
-    return Request(**{**vars(request), **fields})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-
 def leaves(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], JsonValue]]:
     """Yield each text, number and list of a JSON value with its path."""
     match value:
@@ -303,25 +299,25 @@ def grown(
     method: str, path: str, *, is_stream: bool, names: tuple[str, ...], headers: tuple[str, ...]
 ) -> Iterator[Grown]:
     """Yield each place of a request to a route that can grow."""
-    base = changed(plain(method, path), is_stream=is_stream)
+    base = replace(plain(method, path), is_stream=is_stream)
     examples = ROWS[f"{method} {path}"]
 
     def in_path(part: str, filler: str) -> Callable[[int], Request]:
         name = part.strip("{}")
-        return lambda size: changed(
+        return lambda size: replace(
             base, path=plain(method, path.replace(part, filled(EXAMPLES[name], filler, size))).path
         )
 
     def in_query(name: str, filler: str) -> Callable[[int], Request]:
-        return lambda size: changed(base, query=f"{name}={filled(QUERY[name], filler, size).replace('#', '%23')}")
+        return lambda size: replace(base, query=f"{name}={filled(QUERY[name], filler, size).replace('#', '%23')}")
 
     def in_header(name: str, filler: str) -> Callable[[int], Request]:
-        return lambda size: changed(
+        return lambda size: replace(
             base, headers={**base.headers, name: filled(HEADERS.get(name, "1-0"), filler, size)}
         )
 
     def in_body(make: Callable[[int], bytes]) -> Callable[[int], Request]:
-        return lambda size: changed(base, body=make(size))
+        return lambda size: replace(base, body=make(size))
 
     for part in path.split("/"):
         if part.startswith("{"):
@@ -341,17 +337,17 @@ def everywhere() -> Iterator[Grown]:
     """Yield the places of every request: its headers and its path, with and without a token."""
     known = plain("GET", "/api/access")
     yield from _everywhere(known)
-    yield from _everywhere(changed(known, headers={"host": HOST}))
+    yield from _everywhere(replace(known, headers={"host": HOST}))
 
 
 def _everywhere(base: Request) -> Iterator[Grown]:
     def in_header(name: str, filler: str) -> Callable[[int], Request]:
-        return lambda size: changed(base, headers={**base.headers, name: filled(HEADERS[name], filler, size)})
+        return lambda size: replace(base, headers={**base.headers, name: filled(HEADERS[name], filler, size)})
 
-    yield "many headers", lambda size: changed(base, more=((b"a", b""),) * (size // 2))
-    yield "many names", lambda size: changed(base, more=tuple((b"a%d" % at, b"") for at in range(size // 6)))
-    yield "many parameters", lambda size: changed(base, query="&".join("a=1" for _ in range(size // 4)))
-    yield "long path", lambda size: changed(base, path="/" * size)
+    yield "many headers", lambda size: replace(base, more=((b"a", b""),) * (size // 2))
+    yield "many names", lambda size: replace(base, more=tuple((b"a%d" % at, b"") for at in range(size // 6)))
+    yield "many parameters", lambda size: replace(base, query="&".join("a=1" for _ in range(size // 4)))
+    yield "long path", lambda size: replace(base, path="/" * size)
     for name in HEADERS:
         for filler in FILLERS:
             yield f"header {name} of {filler!r}", in_header(name, filler)
@@ -422,9 +418,9 @@ async def growth(server: Asked, make: Callable[[int], Request], *, most: int, le
     size = min(size, most // 2)
     one, two = make(size), make(2 * size)
     small = large = float("inf")
-    for rounds in (2, 5, 5, 5, 5):  # other processes disturb some rounds
+    for rounds in (2, 5, 5, 5):  # other processes disturb some rounds
         small, large = min(small, await server.cost(one, rounds)), min(large, await server.cost(two, rounds))
-        if large <= 2.5 * small:
+        if large <= 2.5 * small or small > 10 * least:
             break
     return large / small
 
@@ -475,23 +471,23 @@ def with_long_numbers(method: str, path: str, names: tuple[str, ...], headers: t
     base, examples = plain(method, path), ROWS[f"{method} {path}"]
     for part in path.split("/"):
         for text in with_digits(EXAMPLES.get(part.strip("{}"), "")) if part.startswith("{") else ():
-            yield changed(base, path=plain(method, path.replace(part, text)).path)
+            yield replace(base, path=plain(method, path.replace(part, text)).path)
             asking = {"host": HOST, "origin": ORIGIN, "access-control-request-method": method}
             yield Request(method="OPTIONS", path=plain(method, path.replace(part, text)).path, headers=asking)
     for name in names:
         for text in with_digits(QUERY[name]):
-            yield changed(base, query=f"{name}={quote(text)}")
+            yield replace(base, query=f"{name}={quote(text)}")
     for name in {"content-length", "range", *headers}:
         for text in with_digits(HEADERS.get(name, "1-0")):
-            yield changed(base, headers={**base.headers, name: text})
+            yield replace(base, headers={**base.headers, name: text})
     for body in examples:
         for at, value in leaves(body):
             if isinstance(value, list):
                 continue
             for text in with_digits(str(value)):
-                yield changed(base, body=json.dumps(replaced(body, at, text)).encode())
-                yield changed(base, body=json.dumps(replaced(body, at, "@")).replace('"@"', text).encode())
-            yield changed(base, body=json.dumps(replaced(body, at, "@")).replace('"@"', "9" * 4_000).encode())
+                yield replace(base, body=json.dumps(replaced(body, at, text)).encode())
+                yield replace(base, body=json.dumps(replaced(body, at, "@")).replace('"@"', text).encode())
+            yield replace(base, body=json.dumps(replaced(body, at, "@")).replace('"@"', "9" * 4_000).encode())
 
 
 @pytest.mark.costly
@@ -503,7 +499,7 @@ async def test_a_number_of_thousands_of_digits_is_the_clients_fault_at_every_pla
         for route, (is_stream, names, headers) in routes().items():
             method, path = route.split(" ")
             for request in with_long_numbers(method, path, names, headers):
-                status = await server.status(changed(request, is_stream=is_stream))
+                status = await server.status(replace(request, is_stream=is_stream))
                 if status >= 500:
                     shown = f"{request.path} {request.query} {request.headers} {request.body.decode()}"
                     found.append((route, status, shown.replace(DIGITS, "DIGITS")))
