@@ -169,7 +169,7 @@ def test_namespaces_do_not_see_each_other(lanebus: CommandLine) -> None:
 def test_an_error_message_contains_no_control_characters(lanebus: CommandLine) -> None:
     answer = lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","x\\u001b[31m":1}')
     assert answer.code == 6
-    assert answer.err.startswith("error: line 1: x[31m: ")
+    assert answer.err.startswith("error: line 1: x\\x1b[31m: ")
 
 
 @pytest.mark.costly

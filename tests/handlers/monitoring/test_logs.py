@@ -103,7 +103,7 @@ def test_other_lines_have_a_message_and_the_fields_of_the_task() -> None:
         line = json.loads(JsonLines().format(record("the MCP server %s broke\nbadly", "x")))
         text = TerminalLines().format(record("it broke\x1b[2J\nbadly"))
     assert (line["message"], line["session"], line["worker"]) == ("the MCP server x broke badly", "s", "w1")
-    assert text.endswith("WARNING it broke[2J badly session=s worker=w1")
+    assert text.endswith("WARNING it broke\\x1b[2J badly session=s worker=w1")
 
 
 @pytest.mark.parametrize("lines", [JsonLines(), TerminalLines()], ids=["json", "text"])
