@@ -3,6 +3,7 @@
 from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
 from hashlib import blake2b, sha256
+from math import isfinite
 from typing import Any, cast
 
 import ormsgpack
@@ -139,7 +140,7 @@ class PlainValues:
                 case "json":
                     return parse_json(data)
                 case "msgpack":
-                    return _unpacked(data, 0)
+                    return _plain(_unpacked(data, 0), 0)
                 case other:
                     return {"notShown": f"{len(data)} bytes of type {other[:100]}"}
         except (MessageError, ValueError, TypeError, RecursionError) as error:
@@ -155,23 +156,29 @@ class PlainValues:
         ]
 
 
-def _unpacked(data: bytes, depth: int) -> JsonValue:
-    def extension(code: int, inner: bytes) -> JsonValue:
+def _unpacked(data: bytes, depth: int) -> object:
+    def extension(code: int, inner: bytes) -> object:
         if depth >= DEPTH_LIMIT:
             raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
-        is_object = 0 <= code <= 5  # the codes of LangGraph for objects; others hold numbers
-        return {"constructor": _unpacked(inner, depth + 1)} if is_object else {"extension": [code, len(inner)]}
+        match code:
+            case 0 | 1 | 2 | 3 | 4 | 5:  # an object, as LangGraph writes it
+                return {"constructor": _unpacked(inner, depth + 1)}
+            case 7:  # the value of a delta channel
+                return _unpacked(inner, depth + 1)
+            case _:
+                return {"extension": [code, len(inner)]}
 
-    option = ormsgpack.OPT_NON_STR_KEYS
-    return _plain(cast("object", ormsgpack.unpackb(data, ext_hook=extension, option=option)), depth)
+    return cast("object", ormsgpack.unpackb(data, ext_hook=extension, option=ormsgpack.OPT_NON_STR_KEYS))
 
 
 def _plain(value: object, depth: int) -> JsonValue:
     if depth > DEPTH_LIMIT:
         raise ValueError(f"nested deeper than {DEPTH_LIMIT}")
     match value:
-        case None | bool() | int() | float() | str():
+        case None | bool() | int() | str():
             return value
+        case float():
+            return value if isfinite(value) else str(value)
         case bytes():
             return b64encode(value).decode()
         case dict():

@@ -28,6 +28,7 @@ from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.openai_items.messages import messages_of
 from lanebus.handlers.backends.own_entries import own_message
 from lanebus.handlers.backends.values import load_value, store_value
+from lanebus.handlers.projections.agent_status import Command
 
 __all__ = ("load_run", "store_run")
 
@@ -92,10 +93,8 @@ async def load_run(run: Run, answer: OpenAnswer, agent: Agent[Any], context: obj
         agent, text, context_override=None if context is None else RunContextWrapper(context)
     )
     loop = run.snapshot.status.loop
-    answered = loop.calls_answered if loop else {}
-    approved = {
-        call.id for call in answer.calls if (command := answered.get(call.id)) is not None and approves(command, call)
-    }
+    answered: Mapping[str, Command] = loop.calls_answered if loop else {}
+    approved = {call.id for call in answer.calls if call.id in answered and approves(answered[call.id], call)}
     results = {result.tool_call_id: result for _, result in answer.results}
     for item in state.get_interruptions():
         call_id = item.call_id or ""

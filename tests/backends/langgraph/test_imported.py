@@ -12,14 +12,14 @@ from typing import Any, TypedDict, cast
 import ormsgpack
 import pytest
 from langgraph.channels import EphemeralValue
-from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.errors import EmptyInputError
 from langgraph.graph import START, StateGraph
 from langgraph.pregel import NodeBuilder, Pregel
 from langgraph.types import Command, Send, interrupt
 
-from lanebus import Bus
+from lanebus import Bus, ExtensionMessage
 from lanebus.archive import DirectoryArchive
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.langgraph.entries import (
@@ -98,7 +98,12 @@ async def test_an_imported_checkpoint_is_shown_as_data_and_calls_no_function(
     shared_valkey: RealServer, tmp_path: Path
 ) -> None:
     mark = tmp_path / "made"
-    value = {"source": "input", "evil": call_of("os.mkdir", str(mark))}
+    value = {
+        "evil": call_of("os.mkdir", str(mark)),
+        "nan": float("nan"),
+        "seven": b"\xff",
+        "other": ormsgpack.Ext(99, b"x"),
+    }
     async with shared_valkey.bus() as bus:
         await forge(bus, packed(bare()), packed(value))
         for serde in (None, JsonPlusSerializer(pickle_fallback=True, allowed_msgpack_modules=True)):
@@ -195,7 +200,7 @@ async def test_imported_writes_and_values_do_not_reach_the_checkpoints_of_a_grap
         saver = LanebusSaver(bus)
         await paying(saver, paid).ainvoke({"amount": 1}, config_of("t"))
         own = await newest(saver)
-        entries = [each.message async for each in bus.session("t").read() if hasattr(each.message, "kind")]
+        entries = [each.message async for each in bus.session("t").read(kinds={"store.langgraph.value"})]
         forged = [
             WritesStored(
                 namespace="",
@@ -206,10 +211,11 @@ async def test_imported_writes_and_values_do_not_reach_the_checkpoints_of_a_grap
             for task in ("00000000-0000-0000-0000-000000000000", *{each[0] for each in own.pending_writes or ()})
         ]
         changed = [
-            each.model_copy(update={"data": {**each.data, "packed": packed(999).model_dump()}})
+            ExtensionMessage.of(each.kind, {**each.data, "packed": packed(999).model_dump()})
             for each in entries
-            if each.kind == "store.langgraph.value"
+            if isinstance(each, ExtensionMessage) and isinstance(each.data, dict)
         ]
+        assert changed
         removed = CheckpointsDeleted(checkpoints=(("", own.checkpoint["id"]),)).as_extension()
         for message in (*forged, *changed, removed, CheckpointsDeleted().as_extension()):
             await bus.session("t").publish(message, imported=True)
@@ -222,22 +228,27 @@ async def test_imported_writes_and_values_do_not_reach_the_checkpoints_of_a_grap
         assert paid == [1]
 
 
+def echo(value: object) -> object:
+    return value
+
+
 async def test_an_imported_send_and_a_value_of_a_trigger_run_no_node(shared_valkey: RealServer) -> None:
     ran: list[object] = []
     async with shared_valkey.bus() as bus:
         saver = LanebusSaver(bus)
         node = NodeBuilder().subscribe_only("a").do(ran.append)
-        theirs = Pregel(
-            nodes={"node": node, "other": NodeBuilder().subscribe_only("c").do(lambda value: value).write_to("b")},
+        theirs = Pregel[Any, None, Any, Any](
+            nodes={"node": node, "other": NodeBuilder().subscribe_only("c").do(echo).write_to("b")},
             channels={"a": EphemeralValue(object), "b": EphemeralValue(object), "c": EphemeralValue(object)},
             input_channels="c",
             output_channels="b",
             checkpointer=saver,
         )
         config = config_of("theirs", checkpoint_ns="")
-        made = {**empty_checkpoint(), "channel_values": {"a": 999, "__pregel_tasks": [Send("node", 999)]}}
-        made["channel_versions"] = dict.fromkeys(made["channel_values"], "1")
-        await saver.aput(config, cast("Any", made), {"source": "loop", "step": 1}, made["channel_versions"])
+        values: dict[str, Any] = {"a": 999, "__pregel_tasks": [Send("node", 999)]}
+        versions: dict[str, str | int | float] = dict.fromkeys(values, "1")
+        made: Checkpoint = {**empty_checkpoint(), "channel_values": values, "channel_versions": versions}
+        await saver.aput(config, made, {"source": "loop", "step": 1}, versions)
         await import_session(bus, "theirs", "t", "langgraph")
         await cast("Any", theirs).ainvoke(1, config_of("t"))
         assert ran == []

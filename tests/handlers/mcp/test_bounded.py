@@ -112,10 +112,9 @@ async def http_json(body_bytes: int, *headers: str, lists: int = 0) -> AsyncGene
             case "tools/list":
                 pass
             case "tools/call":
-                result, more = (
-                    {"content": [{"type": "text", "text": "x" * body_bytes}], "_meta": {"x": [[]] * lists}},
-                    headers,
-                )
+                values: list[JsonValue] = [list[JsonValue]() for _ in range(lists)]
+                result = {"content": [{"type": "text", "text": "x" * body_bytes}], "_meta": {"x": values}}
+                more = headers
             case _ if "id" in request:
                 text = json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "?"}})
                 return await send(writer, "200 OK", text, ())

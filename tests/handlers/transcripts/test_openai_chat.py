@@ -120,7 +120,8 @@ async def test_a_document_over_the_limit_is_refused_whole(tmp_path: Path, monkey
 
 async def test_a_document_of_too_many_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
     bounds = TranscriptBounds(json=JsonBounds(parsed_bytes=10_000))
-    dense: dict[str, JsonValue] = {"messages": TALK, "x": [[]] * 5_000}
+    values: list[JsonValue] = [list[JsonValue]() for _ in range(5_000)]
+    dense: dict[str, JsonValue] = {"messages": TALK, "x": values}
     async with Bus.open(data_dir=tmp_path) as bus:
         for text, place in (
             (json.dumps(dense, separators=(",", ":")), "line 1: too many values"),
