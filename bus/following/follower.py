@@ -131,8 +131,12 @@ class Follower(Iteration[Envelope | Notice]):
 
     @property
     def agent(self) -> str:
-        """The agent that the session belongs to, as of the last item or later; "" before the first item."""
-        return self._state.agent
+        """The agent that the session belongs to, as of the last item or later; "" before the first item.
+
+        The hub reads a session's head after its entries, so no item is newer than this.
+        """
+        subscription = self._state.subscription
+        return self._state.last_agent if subscription is None else subscription.agent
 
     def fail(self, error: Exception) -> None:
         """End the iteration with an error, once the buffered items were returned."""
@@ -165,19 +169,8 @@ class FollowState:
     """Where a follower is in the log of its session, and its subscription."""
 
     __slots__ = (
-        *(
-            "_agent",
-            "_archive",
-            "_buffer_bytes",
-            "_cursor",
-            "_direct",
-            "_ended",
-            "_hub",
-            "_is_closed",
-            "_is_new",
-            "_log",
-        ),
-        *("_options", "_previews", "_session", "subscription"),
+        *("_archive", "_buffer_bytes", "_cursor", "_direct", "_ended", "_hub", "_is_closed", "_is_new", "_log"),
+        *("_options", "_previews", "_session", "last_agent", "subscription"),
     )
 
     def __init__(
@@ -201,12 +194,8 @@ class FollowState:
         self._ended = EndedMessages(previews.bounds.endings)
         self.subscription: Subscription | None = None
         """delivers the entries after those of `past`; None before the follower subscribed, or has to do so again"""
-        self._agent = ""
-
-    @property
-    def agent(self) -> str:
-        """See `Follower.agent`. The hub reads a session's head after its entries, so no item is newer than this."""
-        return self._agent if self.subscription is None else self.subscription.agent
+        self.last_agent = ""
+        """the session's agent when the last subscription ended"""
 
     async def past(self) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
         """Subscribe, and yield the items between this follower's cursor and the start of the subscription.
@@ -245,7 +234,7 @@ class FollowState:
         """End the subscription, if there is one."""
         if self.subscription is not None:
             self.subscription.close()
-            self._agent, self.subscription = self.subscription.agent, None
+            self.last_agent, self.subscription = self.subscription.agent, None
 
     def fell_behind(self) -> Notice:
         """Count that the follower was too slow, and return the notice that says so."""

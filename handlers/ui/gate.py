@@ -60,7 +60,8 @@ class SessionRight:
     @property
     def is_current(self) -> bool:
         """Whether the right is open, and was asked for with the agent that the followed session belongs to now."""
-        return self._refusal is None and self._known_agent() == self._agent
+        items, agent = self._items, self._agent  # hot path: asked for each frame
+        return self._refusal is None and (items is None or (items.agent or agent) == agent)
 
     async def require(self, agent: str) -> None:
         """Ask for the right again, if the session belongs to another agent now.

@@ -169,8 +169,8 @@ def _prompt(read: _Message, rules: ContentRules) -> Prompt:
     blocks = [_block(part, rules) for part in parts]
     if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
         raise DecodeError("messages.content", "must not be empty")
-    blocks = check_content(blocks, "messages.content", rules)
-    return Prompt(_key(read.id), UserMessage(content=blocks, id=read.id, timestamp=now_ms()))
+    checked = check_content(blocks, "messages.content", rules)
+    return Prompt(_key(read.id), UserMessage(content=checked, id=read.id, timestamp=now_ms()))
 
 
 def _block(part: _Part, rules: ContentRules) -> Block:
