@@ -10,7 +10,7 @@ import anyio
 
 from lanebus.handlers.ui.errors import ServerBusy, TooManyWaiting
 
-__all__ = ("Turn", "Turns")
+__all__ = ("Turns", "WorkTurn")
 
 
 @dataclass(slots=True, eq=False)
@@ -20,7 +20,7 @@ class _Waiter:
     admitted: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Turn:
+class WorkTurn:
     """The right of one request to work, for the length of a block."""
 
     __slots__ = ("_owner", "_turns", "is_held")
@@ -60,7 +60,7 @@ class Turns:
         """principal → its requests that wait. The principal that was served longest ago comes first"""
 
     @asynccontextmanager
-    async def turn(self, owner: str) -> AsyncGenerator[Turn]:
+    async def turn(self, owner: str) -> AsyncGenerator[WorkTurn]:
         """Wait for a turn, and hold it for the length of the block.
 
         Args:
@@ -71,7 +71,7 @@ class Turns:
             ServerBusy: the turn did not come in time.
         """
         await self.enter(owner, is_rested=False)
-        turn = Turn(self, owner)
+        turn = WorkTurn(self, owner)
         try:
             yield turn
         finally:
@@ -80,16 +80,16 @@ class Turns:
                 self.free()
 
     def has_others(self, owner: str) -> bool:
-        """Return whether a request of another principal waits that could work now. Used by `Turn`."""
+        """Return whether a request of another principal waits that could work now. Used by `WorkTurn`."""
         return any(name != owner and self._may_work(name, queue[0]) for name, queue in self._waiting.items())
 
     def free(self) -> None:
-        """Let the next request work in place of one. Used by `Turn`."""
+        """Let the next request work in place of one. Used by `WorkTurn`."""
         self._working -= 1
         self._admit()
 
     async def enter(self, owner: str, *, is_rested: bool) -> None:
-        """Wait for a turn. Used by `Turn`."""
+        """Wait for a turn. Used by `WorkTurn`."""
         queue = self._waiting.setdefault(owner, deque())
         if not is_rested and len(queue) >= self._queued:
             raise TooManyWaiting(self._queued)

