@@ -63,7 +63,8 @@ async def publish(
     Args:
         *messages: one or more messages, for either lane.
         key: your own name for this publish, at most 1,024 bytes in UTF-8. It may not begin with `lanebus:`. A repeat
-            with the same key appends nothing, as long as the session exists. None means that a repeat appends the
+            with the same key appends nothing, as long as the session exists. Keys are compared, and not messages: give
+            each publish, close and handover of the session a key of its own. None means that a repeat appends the
             messages again.
         expected: append only if the session still ends where the caller saw its end: a cursor, its text, or the
             receipt of the last publish; `START` for an empty session. A plain position is safe only while the log keeps
@@ -90,15 +91,16 @@ async def publish(
         MediaDamaged: media do not have the SHA-256 that their message gives. Nothing was appended.
         MediaTooLarge: media of a message are over the store's limit. Nothing was appended.
         OverLimit: the session or the namespace is full. Nothing was appended.
-        Conflict: `expected` is not the session's end. Nothing was appended.
+        Conflict: the session does not end at the position of `expected`. If it has grown past it, the log may have lost
+            the entry of `expected` too. Nothing was appended.
         HeadMissing: the session has entries, but another client of the server deleted its head. Nothing was appended.
         Fenced: the lease of `epoch` is lost. Nothing was appended.
         WrongAgent: the session belongs to another agent than `agent`. Nothing was appended.
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`. Nothing was appended.
         SessionClosed: the session is closed. Nothing was appended.
         SessionErased: the session was erased. Nothing was appended.
-        LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries, or the entry of `expected`.
-            Nothing was appended.
+        LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries, or it ends before the entry
+            of `expected` or with another entry at its position. Nothing was appended.
         OutcomeUnknown: the publish was sent, but not acknowledged in time. A repeat with the same `key` is safe.
         Unavailable: the publish was not sent in time, or the server refused it for all of `seconds`. Nothing was
             appended.

@@ -21,8 +21,9 @@ def _own_words(error: BusError) -> str:
     match error:
         case errors.SessionClosed(session=session):
             return f"`lanebus reopen {session}` opens it again"
-        case errors.Conflict(session=session, found=found):
-            return f"read it with `lanebus tail {session}`, then repeat with --expected {found}"
+        case errors.Conflict(session=session):
+            again = 'repeat with --expected and the "cursor" of its last line'
+            return f"read on with `lanebus tail {session} --json`, then {again}"
         case errors.WrongAgent(session=session, given=given):
             return f"leave out --agent, or hand the session over with `lanebus hand-over {session} {given}`"
         case errors.EntriesMissing(session=session, first_kept=first, lane=lane):
