@@ -163,8 +163,10 @@ class NoSuchPosition(StreamError):
     """
 
     def __init__(self, session: str, position: int, last: int) -> None:
-        remedy = f"name one from 1 to its last, {last}" if last else "publish to it first"
-        super().__init__(f"session {session!r} has no position {position}", remedy)
+        if last:
+            super().__init__(f"session {session!r} has no position {position}", f"name one from 1 to its last, {last}")
+        else:
+            super().__init__(f"session {session!r} has no entries", "publish to it first")
         self.session, self.position, self.last = session, position, last
 
 

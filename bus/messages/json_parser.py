@@ -38,7 +38,7 @@ def parse_json(data: bytes | str) -> JsonValue:
     except RecursionError:
         raise DecodeError("", "nested too deep") from None
     except json.JSONDecodeError as error:
-        raise DecodeError("", f"not JSON: {error.msg} at character {error.pos}") from None
+        raise DecodeError("", f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from None
     except ValueError:
         raise DecodeError("", "a number has too many digits") from None
     require_json(value)

@@ -64,7 +64,7 @@ def _own_words(error: BusError) -> str:
         case errors.Refused(code="NOPERM", command=""):
             return "run `lanebus doctor`, which names the right that the user lacks"
         case NoModel():
-            return "name one with --model"
+            return "name one with --model, or print the request of a past turn with --turn"
         case UnknownFormat():
             return "give a file of one of the formats in `lanebus import --help`"
         case Unsayable() | ContentRefused():

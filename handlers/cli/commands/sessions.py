@@ -40,6 +40,7 @@ _COLUMNS = (
     Column("title", is_flexible=True),
 )
 _EMPTY = "no sessions yet: create one with `lanebus publish first hello`"
+_NONE, _NO_MORE = "no session matches", "no older session matches: the list ends at this cursor"
 
 _LIMIT = 100
 """sessions of a page by default"""
@@ -137,7 +138,7 @@ def command(
         partial(_json, served=found.served),
         _WITH_STATE if has_states else _COLUMNS,
         partial(_row, has_state=has_states, served=found.served),
-        empty="no session matches" if query.is_narrowed else _EMPTY,
+        empty=_EMPTY if not query.is_narrowed else _NONE if query.after is None else _NO_MORE,
     )
     for error in found.hidden:
         tell(f"warning: not listed: {error.fault}; {next_step(error)}")
