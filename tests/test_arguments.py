@@ -457,6 +457,16 @@ async def test_error_names_the_argument_its_value_and_what_to_pass() -> None:
             await abort(bus.session("s1"), when=cast("Never", "later"))
         with pytest.raises(InvalidArgument, match="`after` is of type dict: pass a Cursor"):
             await done(bus.session("s1").read(after=cast("Never", {"secret": 1})))
+        receipt = await bus.session("s1").publish(HI)
+        envelope = await anext(bus.session("s1").read())
+        for given in (receipt, envelope, await bus.session("s1").head()):
+            with pytest.raises(InvalidArgument, match="pass its `cursor`"):
+                await done(bus.session("s1").follow(after=cast("Never", given)))
+        with pytest.raises(InvalidArgument, match="pass its `cursor`"):
+            await bus.session("s1").publish(HI, expected=cast("Never", envelope))
+        for wrong in (-1, True, {}):
+            with pytest.raises(InvalidArgument, match="pass a cursor, its text, a receipt, or START"):
+                await bus.session("s1").publish(HI, expected=cast("Never", wrong))
 
 
 async def test_error_names_the_argument_as_the_caller_wrote_it() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from lanebus.bus.archive.segment import Segment, read_segment
 from lanebus.bus.errors import (
     ArchiveDamaged,
     CursorTrimmed,
+    HeadMissing,
     InvalidArchiveName,
     LogRolledBack,
     MessageTooLarge,
+    SessionDamaged,
     SessionErased,
 )
 from lanebus.bus.log.archive_reader import ArchivePage
@@ -154,8 +157,9 @@ class Archive:
             SetupError: the store refused access.
         """
         indexed = await archived_segments(self.log, session)
-        if not indexed or (await self.log.head(session)).is_erased:
-            return
+        with suppress(SessionDamaged, HeadMissing):  # such a session can be erased too
+            if not indexed or (await self.log.head(session)).is_erased:
+                return
         if set(indexed).isdisjoint(await self._stored(session)):
             raise ArchiveDamaged(session, indexed[0], "missing, and so are all others: it may be in another archive")
 

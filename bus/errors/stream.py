@@ -164,8 +164,10 @@ class NoSuchPosition(StreamError):
     """
 
     def __init__(self, session: str, position: int, last: int) -> None:
-        remedy = f"name one from 1 to its last, {last}" if last else "publish to it first"
-        super().__init__(f"session {session!r} has no position {position}", remedy)
+        if last:
+            super().__init__(f"session {session!r} has no position {position}", f"name one from 1 to its last, {last}")
+        else:
+            super().__init__(f"session {session!r} has no entries", "publish to it first")
         self.session, self.position, self.last = session, position, last
 
 
@@ -265,16 +267,18 @@ class EntriesMissing(CursorTrimmed):
     Another client of the server deleted them, or the server's data was restored without them. They may be in the middle
     of the log or at its end.
 
-    Fields: the fields of `CursorTrimmed`. If the end is missing, `first_kept` is the position of the next append.
+    Fields: the fields of `CursorTrimmed`; `lane`, the lane that lacks them: "llm", "extension", or "" if that is not
+    known. If the end is missing, `first_kept` is the position after it, which may not exist yet.
     """
 
-    def __init__(self, session: str, cursor: str, first_kept: int) -> None:
+    def __init__(self, session: str, cursor: str, first_kept: int, lane: str = "") -> None:
+        of_lane, last = f"the {lane} lane of " if lane else "", first_kept - 1
         StreamError.__init__(
             self,
-            f"entries of session {session!r} after {cursor} and before {first_kept} are missing, no trim removed them",
-            f"restore the server's data from a backup, trim to {first_kept} if they are archived, or begin there",
+            f"entries of {of_lane}session {session!r} after {cursor} up to {last} are missing, no trim removed them",
+            f"restore the server's data from a backup, read on after {last}, or trim to {first_kept} if archived",
         )
-        self.session, self.cursor, self.first_kept = session, cursor, first_kept
+        self.session, self.cursor, self.first_kept, self.lane = session, cursor, first_kept, lane
 
 
 class HeadMissing(StreamError):

@@ -9,7 +9,7 @@ from lanebus.bus.errors import CursorTrimmed, EntriesMissing, HeadMissing, Refus
 from lanebus.bus.following.log_checks import why_lost
 from lanebus.bus.log.incarnations import cursor_at
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.reading.gaps import Gap, find_gap, has_all, last_own
+from lanebus.bus.reading.gaps import Gap, find_gap, has_all, lane_of, last_own
 from lanebus.bus.reading.merge import cut, merge
 from lanebus.bus.reading.pages import size_of, whole, with_rest
 from lanebus.bus.wire.codec import decode_delta, position_of
@@ -101,7 +101,8 @@ class Delivery:
         if hole is not None:
             sized = [each for each in sized if each[0].position <= hole.after]
             followed.advance(sized, head, sized[-1][0].cursor if sized else followed.cursor, None)
-            followed.fail(EntriesMissing(followed.session, str(Cursor(hole.after)), hole.first_kept))
+            lane = lane_of(hole, head, lanes, pages, count)
+            followed.fail(EntriesMissing(followed.session, str(Cursor(hole.after)), hole.first_kept, lane))
             return
         if deltas:
             sized += [(delta, size_of(entry), True) for delta, entry in zip(deltas, live, strict=True)]

@@ -71,7 +71,7 @@ async def check_logs(log: Log, all_followed: FollowedSessions, some: Sequence[Fo
         heads = await log.each_head([followed.session for followed in batch])
         for followed, head in zip(batch, heads, strict=True):
             with contained(followed):
-                if isinstance(head, SessionDamaged):
+                if isinstance(head, BusError):
                     raise head
                 if (lost := await why_lost(log, followed, head)) is not None:
                     raise lost

@@ -13,7 +13,7 @@ import math
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Literal, NamedTuple, Self, cast
 
-from lanebus.bus.errors import InvalidCursor, InvalidSessionId
+from lanebus.bus.errors import BusError, InvalidCursor, InvalidSessionId
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.script import Script, run_scripts
 from lanebus.bus.wire.keys import check_agent, check_session_id, is_session_id
@@ -21,6 +21,7 @@ from lanebus.bus.wire.keys import check_agent, check_session_id, is_session_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lanebus.bus.errors import HeadMissing, SessionDamaged
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
     from lanebus.bus.servers.topology import Argument
@@ -71,6 +72,10 @@ class CatalogPage(NamedTuple):
     """number of all sessions of the agent in the wanted state; None if they were not counted"""
     has_more: bool
     """whether the list continues with older sessions"""
+    damaged: tuple[SessionDamaged | HeadMissing, ...] = ()
+    """the errors of sessions that are left out because their heads cannot be read, as far as they were looked at"""
+    end: CatalogCursor | None = None
+    """the place after which the next page begins; None if the list ends here"""
 
 
 class _Found(NamedTuple):
@@ -139,9 +144,10 @@ class SessionCatalog:
                 return page
         else:
             place = (str(after.time), log.keys.head(after.session))
-        matching, found = 0, list[_Found]()
+        matching, found, known = 0, list[_Found](), set[str]()
         for buckets in batched(range(log.keys.buckets), log.bounds.buckets):
             names = [await log.sessions(bucket, named) for bucket in buckets]
+            known.update(*names)
             chunks = [chunk for bucket in names for chunk in batched(bucket, log.bounds.heads)]
             keys = [log.keys.heads(chunk) for chunk in chunks]
             answers = await self._ask(keys, (state, limit + 1, *place))
@@ -152,9 +158,12 @@ class SessionCatalog:
                     for index, time in zip(answer[1::2], answer[2::2], strict=True)
                 )
         newest = nsmallest(limit + 1, found)
-        cursors = tuple(CatalogCursor(-each.age, each.session) for each in newest[:limit])
-        heads = await log.heads([each.session for each in cursors])
-        return CatalogPage(tuple(heads), cursors, matching, len(newest) > limit)
+        cursors = [CatalogCursor(-each.age, each.session) for each in newest[:limit]]
+        listed = [each.session for each in cursors]
+        has_more = len(newest) > limit
+        if state == "any" and after is None and not has_more:  # a damaged head may have no readable time
+            listed += sorted(known - {*listed})[: log.bounds.heads]
+        return _page(await log.each_head(listed), cursors, matching, has_more=has_more)
 
     async def _first_page(self, limit: int, state: SessionState, agent: str | None) -> CatalogPage | None:
         """Return the newest sessions that the change notices name; None if these are too few for a page.
@@ -168,18 +177,19 @@ class SessionCatalog:
         changed, since = notices
         some = changed[: 2 * (limit + 1)]
         since = max([since, *(each.time for each in changed[len(some) : len(some) + 1])])
-        heads = await self._log.heads([each.session for each in some])
+        heads = await self._log.each_head([each.session for each in some])
         found = [
             head
-            for head in sorted(heads, key=lambda head: (-head.updated, self._log.keys.head(head.session)))
+            for head in sorted(_readable(heads), key=lambda head: (-head.updated, self._log.keys.head(head.session)))
             if round(head.updated * 1000) > since and _is_wanted(head, state, agent)
         ]
         if len(found) <= limit:
             return None
         counts = await self._log.agents() if state == "any" else None
         matching = None if counts is None else sum(counts.values()) if agent is None else counts.get(agent, 0)
-        cursors = tuple(CatalogCursor(round(head.updated * 1000), head.session) for head in found[:limit])
-        return CatalogPage(tuple(found[:limit]), cursors, matching, has_more=True)
+        cursors = [CatalogCursor(round(head.updated * 1000), head.session) for head in found[:limit]]
+        faults = [head for head in heads if isinstance(head, BusError)]
+        return _page([*found[:limit], *faults], cursors, matching, has_more=True)
 
     async def _notices(self) -> tuple[list[_Changed], int] | None:
         """Return the sessions of the newest change notices, the newest first, and the time before which some may lack.
@@ -208,6 +218,30 @@ class SessionCatalog:
         calls = [(each, arguments) for each in keys]
         replies = await run_scripts(self._log.pool, _NEWEST, calls) if calls else []
         return [[int(cast("bytes | int", part)) for part in cast("Sequence[object]", reply)] for reply in replies]
+
+
+def _page(
+    heads: Sequence[SessionHead | SessionDamaged | HeadMissing],
+    cursors: Sequence[CatalogCursor],
+    matching: int | None,
+    *,
+    has_more: bool,
+) -> CatalogPage:
+    """Return a page of the sessions at `cursors`, without those whose heads cannot be read."""
+    by_name = {head.session: head for head in _readable(heads)}
+    placed = [each for each in cursors if each.session in by_name]
+    return CatalogPage(
+        tuple(by_name[each.session] for each in placed),
+        tuple(placed),
+        matching,
+        has_more,
+        tuple(head for head in heads if isinstance(head, BusError)),
+        cursors[-1] if has_more and cursors else None,
+    )
+
+
+def _readable(heads: Sequence[SessionHead | SessionDamaged | HeadMissing]) -> list[SessionHead]:
+    return [head for head in heads if not isinstance(head, BusError)]
 
 
 def _is_wanted(head: SessionHead, state: SessionState, agent: str | None) -> bool:

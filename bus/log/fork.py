@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lanebus.bus.errors import (
     CursorTrimmed,
+    HeadMissing,
     InvalidCursor,
     NoSuchPosition,
     SessionDamaged,
@@ -75,10 +76,13 @@ async def begin_fork(
         SessionErased: the parent was erased, or an earlier session with the child's id was erased.
         NoSuchPosition: the parent does not have the position.
         CursorTrimmed: the entries up to the position were trimmed.
+        HeadMissing: the parent has no head, but entries.
         Unavailable: the server cannot be reached; the fork may have been created.
     """
     shared = await _pin(log, parent, child, at)
     try:
+        if not shared.cursor.position:
+            await log.head(parent)
         if shared.cursor.position and not (shared.cursor.incarnation and shared.cursor.proof):
             head = await log.head(parent)
             mark = await mark_at(log, head, shared.cursor.position, archive, with_proof=True)
@@ -89,7 +93,7 @@ async def begin_fork(
         if taken.parent != parent:  # with the same parent, the pin is that of the existing fork and must stay
             await unpin(log, parent, child)
         raise
-    except SessionErased:
+    except (SessionErased, HeadMissing):
         await unpin(log, parent, child)
         raise
 
@@ -110,6 +114,8 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
             raise SessionErased(parent)
         if word == "trimmed":
             raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
+        if number == "0":
+            await log.head(parent)  # raises HeadMissing
         raise NoSuchPosition(parent, at or 0, int(number))
     position, incarnations, trimmed, agent, proof = cast("tuple[int, bytes, int, bytes, bytes]", reply)
     try:

@@ -110,6 +110,11 @@ class SessionHead(NamedTuple):
     """proof of the entry at `trimmed`; "" if it is unknown"""
 
     @property
+    def is_there(self) -> bool:
+        """Whether the server has the head of a session that was ever published to. A lease alone is no such head."""
+        return bool(self.created or self.position or self.is_erased)
+
+    @property
     def own_start(self) -> Cursor:
         """The cursor before the session's own entries. For a fork, it is after the entries shared with the parent."""
         return START if self.origin is None else self.origin.cursor

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import BusError, Closed, SessionDamaged, is_of_session
+from lanebus.bus.errors import BusError, Closed, is_of_session
 
 if TYPE_CHECKING:
     from lanebus.bus.log.head import SessionHead
@@ -32,6 +32,7 @@ class Heads:
 
         Raises:
             SessionDamaged: the head is damaged.
+            HeadMissing: the session has no head, but entries of the bus.
             Unavailable: the server cannot be reached.
             Closed: the bus is closed.
         """
@@ -76,7 +77,7 @@ class Heads:
             head = found[session]
             if answer.done():
                 continue
-            if isinstance(head, SessionDamaged):
+            if isinstance(head, BusError):
                 answer.set_exception(head)
             else:
                 answer.set_result(head)

@@ -15,14 +15,16 @@ from lanebus.bus.log.bounds import LogBounds
 from lanebus.bus.log.head import SessionHead, head_command, read_head
 from lanebus.bus.log.script import Script, run_script
 from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.servers.replies import answered
+from lanebus.bus.wire.codec import position_of, token_of
 from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, Keys, is_name, is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lanebus.bus.messages.lanes import Lane
     from lanebus.bus.servers.topology import Argument, Pool, Reply
+    from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Log", "count_in")
 
@@ -76,10 +78,11 @@ class Log:
 
         Raises:
             SessionDamaged: the head is damaged.
+            HeadMissing: the session has no head, but entries of the bus.
             Unavailable: the server cannot be reached.
         """
         (head,) = await self.each_head((session,))
-        if isinstance(head, SessionDamaged):
+        if isinstance(head, SessionDamaged | HeadMissing):
             raise head
         return head
 
@@ -87,20 +90,37 @@ class Log:
         """Return the heads of those sessions whose heads can be read, in order. See `each_head`."""
         return [head for head in await self.each_head(sessions) if isinstance(head, SessionHead)]
 
-    async def each_head(self, sessions: Sequence[str]) -> list[SessionHead | SessionDamaged]:
-        """Return the heads of several sessions, in order, or the error of a head that is damaged.
+    async def each_head(self, sessions: Sequence[str]) -> list[SessionHead | SessionDamaged | HeadMissing]:
+        """Return the heads of several sessions, in order, or the error of a head that is damaged or missing.
 
         Each round trip reads a bounded number of heads. Raises Refused, Unavailable.
         """
-        heads: list[SessionHead | SessionDamaged] = []
+        heads: list[SessionHead | SessionDamaged | HeadMissing] = []
         for some in batched(sessions, self.bounds.heads):
             replies = await self.pool.call_many([head_command(self._keys, session) for session in some])
-            for session, reply in zip(some, replies, strict=True):
-                try:
-                    heads.append(read_head(session, reply))
-                except SessionDamaged as damage:
-                    heads.append(damage)
+            found = [_head_or_fault(*each) for each in zip(some, replies, strict=True)]
+            again = await self._without_head([each.session for each in found if _is_missing(each)])
+            heads += (again.get(each.session, each) for each in found)
         return heads
+
+    async def _without_head(self, sessions: Sequence[str]) -> dict[str, SessionHead | SessionDamaged | HeadMissing]:
+        """Return the heads of sessions whose heads were not found, or the errors of those that have entries.
+
+        A head is read again after the lanes, as the session may just have begun.
+        """
+        commands: list[Sequence[Argument]] = []
+        for session in sessions:
+            commands += (("XREVRANGE", self._keys.lane(session, lane), "+", "-", "COUNT", 1) for lane in Lane)
+            commands.append(head_command(self._keys, session))
+        replies = await self.pool.call_many(commands) if commands else []
+        found = dict[str, SessionHead | SessionDamaged | HeadMissing]()
+        for session, *ends, reply in zip(sessions, replies[::3], replies[1::3], replies[2::3], strict=True):
+            found[session] = head = _head_or_fault(session, reply)
+            pages = [cast("list[Entry]", end) for end in ends if not isinstance(end, Refused)]
+            last = max((position_of(page[0]) for page in pages if page and token_of(page[0])), default=0)
+            if last and _is_missing(head):
+                found[session] = HeadMissing(session, last)
+        return found
 
     async def fingerprints(self, sessions: Sequence[str]) -> dict[str, bytes]:
         """Return the `SessionHead.fingerprint` of each session. This call costs much less than `heads`."""
@@ -190,6 +210,17 @@ class Log:
             session: any session on that server.
         """
         await self.pool.call("CLIENT", "UNBLOCK", client_id, at=self._keys.head(session))
+
+
+def _head_or_fault(session: str, reply: Reply | Refused) -> SessionHead | SessionDamaged:
+    try:
+        return read_head(session, reply)
+    except SessionDamaged as damage:
+        return damage
+
+
+def _is_missing(head: SessionHead | SessionDamaged) -> bool:
+    return isinstance(head, SessionHead) and not head.is_there
 
 
 def count_in(text: bytes | None) -> int:

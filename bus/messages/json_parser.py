@@ -123,7 +123,7 @@ def parse_json(data: bytes | str, bounds: JsonBounds = DEFAULT_JSON_BOUNDS) -> J
     except RecursionError:
         raise DecodeError("", "nested too deep") from None
     except json.JSONDecodeError as error:
-        raise DecodeError("", f"not JSON: {error.msg} at character {error.pos}") from None
+        raise DecodeError("", f"not JSON: {error.msg.removesuffix(' at')} at character {error.pos}") from None
     except ValueError:
         raise DecodeError("", "a number has too many digits") from None
     # UTF-8 has no surrogates. Searching is much cheaper than writing the value again, which `require_json` does.

@@ -198,6 +198,8 @@ class Recovery:
                 try:
                     head = await self._log.head(outbox.session)
                     position = position if head.is_erased else await common_position(self._log, head, outbox.cursor)
+                except HeadMissing:  # as of an empty session: the append finds the entries, and they are judged there
+                    position = 0
                 except CursorTrimmed:  # the entry that could prove a loss was trimmed: assume that nothing was lost
                     pass
                 except (Refused, StreamError) as fault:

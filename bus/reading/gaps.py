@@ -9,10 +9,12 @@ from lanebus.bus.wire.codec import position_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.messages.lanes import Lane
     from lanebus.bus.wire.codec import Entry
     from lanebus.bus.wire.envelope import Envelope
 
-__all__ = ("Gap", "find_gap", "has_all", "last_own")
+__all__ = ("Gap", "find_gap", "has_all", "lane_of", "last_own")
 
 
 class Gap(NamedTuple):
@@ -39,6 +41,26 @@ def find_gap(envelopes: Sequence[Envelope], after: int, bound: int) -> Gap | Non
         if not envelope.delta:
             position = max(position, envelope.position)
     return Gap(len(envelopes), position, bound + 1) if position < bound else None
+
+
+def lane_of(gap: Gap, head: SessionHead, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], count: int) -> str:
+    """Return the name of the lane that lacks the entries of a gap; "" if the head does not tell it.
+
+    Args:
+        gap: the gap.
+        head: the session's head.
+        lanes: the lanes that were read.
+        pages: the entries of each lane.
+        count: number of entries that were requested of each lane. A page with fewer holds the rest of its lane.
+    """
+    if len(lanes) == 1:
+        return lanes[0].value
+    ended = [
+        lane
+        for lane, page in zip(lanes, pages, strict=True)
+        if len(page) < count and last_own(page, head.position) <= gap.after < head.last_in((lane,))
+    ]
+    return ended[0].value if len(ended) == 1 else ""
 
 
 def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:

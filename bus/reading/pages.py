@@ -128,7 +128,7 @@ async def fetch_page(
         found = [await with_rest(log, session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
         size_bytes = sum(size_of(e) for page in found for e in page)
         pager.took(sum(map(len, found)), size_bytes, head.size_bytes)
-        if not (head.created or head.position or later.created or head.is_erased):
+        if not (head.is_there or later.created):
             last = max((position_of(page[-1]) for page in found if page and token_of(page[-1])), default=0)
             if last:
                 raise HeadMissing(session, last)

@@ -15,7 +15,7 @@ from lanebus.bus.log.incarnations import common_position, cursor_at
 from lanebus.bus.log.lineage import Part, lineage
 from lanebus.bus.log.log import Log
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.reading.gaps import Gap, find_gap, has_all, last_own
+from lanebus.bus.reading.gaps import Gap, find_gap, has_all, lane_of, last_own
 from lanebus.bus.reading.merge import cut, merge
 from lanebus.bus.reading.page_size import Pager
 from lanebus.bus.reading.pages import LanePages, fetch_page, has_later, size_of
@@ -136,7 +136,9 @@ async def read_pages(
             if (gap := gap or await _lost_end(log, fetched, position, bound, until)) is not None:
                 end = await cursor_at(log, head, gap.after, pages, archive)
                 yield Page(envelopes[: gap.until], end, fetched.size_bytes)
-                raise EntriesMissing(name, str(Cursor(gap.after)), gap.first_kept)
+                raise EntriesMissing(
+                    name, str(Cursor(gap.after)), gap.first_kept, lane_of(gap, head, lanes, pages, fetched.count)
+                )
             position = bound
             cursor = await cursor_at(log, head, bound, pages, archive)
             # The next page brings the mark of this cursor's entry. Otherwise the next head checks the end of this head,

@@ -5,7 +5,9 @@ from contextlib import suppress
 
 from lanebus.bus.errors import (
     BusError,
+    Conflict,
     DecodeError,
+    HeadMissing,
     LogRolledBack,
     require_all,
     require_epoch,
@@ -18,7 +20,7 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.publishing.encoded_publish import UNCONDITIONAL, AppendConditions
-from lanebus.bus.session.resources import HasResources
+from lanebus.bus.session.resources import HasResources, SessionResources
 from lanebus.bus.wire.keys import check_agent
 from lanebus.bus.wire.notice import CLOSED, REOPENED
 from lanebus.bus.wire.receipt import REFUSALS, Expected, Outcome, Receipt, cursor_of
@@ -61,7 +63,8 @@ async def publish(
     Args:
         *messages: one or more messages, for either lane.
         key: your own name for this publish, at most 1,024 bytes in UTF-8. It may not begin with `lanebus:`. A repeat
-            with the same key appends nothing, as long as the session exists. None means that a repeat appends the
+            with the same key appends nothing, as long as the session exists. Keys are compared, and not messages: give
+            each publish, close and handover of the session a key of its own. None means that a repeat appends the
             messages again.
         expected: append only if the session still ends where the caller saw its end: a cursor, its text, or the
             receipt of the last publish; `START` for an empty session. A plain position is safe only while the log keeps
@@ -88,14 +91,16 @@ async def publish(
         MediaDamaged: media do not have the SHA-256 that their message gives. Nothing was appended.
         MediaTooLarge: media of a message are over the store's limit. Nothing was appended.
         OverLimit: the session or the namespace is full. Nothing was appended.
-        Conflict: `expected` is not the session's end. Nothing was appended.
+        Conflict: the session does not end at the position of `expected`. If it has grown past it, the log may have lost
+            the entry of `expected` too. Nothing was appended.
+        HeadMissing: the session has entries, but another client of the server deleted its head. Nothing was appended.
         Fenced: the lease of `epoch` is lost. Nothing was appended.
         WrongAgent: the session belongs to another agent than `agent`. Nothing was appended.
         InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`. Nothing was appended.
         SessionClosed: the session is closed. Nothing was appended.
         SessionErased: the session was erased. Nothing was appended.
-        LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries, or the entry of `expected`.
-            Nothing was appended.
+        LogRolledBack: the log lost entries at its end, perhaps also acknowledged entries, or it ends before the entry
+            of `expected` or with another entry at its position. Nothing was appended.
         OutcomeUnknown: the publish was sent, but not acknowledged in time. A repeat with the same `key` is safe.
         Unavailable: the publish was not sent in time, or the server refused it for all of `seconds`. Nothing was
             appended.
@@ -129,14 +134,30 @@ async def append(
         messages = [resources.redaction.message(message) for message in messages]
     try:
         return await resources.publisher.publish(resources.id, messages, conditions, seconds, resources.agent)
+    except Conflict as conflict:
+        if not conflict.found:
+            await _require_head(resources)
+        raise
     except LogRolledBack as error:
         if conditions.expected is None or not error.of_expected:
             raise
+        if not error.found:
+            await _require_head(resources)
         found = error.found
         with suppress(BusError):  # only says more about the refusal
             head = await resources.log.head(resources.id)
             found = await common_position(resources.log, head, conditions.expected, resources.archive)
         raise LogRolledBack(resources.id, error.seen, min(found, error.seen - 1), of_expected=True) from None
+
+
+async def _require_head(resources: SessionResources) -> None:
+    """Raise HeadMissing if the session looks empty because its head is gone."""
+    try:
+        await resources.log.head(resources.id)
+    except HeadMissing:
+        raise
+    except BusError:
+        pass  # the refusal says enough
 
 
 async def try_publish(

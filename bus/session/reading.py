@@ -29,6 +29,8 @@ async def head(self: HasResources) -> SessionHead:
     A session that does not exist has position 0.
 
     Raises:
+        HeadMissing: the session has entries, but another client of the server deleted its head.
+        SessionDamaged: a stored value of the head is not one that the bus writes.
         Unavailable: the server cannot be reached.
     """
     return await self.resources.log.head(self.resources.id)
@@ -62,8 +64,9 @@ def read(
         InvalidCursor: `after` is a text that is not a cursor.
         InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive. All entries before it were yielded.
-        EntriesMissing: the next entries are missing, although no trim removed them. In a read of one lane, only the
-            lane's missing end is noticed.
+        EntriesMissing: the next entries are missing, although no trim removed them. A read of one lane notices only
+            that the lane's end or the whole lane is missing, and no entry deleted in between.
+        HeadMissing: the session has entries, but no head.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         LogRolledBack: the log lost entries that the reader of `after` has seen.
         ReplyTooLarge: an entry is larger than the server sends in one reply.
@@ -198,8 +201,9 @@ def subscribe(
         InvalidCursor: `after` is a text that is not a cursor.
         InvalidArgument: an argument has a wrong type, or a number is negative.
         CursorTrimmed: the next entry was trimmed and is not in the archive.
-        EntriesMissing: the next entries are missing, although no trim removed them. In a read of one lane, only the
-            lane's missing end is noticed.
+        EntriesMissing: the next entries are missing, although no trim removed them. A read of one lane notices only
+            that the lane's end or the whole lane is missing, and no entry deleted in between.
+        HeadMissing: the session has entries, but no head.
         ArchiveDamaged: the next entry is in the archive, and its segment is missing or changed.
         SessionErased: the session was erased.
         LogRolledBack: the log lost entries that were yielded, or entries up to `after`. To continue, discard everything

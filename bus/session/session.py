@@ -112,6 +112,7 @@ class Session:
             SessionErased: this session, or the session with that id, was erased.
             NoSuchPosition: `at` is after this session's last position.
             CursorTrimmed: the entries up to `at` were trimmed.
+            HeadMissing: this session has no head, but entries.
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
             Unavailable: the server cannot be reached. The fork may exist.

@@ -64,6 +64,8 @@ class Cursor(NamedTuple):
             require_count(f"{name}.delta", delta)
             require_text(f"{name}.incarnation", incarnation)
             require_text(f"{name}.proof", proof)
+        if isinstance(getattr(given, "cursor", None), Cursor):  # a receipt, an envelope, a notice, a head
+            raise InvalidArgument(name, given, "pass its `cursor`")
         if not isinstance(given, str):
             raise InvalidArgument(name, given, "pass a Cursor, or its text such as '12-0'; START is the first")
         match = CURSOR.fullmatch(given)

@@ -5,13 +5,13 @@ from typing import NamedTuple
 from lanebus.bus.errors import (
     Conflict,
     Fenced,
+    InvalidArgument,
     LogRolledBack,
     MessageTooLarge,
     OverLimit,
     SessionClosed,
     SessionErased,
     WrongAgent,
-    require_count,
 )
 from lanebus.bus.wire.envelope import Cursor
 
@@ -77,6 +77,9 @@ def cursor_of(expected: Expected | None) -> Cursor | None:
             return expected.cursor
         case str():
             return Cursor.of(expected, "expected")
-        case _:
-            require_count("expected", expected)
+        case int() if expected >= 0 and not isinstance(expected, bool):
             return Cursor(expected)
+        case _ if isinstance(getattr(expected, "cursor", None), Cursor):  # an envelope, a notice
+            raise InvalidArgument("expected", expected, "pass its `cursor`")
+        case _:
+            raise InvalidArgument("expected", expected, "pass a cursor, its text, a receipt, or START if it is empty")

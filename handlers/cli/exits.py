@@ -105,6 +105,9 @@ def code_of(error: "BusError") -> ExitCode:
             errors.EntryDamaged()
             | errors.MediaDamaged()
             | errors.ArchiveDamaged()
+            | errors.EntriesMissing()
+            | errors.HeadMissing()
+            | errors.SessionDamaged()
             | errors.ForgedEntry()
             | RequestDamaged()
         ):

@@ -21,17 +21,25 @@ def _own_words(error: BusError) -> str:
     match error:
         case errors.SessionClosed(session=session):
             return f"`lanebus reopen {session}` opens it again"
-        case errors.Conflict(session=session, found=found):
-            return f"read it with `lanebus tail {session}`, then repeat with --expected {found}"
+        case errors.Conflict(session=session):
+            again = 'repeat with --expected and the "cursor" of its last line'
+            return f"read on with `lanebus tail {session} --json`, then {again}"
         case errors.WrongAgent(session=session, given=given):
             return f"leave out --agent, or hand the session over with `lanebus hand-over {session} {given}`"
-        case errors.EntriesMissing(session=session, first_kept=first):
+        case errors.EntriesMissing(session=session, first_kept=first, lane=lane):
+            of_lane = f" --lane {lane}" if lane else ""
             return (
-                "restore the server's data from a backup, begin with --after "
-                f"{first - 1}, or, if they are archived, `lanebus trim {session} {first}`"
+                f"restore the server's data from a backup, or read what follows with `lanebus tail {session}{of_lane} "
+                f"--after {first - 1}`; if the entries are archived, `lanebus trim {session} --before {first}`"
             )
-        case errors.CursorTrimmed(first_kept=first):
-            return f"begin with --after {first - 1}, or give the --archive that has them"
+        case errors.HeadMissing(session=session) | errors.SessionDamaged(session=session):
+            return f"restore the server's data from a backup, or delete the session with `lanebus erase {session}`"
+        case errors.ParentErased(session=session, first_kept=first):
+            return f"read its own entries with `lanebus tail {session} --after {first - 1}`"
+        case errors.CursorTrimmed(session=session, first_kept=first):
+            return (
+                f"read the rest with `lanebus tail {session} --after {first - 1}`, or give the --archive that has them"
+            )
         case errors.InvalidCursor():
             return 'use a position, or copy "cursor" from a line of `lanebus tail --json`'
         case RequestUnknown(session=session):
@@ -56,7 +64,7 @@ def _own_words(error: BusError) -> str:
         case errors.Refused(code="NOPERM", command=""):
             return "run `lanebus doctor`, which names the right that the user lacks"
         case NoModel():
-            return "name one with --model"
+            return "name one with --model, or print the request of a past turn with --turn"
         case UnknownFormat():
             return "give a file of one of the formats in `lanebus import --help`"
         case Unsayable() | ContentRefused():

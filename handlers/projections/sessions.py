@@ -1,11 +1,10 @@
 """Fold a summary of each session, for a list of sessions."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import TypedDict
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import MessageError, SessionErased, require_all, require_instance
+from lanebus.bus.errors import BusError, MessageError, SessionErased, is_of_session, require_all, require_instance
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
@@ -68,9 +67,14 @@ class _Changes(TypedDict, total=False):
 
 
 async def session_lines(
-    bus: Bus, views: Views | None = None, *, heads: Sequence[SessionHead] | None = None
+    bus: Bus,
+    views: Views | None = None,
+    *,
+    heads: Sequence[SessionHead] | None = None,
+    failed: MutableMapping[str, BusError] | None = None,
 ) -> dict[str, Projected[SessionLine]]:
-    """Return the summary of every session by session id, newest activity first. Erased sessions are left out.
+    """Return the summary of every session by session id, newest activity first. Erased sessions are left out, and so
+    are sessions whose logs cannot be read.
 
     If the first entries of a session were trimmed before they were counted, the summary covers the remaining entries.
     `Projected.counted_from` is then the position of the first remaining entry.
@@ -79,9 +83,11 @@ async def session_lines(
         bus: the bus whose sessions to list.
         views: cache of the summaries, for a process that lists the sessions repeatedly. None uses no cache.
         heads: only these sessions, in their order. None means all.
+        failed: gets the error of each session whose log cannot be read, by session id. None means that these errors are
+            not wanted.
 
     Raises:
-        BusError: a log could not be read.
+        Unavailable: the server cannot be reached.
     """
     require_instance("bus", bus, Bus, "pass the Bus of `async with Bus.open() as bus`")
     require_instance("views", views, Views, "pass Views(), or None", is_optional=True)
@@ -89,8 +95,13 @@ async def session_lines(
         require_all("heads", heads, SessionHead, "pass heads, such as `bus.sessions()` returns")
     lines: dict[str, Projected[SessionLine]] = {}
     for head in await bus.sessions() if heads is None else heads:
-        with suppress(SessionErased):  # erased since the list was read
+        try:
             lines[head.session] = await (views.look if views else look)(bus.session(head.session), SESSIONS)
+        except BusError as error:
+            if not is_of_session(error):
+                raise
+            if failed is not None and not isinstance(error, SessionErased):  # erased since the list was read
+                failed[head.session] = error
     return lines
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lanebus.bus.errors import SessionErased
+from lanebus.bus.errors import BusError, SessionErased, is_of_session
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.session.session import Session, require_session
 from lanebus.handlers.projections.links import read_links
@@ -29,6 +29,8 @@ class TreeUsage:
     """True if the session was erased. Its usage and children are then unknown, and `own` and `children` are empty"""
     counted_from: int | None = None
     """position of the first counted entry, if earlier entries were trimmed before they were counted; otherwise None"""
+    error: str | None = None
+    """why the log of this descendant cannot be read, so that its usage is not counted; None if it is counted"""
 
     @property
     def usage(self) -> Usage:
@@ -60,7 +62,7 @@ async def tree_usage(session: Session) -> TreeUsage:
 
     Raises:
         SessionErased: `session` was erased.
-        BusError: a log could not be read.
+        BusError: the session's own log could not be read. A descendant that cannot be read has an `error`.
     """
     require_session(session)
     return await _tree(session, None, {session.id})
@@ -77,4 +79,8 @@ async def _tree(session: Session, agent: str | None, known: set[str]) -> TreeUsa
             children.append(await _tree(session.sibling(link.child), link.agent, known))
         except SessionErased:
             children.append(TreeUsage(link.child, link.agent, Totals(), is_erased=True))
+        except BusError as error:
+            if not is_of_session(error):
+                raise
+            children.append(TreeUsage(link.child, link.agent, Totals(), error=str(error)))
     return TreeUsage(session.id, agent, own.state.total, tuple(children), counted_from=own.counted_from)

@@ -31,6 +31,11 @@ Positions = tuple[int, ...]
 F = TypeVar("F", bound=Frozen)
 
 
+def fault_of(outcome: ToolOutcome | None) -> str:
+    """Return in words how a tool call with an error ended, to show beside the tool's name."""
+    return {"timedOut": "timed out", "unknown": "with unknown outcome"}.get(outcome or "", outcome or "failed")
+
+
 class ToolRun(Frozen):
     """One tool call of a turn."""
 
@@ -52,11 +57,7 @@ class ToolRun(Frozen):
     @property
     def fault(self) -> str:
         """The call's outcome in words, to show beside the tool's name; "" if the call completed or still runs."""
-        if not self.is_error:
-            return ""
-        return {"timedOut": "timed out", "unknown": "with unknown outcome"}.get(
-            self.outcome or "", self.outcome or "failed"
-        )
+        return fault_of(self.outcome) if self.is_error else ""
 
 
 class Turn(Frozen):

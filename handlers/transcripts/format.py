@@ -11,7 +11,16 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.transcripts.bounds import TranscriptBounds
 from lanebus.handlers.transcripts.position_map import PositionMap
 
-__all__ = ("Format", "Gatherer", "Moved", "TranscriptEntry", "TranscriptLine", "UnknownFormat", "Unplaced")
+__all__ = (
+    "ExportOrigin",
+    "Format",
+    "Gatherer",
+    "Moved",
+    "TranscriptEntry",
+    "TranscriptLine",
+    "UnknownFormat",
+    "Unplaced",
+)
 
 
 class UnknownFormat(MessageError):
@@ -91,6 +100,20 @@ class TranscriptLine(NamedTuple):
     """numbers of the other lines of the message"""
 
 
+class ExportOrigin(NamedTuple):
+    """What the header of an export says of the exported log."""
+
+    session: str
+    created: float
+    """time of the session's first entry, seconds since 1970 UTC"""
+    first: int
+    """first exported position; 0 if unknown"""
+    last: int
+    """last exported position; 0 if unknown"""
+    is_dense: bool
+    """whether the export has every position from `first` to `last`. An export of one lane has not"""
+
+
 class Gatherer(Protocol):
     """Joins lines that form one message. A gatherer may hold lines back, within the bounds of the import."""
 
@@ -128,6 +151,6 @@ class Format:
     split: Callable[[Sequence[JsonValue]], Sequence[JsonValue]] | None = None
     """for a format that is one JSON document: returns the messages, given all JSON values of the file. Raises
     MessageError if the values are not one conversation; then nothing is imported. None means one JSON value per line"""
-    origin: Callable[[JsonValue], tuple[str, float] | None] | None = None
-    """for an export: returns the exported session's id and creation time, given the first recognised line. Returns None
-    if the line does not have them"""
+    origin: Callable[[JsonValue], ExportOrigin | None] | None = None
+    """for an export: returns what its header says, given the first recognised line. Returns None if that is no
+    header"""

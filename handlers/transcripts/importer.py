@@ -8,6 +8,7 @@ The entries are marked as imported, so that workers do not act on them: see `Env
 """
 
 import hashlib
+from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import aclosing
@@ -26,16 +27,25 @@ from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
 from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
-from lanebus.handlers.transcripts.format import Format, TranscriptEntry
+from lanebus.handlers.transcripts.format import ExportOrigin, Format, TranscriptEntry
 from lanebus.handlers.transcripts.lanebus_export import OWN
 from lanebus.handlers.transcripts.lines import stream_lines
 from lanebus.handlers.transcripts.openai_chat import OPENAI_CHAT
 from lanebus.handlers.transcripts.pi import PI
-from lanebus.handlers.transcripts.report import BadLine, ImportProgress, ImportReport, MissingParent
+from lanebus.handlers.transcripts.report import BadLine, ImportProgress, ImportReport, MissingEntries, MissingParent
 from lanebus.handlers.transcripts.source import Source, SourcePiece
 from lanebus.handlers.transcripts.tree_placement import Put, TreePlacement
 
-__all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "MissingParent", "OwnLog", "import_transcript")
+__all__ = (
+    "FORMATS",
+    "BadLine",
+    "ImportProgress",
+    "ImportReport",
+    "MissingEntries",
+    "MissingParent",
+    "OwnLog",
+    "import_transcript",
+)
 
 FORMATS: tuple[Format, ...] = (OWN, CODING_AGENT_FORMAT, PI, CLAUDE_CODE, OPENAI_CHAT)
 """The known formats. Each of the first lines is compared with the formats in this order. The `coding-agent` format
@@ -68,6 +78,41 @@ class _Publish:
     is_done: Event = field(default_factory=Event)
 
 
+class _Positions:
+    """Finds the positions of an export that no line of the file has."""
+
+    def __init__(self, origin: ExportOrigin | None) -> None:
+        self._origin = origin
+        self._last = max(0 if origin is None else origin.first - 1, 0)
+        self._gaps: list[MissingEntries] = []
+        """in order; each is before the last position found"""
+
+    def add(self, piece: SourcePiece) -> None:
+        """Note the position of a line, also of one that cannot be imported."""
+        position = None if self._origin is None or isinstance(piece.entry, str) else piece.entry.position
+        if position is None:
+            return
+        if position > self._last:
+            if position > self._last + 1:
+                self._gaps.append(MissingEntries(self._last + 1, position - 1))
+            self._last = position
+            return
+        at = bisect_right(self._gaps, position, key=lambda gap: gap.first) - 1
+        if at >= 0 and position <= self._gaps[at].last:  # the file is not in order
+            first, last = self._gaps[at]
+            self._gaps[at : at + 1] = [
+                MissingEntries(*gap) for gap in ((first, position - 1), (position + 1, last)) if gap[0] <= gap[1]
+            ]
+
+    def missing(self) -> tuple[MissingEntries, ...]:
+        """Return the missing positions, once all lines were read."""
+        if self._origin is None or not self._origin.last:
+            return ()
+        gaps = self._gaps if self._origin.is_dense else []
+        end = [MissingEntries(self._last + 1, self._origin.last)] if self._last < self._origin.last else []
+        return (*gaps, *end)
+
+
 async def import_transcript(
     session: Session,
     source: Path | BinaryIO,
@@ -84,7 +129,8 @@ async def import_transcript(
 
     Lines that are invalid or over a limit are listed in the report's `bad` and skipped. A line that stands before its
     parent is imported after it, if the parent is among the next `TranscriptBounds.waiting_lines`. A line whose parent
-    is missing is listed in `missing_parents`. If the import is cancelled, the log has the first part of the transcript.
+    is missing is listed in `missing_parents`. Positions that an export should have, by its header, and that are not in
+    the file, are listed in `missing_entries`. If the import is cancelled, the log has the first part of the transcript.
     A repeated import adds the rest.
 
     Args:
@@ -136,12 +182,14 @@ class _Import:
         async with aclosing(stream_lines(file, bounds=self._bounds)) as lines:
             source = self._source = Source(lines, self._formats, self._bounds)
             form, self._identity, origin = await source.open()
+            found = _Positions(origin)
             self._placement = TreePlacement(follows_previous=form.follows_previous)
             await self._require_another(origin)
             failure: BusError | OSError | None = None
             async with create_task_group() as tasks, aclosing(source.pieces(form)) as pieces:
                 try:
                     async for piece in pieces:
+                        found.add(piece)
                         await self._piece(tasks, piece)
                     await self._settle(0)
                 except (BusError, OSError) as error:
@@ -158,14 +206,15 @@ class _Import:
             already_there=self._already_there,
             bad=tuple(sorted(self._bad)),
             missing_parents=tuple(sorted(self._missing_parents)),
+            missing_entries=found.missing(),
             first=self._first,
             last=self._last,
             unit="message" if form.split else "line",
         )
 
-    async def _require_another(self, origin: tuple[str, float] | None) -> None:
+    async def _require_another(self, origin: ExportOrigin | None) -> None:
         """Raise OwnLog if the file is an export of this session. Its import would duplicate every entry."""
-        if origin and origin == (self._session.id, (await self._session.head()).created):
+        if origin and origin[:2] == (self._session.id, (await self._session.head()).created):
             raise OwnLog(self._session.id)
 
     async def _piece(self, tasks: TaskGroup, piece: SourcePiece) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ("BadLine", "ImportProgress", "ImportReport", "MissingParent")
+__all__ = ("BadLine", "ImportProgress", "ImportReport", "MissingEntries", "MissingParent")
 
 
 class BadLine(NamedTuple):
@@ -25,6 +25,15 @@ class MissingParent(NamedTuple):
     """number of the line, from 1"""
     parent: str
     """id of the parent"""
+
+
+class MissingEntries(NamedTuple):
+    """Positions that an export should have, by its header, and that no line of the file has."""
+
+    first: int
+    """the first missing position in the exported log"""
+    last: int
+    """the last missing position in the exported log"""
 
 
 class ImportProgress(NamedTuple):
@@ -56,6 +65,9 @@ class ImportReport:
     """lines that were not imported"""
     missing_parents: tuple[MissingParent, ...] = ()
     """lines that were imported without their parent: what the model saw there is a guess"""
+    missing_entries: tuple[MissingEntries, ...] = ()
+    """positions that are not in the file, although the header of the export says so. Of an export of one lane, only its
+    missing end is known"""
     first: int | None
     """lowest position of the transcript's entries; None if there are no entries"""
     last: int | None

@@ -10,7 +10,14 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.messages.json_parser import parse_json, require_few_values
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
-from lanebus.handlers.transcripts.format import Format, Gatherer, TranscriptEntry, TranscriptLine, UnknownFormat
+from lanebus.handlers.transcripts.format import (
+    ExportOrigin,
+    Format,
+    Gatherer,
+    TranscriptEntry,
+    TranscriptLine,
+    UnknownFormat,
+)
 from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
 
 __all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Source", "SourcePiece", "canonical_json", "gathered")
@@ -59,8 +66,8 @@ class Source:
         """number of lines read so far"""
         self.read_bytes = 0
 
-    async def open(self) -> tuple[Format, bytes, tuple[str, float] | None]:
-        """Return the format, the transcript's identity and, for an export, the exported session's id and creation time.
+    async def open(self) -> tuple[Format, bytes, ExportOrigin | None]:
+        """Return the format, the transcript's identity and, for an export, what its header says.
 
         The identity comes from the first recognised line and not from the file's name. So a moved or copied file has
         the same identity.

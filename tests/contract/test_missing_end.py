@@ -292,6 +292,60 @@ async def test_a_missing_head_is_told_and_no_entry_is_touched(server: AnyServer)
         await session.erase()
 
 
+async def test_a_missing_head_never_looks_like_an_empty_session(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        await fill(bus.session("s"))
+        end = (await bus.session("s").head()).cursor
+        server.do("DEL", Keys().head("s"))
+        session = other.session("s")
+        for call in (
+            session.head(),
+            anext(session.subscribe()),
+            anext(session.subscribe(after=end)),
+            session.publish(said("7"), expected=end),
+            session.publish(said("7"), expected=Cursor(10)),
+            session.hand_over("billing"),
+            session.fork(id="f"),
+            session.fork(3, id="f"),
+            session.trim(2),
+        ):
+            with pytest.raises(HeadMissing):
+                await call
+        assert await session.checkpoints() == {}
+        await fill(other.session("whole"))
+        assert [head.session for head in await other.sessions()] == ["whole"]
+        assert [head.session for head in (await other.catalog.newest(10)).heads] == ["whole"]
+        await session.erase()
+        assert (await session.head()).is_erased
+        assert {agent.name: agent.sessions for agent in await other.agents()} == {"agent": 1}
+
+
+@pytest.mark.parametrize("lane", Lane)
+async def test_the_lane_that_lacks_its_end_is_named(server: AnyServer, lane: Lane) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session)
+        lose(server, "all", lane)
+        for lanes in (ALL_LANES, {lane}):
+            for envelopes in (session.read(lanes=lanes), session.follow(lanes=lanes)):
+                with pytest.raises(EntriesMissing, match=f"of the {lane.value} lane of session") as caught:
+                    async for _ in envelopes:
+                        pass
+                assert caught.value.lane == lane.value
+
+
+async def test_the_lane_of_an_entry_in_the_middle_is_not_known(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session)
+        server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
+        for envelopes in (session.read(), session.follow()):
+            with pytest.raises(EntriesMissing, match="after 2-0 up to 3 are missing") as caught:
+                async for _ in envelopes:
+                    pass
+            assert caught.value.lane == ""
+
+
 async def test_entries_of_one_publish_without_a_head_are_quarantined(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         await bus.session("s").publish(said("1"), said("2"))

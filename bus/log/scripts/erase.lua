@@ -21,6 +21,7 @@ local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent'
 local groups, checkpoints = redis.call('HKEYS', KEYS[9]), redis.call('HKEYS', KEYS[4])
 -- A damaged session can be erased: its damaged fields count as missing.
 if head[4] and not string.find(head[4], '^[%w_-]+$') then head[4] = nil end
+if not head[8] then head[8] = string.match(redis.call('HGET', KEYS[6], ARGV[1]) or '', '^%d+ (.+)$') end -- the head is gone
 if head[8] and not is_agent(head[8]) then head[8] = nil end
 local parent = head[4] or ''
 local position, bytes, archived = stored(head[2]) or 0, stored(head[3]) or 0, stored(head[7]) or 0

@@ -11,7 +11,7 @@ from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_list_tasks_cursor
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import BusError, CursorTrimmed, MessageError, SessionErased
+from lanebus.bus.errors import BusError, is_of_session
 from lanebus.bus.log.head import SessionHead
 from lanebus.handlers.backends.a2a.task_change import renamed
 from lanebus.handlers.backends.a2a.task_record import TaskRecord, settle
@@ -92,10 +92,16 @@ class TaskListing:
         return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(found))
 
     async def _task(self, listed: _Listed) -> Task | None:
-        """Return a task for the page; None if it was deleted meanwhile."""
-        async with self._states.newest(listed.session) as record:
-            await settle(record, self._bus.media)
-            return None if record.task is None else renamed(record.task, listed.id)
+        """Return a task for the page; None if it was deleted or damaged meanwhile."""
+        try:
+            async with self._states.newest(listed.session) as record:
+                await settle(record, self._bus.media)
+                return None if record.task is None else renamed(record.task, listed.id)
+        except BusError as error:
+            if not is_of_session(error):
+                raise
+            _log.warning("session %s: its task is not listed: %s", listed.session, error)
+            return None
 
     async def _tasks(self) -> list[_Listed]:
         heads = [head for head in await self._bus.sessions(agent=self._agent) if not head.is_erased]
@@ -131,7 +137,9 @@ class TaskListing:
                 await settle(record, self._bus.media)
                 record.require_whole()
                 return None if record.task is None else _listed(head.session, record.task, record.owner)
-        except (MessageError, CursorTrimmed, SessionErased) as error:
+        except BusError as error:
+            if not is_of_session(error):
+                raise
             _log.warning("session %s: its task is not listed: %s", head.session, error)
             return None
 

@@ -7,8 +7,11 @@ import click
 
 from lanebus.bus.archive.archiver import Archived
 from lanebus.bus.bus import Bus
+from lanebus.bus.errors import BusError, SessionErased, is_of_session
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import SessionEmpty
+from lanebus.handlers.cli.exits import ExitCode
+from lanebus.handlers.cli.next_step import next_step
 from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.output import Output, tell
@@ -37,11 +40,13 @@ _COLUMNS = (
     help="Archive only entries before this position; default: all.",
 )
 @click.pass_context
-def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool, before: int | None) -> None:
+def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool, before: int | None) -> int:
     """Copy entries that are not archived yet to gzip files in --archive. A file holds one entry per line, as JSON.
 
     The log does not change. After `lanebus trim`, commands with the same --archive read the trimmed entries from
     there. A repeated or interrupted archive continues after the last archived entry.
+
+    With --all, a damaged session is left out, and the others are archived. The exit code is then 7.
 
     \b
     Example: lanebus archive support-42 --archive ./archive
@@ -51,15 +56,30 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool, befo
         raise WrongUsage("SESSION and --all: one of them is needed", "give either SESSION or --all")
     if Settings.of(ctx).archive is None:
         raise WrongUsage("no archive is set", "name one with --archive or LANEBUS_ARCHIVE")
-    on_bus(ctx, partial(_archive, sessions=sessions, before=before, output=Output.of(ctx)))
+    return on_bus(ctx, partial(_archive, sessions=sessions, before=before, output=Output.of(ctx)))
 
 
-async def _archive(bus: Bus, *, sessions: Sequence[str], before: int | None, output: Output) -> None:
-    for name in sessions or [head.session for head in await bus.sessions()]:
+async def _archive(bus: Bus, *, sessions: Sequence[str], before: int | None, output: Output) -> int:
+    code = ExitCode.DONE
+    for name in sessions or await _all(bus):
         session = bus.session(name)
         if sessions and not (await session.head()).position:
             raise SessionEmpty(name)
-        _show(output, await session.archive(before=before))
+        try:
+            _show(output, await session.archive(before=before))
+        except BusError as error:
+            if sessions or not is_of_session(error):
+                raise
+            if not isinstance(error, SessionErased):  # erased since the list was read
+                tell(f"warning: not archived: {error.fault}; {next_step(error)}")
+                code = ExitCode.FAULTS
+    return code
+
+
+async def _all(bus: Bus) -> list[str]:
+    """Return every session, also those whose heads cannot be read: the user is told that these are not archived."""
+    names = [head.session for head in await bus.sessions()]
+    return [*names, *sorted({*await bus.log.sessions()}.difference(names))]
 
 
 def _show(output: Output, archived: Archived) -> None:

@@ -42,6 +42,7 @@ def command(ctx: click.Context, *, once: bool, is_json: bool, host: str, port: i
 
     \b
     Example: lanebus demo --open
+    Example: lanebus demo --data-dir ./demo  # a log of its own
     Example: lanebus demo --once
     """
     settings = Settings.of(ctx)

@@ -5,6 +5,7 @@ from functools import partial
 import click
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.errors import HeadMissing, SessionDamaged
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import ViewCommand
@@ -55,7 +56,10 @@ def command(ctx: click.Context, session: str, *, yes: bool, with_media: bool, fo
 async def _plan(bus: Bus, *, session_id: str, media: bool) -> str:
     """Describe in one line what will be erased."""
     session = bus.session(session_id)
-    head = await session.head()
+    try:
+        head = await session.head()
+    except (HeadMissing, SessionDamaged) as damage:
+        return f"{session_id}: erasing all that is left: {damage.fault}"
     if head.is_erased:
         return f"{session_id}: already erased; removing what may be left"
     if not head.position:

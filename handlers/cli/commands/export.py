@@ -8,7 +8,7 @@ from typing import cast
 
 import click
 
-from lanebus.bus.errors import CursorTrimmed
+from lanebus.bus.errors import CursorTrimmed, EntriesMissing, ParentErased
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import LlmMessage
@@ -65,8 +65,6 @@ async def _export(
     async with open_session(settings, session_id) as session:
         head = await session.head()
         first = await _first(session, head)
-        if first > 1:
-            tell(f"{session_id}: entries 1 to {first - 1} were trimmed and are not exported")
         write(header_line(head, lanes, first))
         # The header names the last position, so entries published from now on are not exported.
         reading = session.read(lanes=lanes, after=Cursor(first - 1), until=head.position)
@@ -78,13 +76,24 @@ async def _export(
 
 
 async def _first(session: Session, head: SessionHead) -> int:
-    """Return the position of the first entry that can be read from the log, the archive or a fork's parent."""
+    """Return the position of the first entry that can be read from the log, the archive or a fork's parent.
+
+    A notice tells which entries before it are gone, and why.
+    """
     first = 1
     while first <= head.position:
         try:
-            async with aclosing(session.read(after=Cursor(first - 1), until=first)) as envelopes:
+            async with aclosing(session.read(after=Cursor(first - 1), until=head.position)) as envelopes:
                 await anext(envelopes, None)
         except CursorTrimmed as gap:
+            match gap:
+                case EntriesMissing():
+                    why = "are missing, no trim removed them,"
+                case ParentErased(parent=parent):
+                    why = f"went with the session {parent!r}, which was erased,"
+                case _:
+                    why = "were trimmed"
+            tell(f"{session.id}: entries {first} to {gap.first_kept - 1} {why} and are not exported")
             first = gap.first_kept
         else:
             break

@@ -40,19 +40,20 @@ def command(
     worker that runs the session now stops, and can append nothing more to it.
 
     If the session belongs to AGENT already, nothing changes. A repeat after another handover takes the session back,
-    unless it has the same --key.
+    unless it has the same --key. The answer names the agent that the session belongs to now.
 
     \b
     Example: lanebus hand-over support-42 billing --by anna
     """
     handing = partial(_hand_over, session, agent, by=by, reason=reason, key=key, expected=expected)
-    receipt, is_served = on_bus(ctx, handing)
-    what, again = "handed over to", f" at position {receipt.position}"
+    receipt, owner, is_served = on_bus(ctx, handing)
+    what = f"handed over to {owner} at position {receipt.position}"
     if receipt.is_duplicate:
-        what, again = ("was handed over to" if key else "belongs to"), ", nothing changed"
-    Output.of(ctx).answer({**receipt_json(session, receipt), "agent": agent}, f"{session}: {what} {agent}{again}")
+        earlier = f"was handed over to {agent} at position {receipt.position}, and " if owner != agent else ""
+        what = f"{earlier}belongs to {owner}{' now' if earlier else ''}, nothing changed"
+    Output.of(ctx).answer({**receipt_json(session, receipt), "agent": owner}, f"{session}: {what}")
     if not is_served:
-        tell_unserved(agent, can_hand_over=False)
+        tell_unserved(owner, can_hand_over=owner != agent)
 
 
 async def _hand_over(
@@ -64,8 +65,9 @@ async def _hand_over(
     reason: str | None,
     key: str | None,
     expected: Cursor | None,
-) -> tuple[Receipt, bool]:
-    """Hand a session over. Return the receipt, and whether a live worker serves the agent."""
+) -> tuple[Receipt, str, bool]:
+    """Hand a session over. Return the receipt, the session's agent now, and whether a live worker serves it."""
     session = await existing(bus, name)
     receipt = await session.hand_over(agent, by=by, reason=reason, key=key, expected=expected)
-    return receipt, await is_served(bus, agent)
+    owner = (await session.head()).agent or agent if receipt.is_duplicate else agent
+    return receipt, owner, await is_served(bus, owner)

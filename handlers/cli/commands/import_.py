@@ -52,7 +52,8 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
     A repeated or interrupted import adds only what is missing. Unreadable lines are listed on stderr with number and
     reason; the other lines are imported, and the exit code is 7. A line whose parent is not in the file is imported and
     listed too, because its context is a guess: after a bad line, and in a file of Claude Code, it follows the previous
-    line; otherwise it begins a branch.
+    line; otherwise it begins a branch. If a file of `lanebus export` is incomplete, what it has is imported, the
+    positions that it lacks are listed, and the exit code is 7.
 
     \b
     Example: lanebus import session.jsonl --session pi
@@ -63,8 +64,11 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
         tell(f"{report.unit} {bad.number}: {bad.reason}")
     for line in report.missing_parents:
         tell(f"line {line.number}: its parent {line.parent!r} is missing, so its context is a guess")
+    for gap in report.missing_entries:
+        entries = f"entry {gap.first}" if gap.first == gap.last else f"entries {gap.first} to {gap.last}"
+        tell(f"{entries} of the exported session: not in the file, although its header says so")
     _show(Output.of(ctx), name, report)
-    return ExitCode.FAULTS if report.bad else ExitCode.DONE
+    return ExitCode.FAULTS if report.bad or report.missing_entries else ExitCode.DONE
 
 
 async def _import(settings: Settings, file: Path, session_id: str, agent: str | None) -> ImportReport:
@@ -80,7 +84,11 @@ async def _import(settings: Settings, file: Path, session_id: str, agent: str | 
 
 
 def _show(output: Output, session: str, report: ImportReport) -> None:
-    bad = f", {count(len(report.bad))} bad {report.unit}s" if report.bad else ""
+    plural = "" if len(report.bad) == 1 else "s"
+    bad = f", {count(len(report.bad))} bad {report.unit}{plural}" if report.bad else ""
+    lacked = sum(gap.last - gap.first + 1 for gap in report.missing_entries)
+    missing = f", {count(lacked)} missing in the file" if lacked else ""
+    there = f"{count(report.already_there)} already there"
     guessed = f", {count(len(report.missing_parents))} without their parent" if report.missing_parents else ""
     output.answer(
         {
@@ -91,10 +99,11 @@ def _show(output: Output, session: str, report: ImportReport) -> None:
             "already_there": report.already_there,
             "bad": [{report.unit: each.number, "reason": each.reason} for each in report.bad],
             "missing_parents": [{"line": each.number, "parent": each.parent} for each in report.missing_parents],
+            "missing_entries": [{"first": gap.first, "last": gap.last} for gap in report.missing_entries],
             "first": report.first,
             "last": report.last,
         },
-        f"{session}: {count(report.added)} entries added, {count(report.already_there)} already there{bad}{guessed}"
+        f"{session}: {count(report.added)} entries added, {there}{bad}{guessed}{missing}"
         f" ({report.format} transcript of {count(report.lines)} lines)",
     )
 

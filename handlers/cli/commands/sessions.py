@@ -2,18 +2,18 @@
 
 import sys
 from collections.abc import Collection
-from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, get_args
 
 import click
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import InvalidCursor, SessionErased
+from lanebus.bus.errors import BusError, InvalidCursor, SessionErased, is_of_session
 from lanebus.bus.log.catalog import CatalogCursor, CatalogPage, SessionState
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_bus
+from lanebus.handlers.cli.next_step import next_step
 from lanebus.handlers.cli.options import ViewCommand
 from lanebus.handlers.cli.session_id import complete_agent
 from lanebus.handlers.cli.terminal.output import Output, tell
@@ -40,6 +40,7 @@ _COLUMNS = (
     Column("title", is_flexible=True),
 )
 _EMPTY = "no sessions yet: create one with `lanebus publish first hello`"
+_NONE, _NO_MORE = "no session matches", "no older session matches: the list ends at this cursor"
 
 _LIMIT = 100
 """sessions of a page by default"""
@@ -72,6 +73,8 @@ class _Listed(NamedTuple):
     head: SessionHead
     line: SessionLine
     cursor: CatalogCursor
+    error: BusError | None
+    """why its entries cannot be read; None if they can"""
 
 
 class _Found(NamedTuple):
@@ -82,6 +85,8 @@ class _Found(NamedTuple):
     """the agents that have a live worker"""
     more: str
     """the notice that there are more sessions, or \"\""""
+    hidden: Collection[BusError]
+    """the errors of sessions that are not listed, because of damage"""
 
 
 @click.command("sessions", cls=ViewCommand)
@@ -115,6 +120,9 @@ def command(
     page. Each line of --json has the `cursor` after which the list continues. A session that changes between two pages
     moves to the beginning of the list.
 
+    A session whose entries cannot be read is listed with the fault in place of its title, and as "error" in --json. A
+    session whose head cannot be read is left out; a warning on stderr names it.
+
     With --waiting, a session is listed if it has a tool call to approve or deny, is paused, or was handed to a person.
     Only the newest 1,000 sessions are searched. `lanebus show SESSION` ends with the calls that wait.
 
@@ -130,8 +138,10 @@ def command(
         partial(_json, served=found.served),
         _WITH_STATE if has_states else _COLUMNS,
         partial(_row, has_state=has_states, served=found.served),
-        empty="no session matches" if query.is_narrowed else _EMPTY,
+        empty=_EMPTY if not query.is_narrowed else _NONE if query.after is None else _NO_MORE,
     )
+    for error in found.hidden:
+        tell(f"warning: not listed: {error.fault}; {next_step(error)}")
     if found.more:
         tell(found.more)
 
@@ -146,39 +156,51 @@ def _cursor(text: str) -> CatalogCursor:
 
 async def _sessions(bus: Bus, *, query: _Query) -> _Found:
     newest = partial(bus.catalog.newest, agent=query.agent, state=query.state, after=query.after)
+    failed = dict[str, BusError]()
     if query.is_waiting:
         page = await newest(_LOOKED_INTO)
-        waiting = [each for each in _places(page) if await _is_waiting(bus.session(each[0].session))]
+        waiting = [each for each in _places(page) if await _is_waiting(bus.session(each[0].session), failed)]
         places = waiting[: query.limit or len(waiting)]
         has_more = len(waiting) > len(places)
         left_out = f"only the newest {count(_LOOKED_INTO)} sessions were looked at" if page.has_more else ""
         if has_more:
             left_out = f"{count(len(places))} of {count(len(waiting))} waiting sessions"
-        last = places[-1][1] if has_more else page.cursors[-1] if page.has_more else None
+        last = places[-1][1] if has_more else page.end
     else:
         page = await newest(query.limit or sys.maxsize - 1)
-        places, last = _places(page), page.cursors[-1] if page.has_more else None
+        places, last = _places(page), page.end
         of_all = "" if page.matching is None else f" of {count(page.matching)}"
         left_out = f"{count(len(places))}{of_all} sessions"
-    lines = await session_lines(bus, heads=[head for head, _ in places])
+    hidden = [*page.damaged, *failed.values()]  # it is not known whether these wait
+    lines = await session_lines(bus, heads=[head for head, _ in places], failed=failed)
     served = await bus.live_workers()
     more = f"{left_out}; all: --limit 0, next page: --after {last}" if last else ""
-    listed = [_Listed(head, lines[head.session].state, at) for head, at in places if head.session in lines]
-    return _Found(listed, served.keys(), more)
+    listed = [
+        _Listed(head, lines[name].state if name in lines else SessionLine(), at, failed.get(name))
+        for head, at in places
+        if (name := head.session) in lines or name in failed
+    ]
+    return _Found(listed, served.keys(), more, hidden)
 
 
 def _places(page: CatalogPage) -> list[tuple[SessionHead, CatalogCursor]]:
     return list(zip(page.heads, page.cursors, strict=True))
 
 
-async def _is_waiting(session: Session) -> bool:
-    with suppress(SessionErased):
+async def _is_waiting(session: Session, failed: dict[str, BusError]) -> bool:
+    """Whether a session waits for a person. The error of a session that cannot be read goes into `failed`."""
+    try:
         return doing(session.id, (await look(session, STATUS)).state) in {"waiting", "paused", "handoff"}
+    except BusError as error:
+        if not is_of_session(error):
+            raise
+        if not isinstance(error, SessionErased):
+            failed[session.id] = error
     return False
 
 
 def _json(found: _Listed, *, served: Collection[str]) -> dict[str, object]:
-    head, line, cursor = found
+    head, line, cursor, error = found
     origin = head.origin
     return {
         "session": head.session,
@@ -197,12 +219,13 @@ def _json(found: _Listed, *, served: Collection[str]) -> dict[str, object]:
         "extension": line.extension,
         "turns": line.turns,
         "usage": summary(line.usage),
+        "error": None if error is None else error.fault,
         "cursor": str(cursor),
     }
 
 
 def _row(found: _Listed, *, has_state: bool, served: Collection[str]) -> tuple[str, ...]:
-    head, line, _ = found
+    head, line, _, error = found
     cost = line.usage.cost.total if line.usage.cost else None
     return (
         head.session,
@@ -211,10 +234,10 @@ def _row(found: _Listed, *, has_state: bool, served: Collection[str]) -> tuple[s
         count(head.position),
         size(head.size_bytes),
         moment(head.updated),
-        count(line.turns),
-        count(line.usage.total_tokens),
+        count(line.turns) if error is None else "",
+        count(line.usage.total_tokens) if error is None else "",
         money(cost) if line.turns else "",
-        line.title or "",
+        (line.title or "") if error is None else f"damaged: {error.fault}",
     )
 
 

@@ -79,6 +79,8 @@ async def _show(session: Session, *, is_full: bool, after: Cursor) -> None:
         async for envelope in envelopes:
             for line in transcript.lines(envelope):
                 say(line)
+    for line in transcript.rest():
+        say(line)
     say(Line(""))
     for line in await _end(session):
         say(line)

@@ -69,17 +69,20 @@ def _show_tree(output: Output, tree: TreeUsage) -> None:
     for _, each in tree.walk():
         if each.counted_from is not None:
             tell(counted_from(each.session, each.counted_from))
+        if each.error is not None:
+            tell(f"warning: session {each.session!r} is not counted: {each.error}")
     if output.is_json:
         output.json(_tree_json(tree))
         return
-    rows = [
-        _row(f"{'  ' * depth}{each.session}{' (erased)' if each.is_erased else ''}", each.own)
-        for depth, each in tree.walk()
-    ]
+    rows = [_row(f"{'  ' * depth}{each.session}{_fault(each)}", each.own) for depth, each in tree.walk()]
     calls = sum(each.own.calls for _, each in tree.walk())
     unknown = sum(each.own.calls_of_unknown_cost for _, each in tree.walk())
     total = Totals(usage=tree.usage, calls=calls, calls_of_unknown_cost=unknown)
     output.table(_TREE_COLUMNS, [*rows, _row("total", total)])
+
+
+def _fault(tree: TreeUsage) -> str:
+    return " (erased)" if tree.is_erased else " (damaged)" if tree.error else ""
 
 
 def _tree_json(tree: TreeUsage) -> dict[str, object]:
@@ -87,6 +90,7 @@ def _tree_json(tree: TreeUsage) -> dict[str, object]:
         "session": tree.session,
         "agent": tree.agent,
         "is_erased": tree.is_erased,
+        "error": tree.error,
         "counted_from": tree.counted_from,
         "usage": {**summary(tree.own.usage)},
         "total": {**summary(tree.usage)},

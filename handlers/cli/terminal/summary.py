@@ -33,7 +33,7 @@ def summarize(envelope: Envelope) -> tuple[str, str]:
     match envelope.message:
         case ToolResultMessage() as message:
             name = message.tool_name or message.tool_call_id
-            return "tool", f"{name}{' failed' if message.is_error else ''}: {_content(message)}"
+            return "tool", f"{name}{' (error)' if message.is_error else ''}: {_content(message)}"
         case AssistantMessage() as message:
             end = f" [{message.stop_reason}: {message.error_message or ''}]" if message.is_failed else ""
             return "assistant", _content(message) + end

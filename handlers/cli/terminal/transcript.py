@@ -29,6 +29,7 @@ from lanebus.handlers.cli.terminal.line import Line, Tone
 from lanebus.handlers.cli.terminal.summary import summarize
 from lanebus.handlers.cli.terminal.text import about, clock_time, count, cut, duration, money, plain, size, visible
 from lanebus.handlers.cli.terminal.turn_fold import event_of, short_id
+from lanebus.handlers.projections.turns_state import fault_of
 
 __all__ = ("Transcript",)
 
@@ -52,10 +53,24 @@ class Transcript:
         """tool call id → start of a call that runs"""
         self._took = dict[str, float]()
         """tool call id → seconds of a call that has ended; its result follows or precedes its end"""
+        self._held: tuple[ToolResultMessage, Envelope] | None = None
+        """an error result whose event has not come yet: it tells whether the call failed, was skipped, and so on"""
 
     def lines(self, envelope: Envelope) -> Iterator[Line]:
-        """Return the lines of an entry; none for an entry that says nothing to a reader of the conversation."""
+        """Return the lines of an entry; none for an entry that says nothing to a reader of the conversation.
+
+        The lines of a tool's error come with the next entry, or with `rest`.
+        """
+        held, event = self._held, event_of(envelope)
+        if held is not None and isinstance(event, ToolEnded) and event.tool_call_id == held[0].tool_call_id:
+            self._held = None
+            yield from self._result(*held, fault_of(event.outcome))
+            self._tools.pop(event.tool_call_id, None)
+            return
+        yield from self.rest()
         match envelope.message:
+            case ToolResultMessage(is_error=True) as message:
+                self._held = message, envelope
             case ToolResultMessage() as message:
                 yield from self._result(message, envelope)
             case LlmMessage() as message:
@@ -68,6 +83,12 @@ class Transcript:
                 yield from self._note(f"unreadable entry: {error}", envelope, tone="bad")
             case _:
                 pass
+
+    def rest(self) -> Iterator[Line]:
+        """Return the lines that are still held back. Call it after the last entry."""
+        held, self._held = self._held, None
+        if held is not None:
+            yield from self._result(*held, fault_of(None))
 
     def _message(self, message: LlmMessage, envelope: Envelope) -> Iterator[Line]:
         yield Line("")
@@ -113,16 +134,14 @@ class Transcript:
             case _:
                 yield Line(f"{_INDENT}[{block.type}]", "dim")
 
-    def _result(self, message: ToolResultMessage, envelope: Envelope) -> Iterator[Line]:
+    def _result(self, message: ToolResultMessage, envelope: Envelope, fault: str = "") -> Iterator[Line]:
         name = plain(message.tool_name or message.tool_call_id)
         seconds = self._took.pop(message.tool_call_id, None)
         if seconds is None and (started := self._tools.get(message.tool_call_id)) is not None:
             seconds = envelope.time - started
         took = f"  {duration(seconds)}" if seconds is not None else ""
-        failed = " failed" if message.is_error else ""
-        yield Line(
-            self._spread(f"{_INDENT}← {name}{failed}", f"#{envelope.position}{took}"), "bad" if failed else "title"
-        )
+        left = f"{_INDENT}← {name} {fault}".rstrip()
+        yield Line(self._spread(left, f"#{envelope.position}{took}"), "bad" if fault else "title")
         for block in message.content:
             if isinstance(block, TextBlock):
                 yield from self._short(_lines(block.text))
@@ -137,7 +156,7 @@ class Transcript:
                 if (started := self._tools.pop(call, None)) is not None:
                     self._took[call] = envelope.time - started
                 if outcome not in {None, "completed", "failed"}:
-                    yield from self._note(f"{plain(name)} {outcome}", envelope, tone="warn")
+                    yield from self._note(f"{plain(name)} {fault_of(outcome)}", envelope, tone="warn")
             case TurnEnded(turn_id=turn, usage=usage):
                 self._took.clear()
                 spent = f"{about(usage.estimated)}{count(usage.total_tokens)} tokens"

@@ -25,6 +25,7 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.cli.terminal.text import about, count, duration, money, shell_word
+from lanebus.handlers.projections.turns_state import fault_of
 
 __all__ = ("TurnFold", "answer_commands", "event_of", "short_id")
 
@@ -80,7 +81,7 @@ class TurnFold:
             case ToolWaiting():
                 return [("waits", self._waiting(event))]
             case ToolEnded(outcome=outcome, tool_name=name) if outcome not in {None, "completed", "failed"}:
-                return [("tool", f"{name} {outcome}")]
+                return [("tool", f"{name} {fault_of(outcome)}")]
             case AgentEnded(stop_reason=reason, rejection=rejection):
                 self._open.clear()
                 if reason in _NORMAL:

@@ -63,8 +63,7 @@ class SessionPages:
                         updated_at=datetime.fromtimestamp(head.updated, UTC).isoformat(timespec="seconds"),
                     )
                 )
-        has_more = page.has_more and page.cursors
-        return ListSessionsResponse(sessions=found, next_cursor=str(page.cursors[-1]) if has_more else None)
+        return ListSessionsResponse(sessions=found, next_cursor=None if page.end is None else str(page.end))
 
     async def _title_of_parent(self, head: SessionHead) -> str | None:
         """Return the title that a fork has from its parent: the summary of a fork covers its own entries only."""

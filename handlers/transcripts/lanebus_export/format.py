@@ -11,7 +11,7 @@ read too.
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from pydantic import JsonValue
 
@@ -23,7 +23,7 @@ from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_fields import Object
 from lanebus.handlers.transcripts.bounds import TranscriptBounds
-from lanebus.handlers.transcripts.format import Format, TranscriptEntry, TranscriptLine
+from lanebus.handlers.transcripts.format import ExportOrigin, Format, TranscriptEntry, TranscriptLine
 from lanebus.handlers.transcripts.lanebus_export.relocation import moved
 from lanebus.handlers.transcripts.source import canonical_json
 
@@ -37,7 +37,7 @@ _DEEP = 60
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
 
 
-def header_line(head: SessionHead, lanes: Iterable[Lane], first: int | None = None) -> str:
+def header_line(head: SessionHead, lanes: Collection[Lane], first: int | None = None) -> str:
     """Return the first line of an export.
 
     Args:
@@ -45,7 +45,7 @@ def header_line(head: SessionHead, lanes: Iterable[Lane], first: int | None = No
         lanes: the exported lanes.
         first: first exported position. None means the first position that was not trimmed.
     """
-    header = {
+    header: dict[str, object] = {
         "type": TYPE,
         "version": VERSION,
         "session": head.session,
@@ -54,6 +54,8 @@ def header_line(head: SessionHead, lanes: Iterable[Lane], first: int | None = No
         "first": head.first_kept if first is None else first,
         "last": head.position,
     }
+    if len({*lanes}) < len(Lane) and (end := head.last_in({*lanes})):  # the last position of the exported lane
+        header["end"] = end
     return _compact(header)
 
 
@@ -137,12 +139,19 @@ def _identity(line: JsonValue) -> bytes:
     return canonical_json(line.get("session")) if isinstance(line, dict) else b""
 
 
-def _origin(line: JsonValue) -> tuple[str, float] | None:
+def _origin(line: JsonValue) -> ExportOrigin | None:
     match line:
         case {"type": "lanebus.export", "session": str(session), "created": float() | int() as created}:
-            return session, float(created)
+            lanes, first = line.get("lanes"), line.get("first")
+            is_dense = isinstance(lanes, list) and len(lanes) == len(Lane)
+            last = line.get("last" if is_dense else "end")
+            return ExportOrigin(session, float(created), _position(first), _position(last), is_dense)
         case _:
             return None
+
+
+def _position(value: JsonValue) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _is_shallow(text: str) -> bool:

@@ -204,8 +204,10 @@ class Published(TypedDict):
     positions: list[int]
     duplicate: bool
     """whether an earlier request with the same key appended it"""
+    agent: NotRequired[str]
+    """the agent that the session belongs to now; only if the request names one. After a repeat, it may be another"""
     hasWorker: NotRequired[bool]
-    """whether a live worker serves the agent that the request names; only if it names one"""
+    """whether a live worker serves `agent`; only if the request names one"""
 
 
 class CallAwaited(TypedDict):

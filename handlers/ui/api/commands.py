@@ -1,13 +1,17 @@
 """Endpoints that write: messages, commands and handovers."""
 
+from contextlib import suppress
+
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
+from lanebus.bus.errors import StreamError
 from lanebus.bus.messages.events import SessionAssigned
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.commands import follow_up, send
 from lanebus.handlers.agent.metadata_keys import BY
@@ -60,7 +64,7 @@ async def post_message(api: ApiContext, request: Request) -> Response:
             message, key=posted.key, wake=True, agent=posted.agent or decided, expected=posted.expected
         )
     await check_repeat(session, receipt, posted.key, message)
-    return _published(receipt, **await _service_of(api, posted.agent))
+    return _published(receipt, **await _service_of(api, session, receipt, posted.agent))
 
 
 async def post_command(api: ApiContext, request: Request) -> Response:
@@ -105,7 +109,7 @@ async def post_agent(api: ApiContext, request: Request) -> Response:
         posted.agent, by=principal.name, reason=posted.reason, key=posted.key, expected=posted.expected
     )
     await check_repeat(session, receipt, posted.key, SessionAssigned(agent=posted.agent).as_extension())
-    return _published(receipt, **await _service_of(api, posted.agent))
+    return _published(receipt, **await _service_of(api, session, receipt, posted.agent))
 
 
 def _nothing() -> None:
@@ -116,13 +120,19 @@ def _said(text: str, by: str) -> UserMessage:
     return UserMessage.text(text).model_copy(update={"metadata": {BY: by}})
 
 
-async def _service_of(api: ApiContext, agent: str | None) -> dict[str, JsonValue]:
-    """Return the field that says whether a live worker serves the agent; nothing if the request names no agent.
+async def _service_of(api: ApiContext, session: Session, receipt: Receipt, agent: str | None) -> dict[str, JsonValue]:
+    """Return the fields of the session's agent; nothing if the request names no agent.
 
-    The server cannot know an agent before a worker of it has run, so it accepts every name.
+    The server cannot know an agent before a worker of it has run, so it accepts every name. After a repeat, the session
+    may have been handed on.
     """
-    has_worker = None if agent is None else await api.has_worker(agent)
-    return {} if has_worker is None else {"hasWorker": has_worker}
+    if agent is None:
+        return {}
+    if receipt.is_duplicate:
+        with suppress(StreamError):  # the messages are in the log; this says only more about them
+            agent = (await session.head()).agent or agent
+    has_worker = await api.has_worker(agent)
+    return {"agent": agent, **({} if has_worker is None else {"hasWorker": has_worker})}
 
 
 def _published(receipt: Receipt, **more: JsonValue) -> Response:

@@ -63,6 +63,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (SessionErased("s"), "use another session id"),
     (SessionExists("s", None, 0), "choose another id"),
     (NoSuchPosition("s", 9, 3), "name one from 1 to its last, 3"),
+    (NoSuchPosition("s", 1, 0), "session 's' has no entries: publish to it first"),
     (OverLimit("s", "session", 9, 8), "raise the limit"),
     (PreviewFull("s", 9, 8), "publish the whole messages"),
     (LogRolledBack("s", 9, 8), "read again after position 8, or publish the lost messages again"),

@@ -62,4 +62,8 @@ def test_a_handover_with_a_key_is_not_repeated_after_another_one(lanebus: Comman
         assert lanebus("hand-over", "s", agent, "--key", key).object["is_duplicate"] is False
     again = lanebus("hand-over", "s", "billing", "--key", "k1")
     assert (again.code, again.object["positions"], again.object["is_duplicate"]) == (0, [2], True)
+    assert again.object["agent"] == "legal"
+    assert ("agent legal" in again.err, "billing" in again.err) == (True, False)
+    said = lanebus.at_terminal("hand-over", "s", "billing", "--key", "k1", columns=200).out
+    assert "s: was handed over to billing at position 2, and belongs to legal now, nothing changed" in said
     assert objects(lanebus("sessions").out)[0]["agent"] == "legal"

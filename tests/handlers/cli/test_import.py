@@ -57,6 +57,7 @@ def test_a_sample_is_imported_completely_and_only_once(lanebus: CommandLine, sam
         "already_there": 0,
         "bad": [],
         "missing_parents": [],
+        "missing_entries": [],
         "first": 1,
         "last": 1003,
     }
@@ -190,3 +191,51 @@ def test_the_context_is_the_request_as_of_a_position(lanebus: CommandLine, sampl
     assert len(messages) == 1
     beyond = lanebus("context", "pi", "--at", "1004")
     assert (beyond.code, beyond.err) == (3, "error: session 'pi' has no entry 1004\nhint: use a position up to 1003\n")
+
+
+@pytest.fixture(scope="module")
+def export(module_lanebus: CommandLine) -> list[str]:
+    """An export of six entries: a header, and the lines of both lanes by turns."""
+    for number in range(3):
+        module_lanebus("publish", "whole", f"text {number}")
+        module_lanebus("publish", "whole", "--extension", "note", str(number))
+    return module_lanebus("export", "whole").out.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("kept", "missing"),
+    [
+        ("0123456", []),
+        ("0123", [(4, 6)]),
+        ("0", [(1, 6)]),
+        ("0156", [(2, 4)]),
+        ("046", [(1, 3), (5, 5)]),
+        ("0654321", []),
+        ("0641", [(2, 3), (5, 5)]),
+        ("123", []),
+    ],
+)
+def test_an_incomplete_export_is_imported_and_the_positions_that_it_lacks_are_named(
+    module_lanebus: CommandLine, tmp_path: Path, export: list[str], kept: str, missing: list[tuple[int, int]]
+) -> None:
+    part = tmp_path / "part.jsonl"
+    part.write_text("".join(export[int(line)] for line in kept), encoding="utf-8")
+    answer = module_lanebus("import", part, "--session", f"part-{kept}")
+    assert answer.code == (7 if missing else 0), answer.err
+    assert answer.object["missing_entries"] == [{"first": first, "last": last} for first, last in missing]
+    assert answer.object["added"] == len(kept.replace("0", ""))
+    assert answer.err.count("not in the file") == len(missing)
+
+
+def test_a_missing_end_of_an_export_of_one_lane_is_named(module_lanebus: CommandLine, export: list[str]) -> None:
+    assert export
+    whole = module_lanebus("export", "whole", "--lane", "llm").out
+    cut = "".join(whole.splitlines(keepends=True)[:-1])
+    for name, text, missing in (("lane", whole, []), ("cut", cut, [{"first": 4, "last": 5}])):
+        answer = module_lanebus("import", "-", "--session", name, stdin=text)
+        assert (answer.code, answer.object["missing_entries"]) == (7 if missing else 0, missing)
+
+
+def test_one_bad_line_is_counted_in_the_singular(lanebus: CommandLine) -> None:
+    answer = lanebus("import", "-", "--session", "s", "--table", stdin=line_of("one") + "{\n")
+    assert ", 1 bad line (" in answer.out

@@ -28,7 +28,7 @@ KEYS: dict[str, str | None] = {
     "publish s2 hello": RECEIPT,
     "control s1 pause": f"{RECEIPT} outcome reason",
     "sessions": "session agent has_worker position size_bytes created updated is_closed first_kept archived origin "
-    "title llm extension turns usage cursor",
+    "title llm extension turns usage error cursor",
     "sessions --waiting --state open": None,
     "tail s1": None,
     "turns s1": None,
@@ -37,7 +37,7 @@ KEYS: dict[str, str | None] = {
     "context s1": None,
     "agents": "agent sessions waiting is_waiting_more workers is_default",
     "usage s1": f"{TOKENS} is_estimate counted_from",
-    "usage s1 --tree": "session agent is_erased counted_from usage total children",
+    "usage s1 --tree": "session agent is_erased error counted_from usage total children",
     "top --once": "time groups without_worker sessions sessions_left_out pace",
     "demo --once --json": "session entries turns usage",
     "config show": "setting value source",

@@ -53,7 +53,7 @@ def test_publish_is_refused_if_the_position_is_not_the_expected_one(lanebus: Com
     assert (answer.code, answer.err) == (
         4,
         "error: session 's' is at position 1, expected 0\n"
-        "hint: read it with `lanebus tail s`, then repeat with --expected 1\n",
+        'hint: read on with `lanebus tail s --json`, then repeat with --expected and the "cursor" of its last line\n',
     )
 
 

@@ -93,7 +93,7 @@ def test_sessions_of_a_state_are_listed_alone(lanebus: CommandLine, tmp_path: Pa
         assert set(names(lanebus("sessions", "--state", state))) == expected, state
     cursor = cursor_of(lanebus("sessions", "--state", "closed"))
     shown = lanebus("sessions", "--state", "closed", "--after", cursor, "--table")
-    assert (shown.out, shown.err) == ("", "no session matches\n")
+    assert (shown.out, shown.err) == ("", "no older session matches: the list ends at this cursor\n")
 
 
 def test_sessions_that_wait_for_a_person_are_listed_alone(lanebus: CommandLine) -> None:

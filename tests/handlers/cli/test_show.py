@@ -164,3 +164,37 @@ def test_a_session_without_entries_is_refused(lanebus: CommandLine) -> None:
     refused = lanebus("show", "s")
     assert (refused.code, refused.out) == (3, "")
     assert "'s'" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("outcome", "words"),
+    [("failed", "failed"), ("skipped", "skipped"), ("unknown", "with unknown outcome"), ("timedOut", "timed out")],
+)
+def test_a_stopped_call_has_one_name_everywhere(module_lanebus: CommandLine, outcome: str, words: str) -> None:
+    about = {"turnId": TURN, "toolCallId": "c0", "toolName": "slow"}
+    entries = [
+        {"role": "user", "content": "Wait."},
+        event("turn.started", turnId=TURN, prompts=[1]),
+        {
+            "role": "assistant",
+            "content": [{"type": "toolCall", "id": "c0", "name": "slow", "arguments": {}}],
+            "turnId": TURN,
+        },
+        {"role": "toolResult", **about, "content": "It was stopped.", "isError": True},
+        event("tool.ended", **about, isError=True, outcome=outcome, position=4),
+    ]
+    lines = "".join(f"{json.dumps(entry)}\n" for entry in entries)
+    assert module_lanebus("publish", outcome, "--json", stdin=lines).code == 0
+    wide = {"COLUMNS": "160"}
+    shown = [line for line in module_lanebus("show", outcome, env=wide).out.splitlines() if line.startswith("  ← slow")]
+    assert [re.sub(r" +#4.*", "", line) for line in shown] == [f"  ← slow {words}"]
+    assert f"slow {words}" in module_lanebus("turns", outcome, "--table", env=wide).out
+    tail = module_lanebus("tail", outcome, "--table", env=wide).out
+    assert "slow (error): It was stopped." in tail
+    assert (f"slow {words}" in tail) is (outcome != "failed")
+
+
+def test_the_last_entry_of_a_session_is_shown_even_if_it_is_an_error(module_lanebus: CommandLine) -> None:
+    result = {"role": "toolResult", "toolCallId": "c0", "toolName": "slow", "content": "No.", "isError": True}
+    assert module_lanebus("publish", "cut", "--json", stdin=json.dumps(result)).code == 0
+    assert "← slow failed" in module_lanebus("show", "cut").out

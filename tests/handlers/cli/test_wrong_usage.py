@@ -142,7 +142,11 @@ WRONG: dict[str, tuple[ExitCode, str, str]] = {
     "agents --group none": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
     "top --once --group none": (NOT_FOUND, "there is no consumer group 'none'", "the groups are crew"),
     "projections remove s x@1": (NOT_FOUND, "session 's' stores no projection 'x@1'", "`lanebus projections list s`"),
-    "publish s hi --expected 7": (REFUSED, "session 's' is at position 1, expected 7", "repeat with --expected 1"),
+    "publish s hi --expected 7": (
+        REFUSED,
+        "session 's' is at position 1, expected 7",
+        '--expected and the "cursor"',
+    ),
     "publish shut hi": (REFUSED, "session 'shut' is closed", "`lanebus reopen shut` opens it again"),
     f"sessions --url {NOWHERE}": (UNAVAILABLE, "127.0.0.1:1: Connection refused", "check its address"),
     "control s pause --wait 0": (UNAVAILABLE, "no worker answered the command", "start one with `lanebus worker`"),

@@ -27,10 +27,11 @@ async def test_a_message_names_the_agent_of_a_new_session_and_is_refused_for_ano
 async def test_a_handover_is_answered_with_its_position_and_a_repeat_with_the_same() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await client.post(f"{PATH}/messages", json={"text": "hi"})
+        billing = {"agent": "billing", "hasWorker": False}
         done = await client.post(f"{PATH}/agent", json={"agent": "billing"})
-        assert (done.status_code, done.json()) == (201, {"positions": [2], "duplicate": False, "hasWorker": False})
+        assert (done.status_code, done.json()) == (201, {"positions": [2], "duplicate": False, **billing})
         again = await client.post(f"{PATH}/agent", json={"agent": "billing"})
-        assert (again.status_code, again.json()) == (200, {"positions": [2], "duplicate": True, "hasWorker": False})
+        assert (again.status_code, again.json()) == (200, {"positions": [2], "duplicate": True, **billing})
         assert (await bus.session("s1").head()).agent == "billing"
         wrong: list[dict[str, object]] = [{}, {"agent": ""}, {"agent": "x", "other": 1}, {"agent": "x", "by": "anna"}]
         for body in wrong:
@@ -45,12 +46,19 @@ async def test_a_handover_with_a_key_is_not_repeated_after_another_one_and_its_k
         for body, position in zip((*bodies, *bodies), (0, 2, 3) * 2, strict=True):
             reply = await client.post(f"{PATH}/agent", json=body)
             assert (reply.status_code in {200, 201}, reply.json()["positions"]) == (True, [position])
+            assert reply.json()["agent"] == (await bus.session("s1").head()).agent
+        said = {"text": "hi", "agent": "legal", "key": "k4"}
+        for agent in ("legal", "support"):
+            reply = await client.post(f"{PATH}/messages", json=said)
+            assert reply.json()["agent"] == agent
+            await client.post(f"{PATH}/agent", json={"agent": "support", "key": "k5"})
+        await client.post(f"{PATH}/agent", json={"agent": "legal", "key": "k6"})
         assert (await bus.session("s1").head()).agent == "legal"
         await client.post(f"{PATH}/messages", json={"text": "and", "key": "k3"})
         for body in ({"agent": "legal", "key": "k1"}, {"agent": "billing", "key": "k3"}):
             refused = await client.post(f"{PATH}/agent", json=body)
             assert (refused.status_code, refused.json()["error"]) == (409, "key_reused")
-        assert (await bus.session("s1").head()).position == 4
+        assert (await bus.session("s1").head()).position == 7
 
 
 async def test_a_request_that_names_an_agent_is_answered_with_whether_a_worker_serves_it() -> None:
