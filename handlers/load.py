@@ -7,11 +7,10 @@ import importlib
 import importlib.util
 import os
 import sys
-from importlib.abc import FileLoader, SourceLoader
-from importlib.machinery import PathFinder
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import Never, cast
 
 from lanebus.bus.errors import DirectoryNotOwned, require_text
 from lanebus.bus.storage.ownership import open_owned
@@ -97,8 +96,12 @@ def _load_file(name: str) -> ModuleType:
     return module
 
 
-class _WithoutCache(FileLoader, SourceLoader):
+class _WithoutCache(SourceFileLoader):
     """Compiles a file from its source: another user may have made the folder of compiled files beside it."""
+
+    def path_stats(self, path: str) -> Never:
+        """Raise OSError: without the facts of the source, Python neither reads nor writes a compiled file."""
+        raise OSError(path)
 
 
 def _search(folder: Path) -> None:
