@@ -93,7 +93,9 @@ class Threads:
         for session_id in [place.session_id] if place else await self.sessions():
             async with self.states.newest(session_id) as thread:
                 name_of = place.thread if place else _name(thread, session_id)
-                both = [(name, space, None) for name, space in thread.namespaces.items()]
+                both: list[tuple[str, Namespace, Namespace | None]] = [
+                    (name, space, None) for name, space in thread.namespaces.items()
+                ]
                 both += [(name, thread.namespace(name), imported) for name, imported in thread.imported.items()]
                 found += [
                     Found(name_of, space, entry, imported)
