@@ -464,7 +464,7 @@ async def test_error_names_the_argument_its_value_and_what_to_pass() -> None:
                 await done(bus.session("s1").follow(after=cast("Never", given)))
         with pytest.raises(InvalidArgument, match="pass its `cursor`"):
             await bus.session("s1").publish(HI, expected=cast("Never", envelope))
-        for wrong in (-1, True, {}):
+        for wrong in (-1, True, 1.5):
             with pytest.raises(InvalidArgument, match="pass a cursor, its text, a receipt, or START"):
                 await bus.session("s1").publish(HI, expected=cast("Never", wrong))
 

@@ -171,8 +171,8 @@ def test_a_session_without_entries_is_refused(lanebus: CommandLine) -> None:
     [("failed", "failed"), ("skipped", "skipped"), ("unknown", "with unknown outcome"), ("timedOut", "timed out")],
 )
 def test_a_stopped_call_has_one_name_everywhere(module_lanebus: CommandLine, outcome: str, words: str) -> None:
-    about = {"turnId": TURN, "toolCallId": "c0", "toolName": "slow"}
-    entries = [
+    about: dict[str, JsonValue] = {"turnId": TURN, "toolCallId": "c0", "toolName": "slow"}
+    entries: list[JsonValue] = [
         {"role": "user", "content": "Wait."},
         event("turn.started", turnId=TURN, prompts=[1]),
         {
