@@ -140,14 +140,14 @@ def _identity(line: JsonValue) -> bytes:
 
 
 def _origin(line: JsonValue) -> ExportOrigin | None:
-    match line:
-        case {"type": "lanebus.export", "session": str(session), "created": float() | int() as created}:
-            lanes, first = line.get("lanes"), line.get("first")
-            is_dense = isinstance(lanes, list) and len(lanes) == len(Lane)
-            last = line.get("last" if is_dense else "end")
-            return ExportOrigin(session, float(created), _position(first), _position(last), is_dense)
-        case _:
-            return None
+    if not isinstance(line, dict) or line.get("type") != TYPE:
+        return None
+    session, created, lanes = line.get("session"), line.get("created"), line.get("lanes")
+    if not isinstance(session, str) or not isinstance(created, float | int):
+        return None
+    is_dense = isinstance(lanes, list) and len(lanes) == len(Lane)
+    last = line.get("last" if is_dense else "end")
+    return ExportOrigin(session, float(created), _position(line.get("first")), _position(last), is_dense)
 
 
 def _position(value: JsonValue) -> int:

@@ -133,7 +133,7 @@ def is_cut(entry: Envelope) -> bool:
 
 async def _export(session: Session) -> list[str]:
     head = (await session.head())._replace(created=float(_BEGAN))
-    lines = [header_line(head, Lane)]
+    lines = [header_line(head, tuple(Lane))]
     async for envelope in session.read():
         line = cast("dict[str, JsonValue]", json.loads(entry_line(envelope)))
         message = line["message"]
