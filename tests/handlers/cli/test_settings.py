@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tomllib
-from functools import partial
 from importlib.util import cache_from_source
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -275,7 +274,12 @@ def test_a_named_file_in_such_a_directory_imports_nothing_beside_it(shared: Path
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link to nothing"])
 def test_what_is_no_file_is_refused_and_nothing_waits_for_it(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "lanebus.toml"
-    {"pipe": os.mkfifo, "folder": os.mkdir, "link to nothing": partial(os.symlink, "/none")}[kind](path)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/none")
     refused = run_in(tmp_path, "sessions")
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: ")
