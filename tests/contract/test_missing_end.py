@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
