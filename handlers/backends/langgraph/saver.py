@@ -13,6 +13,7 @@ from langgraph.checkpoint.base import (
     CheckpointTuple,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.iteration import resumable
@@ -61,9 +62,12 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         """
         Args:
             bus: a bus that was opened on the running event loop, or the result of `bus_in_thread`.
-            serde: writes and reads values; None means LangGraph's own. It reads only what graphs have stored through
-                this class, and nothing imported. With an `EncryptedSerializer` no messages are
-                shown, because the session would have them in clear, and lists are stored whole.
+            serde: writes and reads values; None means LangGraph's own, strict: it makes objects only of the types in
+                LangGraph's list and, with `LANGGRAPH_STRICT_MSGPACK=true`, of those that the state of a graph names.
+                Other objects are read as plain data, with a warning; allow your types with
+                `JsonPlusSerializer(allowed_msgpack_modules=[MyType])`. It reads only what graphs have stored through
+                this class, and nothing imported. With an `EncryptedSerializer` no messages are shown, because the
+                session would have them in clear, and lists are stored whole.
             messages: the channel whose messages are shown, if it holds a list of LangChain's messages; None shows none.
                 Messages of subgraphs are not shown.
             agent: the agent that the sessions belong to. Lists of all threads, and deletions by run, look only at the
@@ -73,7 +77,8 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         Raises:
             RuntimeError: `bus` is a `Bus` and no event loop is running.
         """
-        super().__init__(serde=serde)
+        # By default LangGraph's serializer imports and calls whatever a stored value names.
+        super().__init__(serde=serde or JsonPlusSerializer(allowed_msgpack_modules=None))
         self._loop = BusLoop(bus)
         self._threads = Threads(self._loop.bus, agent=agent, messages=messages, bounds=bounds)
 

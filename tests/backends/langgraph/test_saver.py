@@ -1,6 +1,7 @@
 """What `LanebusSaver` stores and returns, beyond the conformance suite."""
 
 import asyncio
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -326,3 +327,19 @@ async def test_a_cancelled_put_stores_a_checkpoint_whole_or_not_at_all(shared_va
         assert [each.checkpoint["channel_values"]["items"] for each in found] == [
             [*range(int(each.checkpoint["id"]))] for each in found
         ]
+
+
+@dataclass
+class Ticket:
+    """An object that a graph stores."""
+
+    number: int
+
+
+async def test_only_known_types_become_objects(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        await put(LanebusSaver(bus), 1, ticket=Ticket(7), person=HumanMessage("hi", id="1"))
+        values = await values_of(LanebusSaver(bus), 1)
+        assert values == {"ticket": {"number": 7}, "person": HumanMessage("hi", id="1")}
+        allowing = JsonPlusSerializer(allowed_msgpack_modules=[Ticket])
+        assert (await values_of(LanebusSaver(bus, serde=allowing), 1))["ticket"] == Ticket(7)
