@@ -124,7 +124,7 @@ def _calls_in(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
     parts: list[JsonValue] = [value]
     while parts:
         match parts.pop():
-            case {"call_id": str(), "type": str(kind)} as item if kind.endswith("_call"):
+            case dict() as item if "call_id" in item and str(item.get("type")).endswith("_call"):
                 yield item
             case dict() as item:
                 parts += [each for name, each in item.items() if name != "agent_run_state"]
