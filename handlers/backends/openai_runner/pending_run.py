@@ -123,14 +123,15 @@ def _calls_in(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
     """Yield the items in a part of a state that are calls of tools, without those of runs inside of a tool."""
     parts: list[JsonValue] = [value]
     while parts:
-        part = parts.pop()
-        if isinstance(part, list):
-            parts += part
-        elif isinstance(part, dict):
-            if isinstance(part.get("call_id"), str) and str(part.get("type")).endswith("_call"):
-                yield part
-            else:
-                parts += [each for name, each in part.items() if name != "agent_run_state"]
+        match parts.pop():
+            case dict() as item if "call_id" in item and str(item.get("type")).endswith("_call"):
+                yield item
+            case dict() as item:
+                parts += [each for name, each in item.items() if name != "agent_run_state"]
+            case list() as items:
+                parts += items
+            case _:
+                pass
 
 
 def _hash_of(item: Mapping[str, JsonValue]) -> str | None:
