@@ -6,8 +6,6 @@ from lanebus.bus.storage.objects import Objects
 
 __all__ = ()
 
-pytest.importorskip("obstore", reason="the extra s3 is not installed")
-
 
 @pytest.mark.parametrize(
     ("told", "kept"),
