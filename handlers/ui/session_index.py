@@ -6,7 +6,7 @@ what only its entries tell.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 
@@ -26,8 +26,9 @@ from lanebus.bus.errors import (
 from lanebus.bus.groups.activity import Activity
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import START
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.projections.all_sessions import names_all
 from lanebus.handlers.projections.cards import CARD, CallToDecide, Card, CardState, card_start, card_state, card_waits
 from lanebus.handlers.projections.projection import Projected, fold
@@ -44,9 +45,14 @@ class IndexBounds:
     fold_seconds: float = 0.3
     """time after which a request reads no further session"""
     entries: int = 2_000
-    """maximum number of entries of a session that are read at once"""
+    """maximum number of entries of a session that are read at once, and that are searched for a fork's title"""
     at_once: int = 8
     """number of sessions that are read at the same time"""
+    read_bytes: int = 1_048_576
+    """Bytes of entries that are read at once of a session. Of the sessions that are larger, one is read at a time."""
+    read_entries: int = 12
+    """Maximum number of entries of a larger session that are read at once: entries after small ones may be large. Fewer
+    than the first page of a read may have, so that one page has them."""
     states: int = 2_000
     """maximum number of sessions whose states are kept, so that only their new entries are read"""
     state_bytes: int = 16 * 1_048_576
@@ -76,6 +82,15 @@ class IndexRow:
     waits: tuple[CallToDecide, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """How far the entries that a session holds itself were searched for a title."""
+
+    cursor: Cursor
+    """cursor of the message with the title, or of the last searched entry"""
+    title: str | None = None
+
+
 class SessionIndex:
     """The sessions of one bus. Concurrent callers share one refresh."""
 
@@ -88,7 +103,8 @@ class SessionIndex:
         self._bus, self._bounds = bus, bounds
         self._rows: dict[str, IndexRow] = {}
         self._states = RecentSessions[Projected[Card]](bounds.states, bounds.state_bytes)
-        self._shared_titles: dict[str, str | None] = {}
+        self._searches: dict[str, _Search] = {}
+        self._large = anyio.Lock()
         self._stale: set[str] = set()
         self._activity: Activity | None = None
         self._swept_at, self._refreshed_at = 0.0, 0.0
@@ -159,21 +175,23 @@ class SessionIndex:
     def _forget(self, session: str) -> None:
         self._rows.pop(session, None)
         self._states.pop(session)
-        self._shared_titles.pop(session, None)
+        self._searches.pop(session, None)
         self._stale.discard(session)
 
     async def _read_entries(self, first: tuple[str, ...]) -> None:
         if not self._stale:
             return
         until = anyio.current_time() + self._bounds.fold_seconds
-        wanted = [session for session in dict.fromkeys(first) if session in self._stale]
-        others = sorted(self._stale - {*wanted}, key=lambda session: self._rows[session].head.updated, reverse=True)
-        for some in batched([*wanted, *others], self._bounds.at_once):
+        # Small sessions first, then the larger ones by size: a huge one delays only those that are larger.
+        ordered = sorted(self._stale, key=lambda session: self._rows[session].head.updated, reverse=True)
+        wanted = frozenset(first)
+        ordered.sort(key=lambda session: (session not in wanted, self._weight(self._rows[session].head)))
+        for some in batched(ordered, self._bounds.at_once):
             failures: list[Exception] = []
 
             async def read(session: str, failures: list[Exception] = failures) -> None:
                 try:
-                    await self._read(session)
+                    await self._read(session, until)
                 except Exception as error:  # noqa: BLE001  # raised after the task group, which would wrap the error
                     failures.append(error)
 
@@ -185,21 +203,31 @@ class SessionIndex:
             if anyio.current_time() >= until:
                 return
 
-    async def _read(self, name: str) -> None:
-        """Read the next entries of a session, and change its row."""
+    def _weight(self, head: SessionHead) -> int:
+        """Return the bytes of a session that is too large to be read at once; 0 for another."""
+        return head.size_bytes if head.size_bytes > self._bounds.read_bytes else 0
+
+    async def _read(self, name: str, until: float) -> None:
+        """Read the next entries of a session until the time `until`, and change its row."""
         head, session = self._rows[name].head, self._bus.session(name, grouped=True)
         try:
-            now = await self._fold(session, head)
-            title = now.state.line.title or await self._shared_title(session, head)
+            if self._weight(head):
+                async with self._large:
+                    now = await self._fold(session, head, until)
+            else:
+                now = await self._fold(session, head, until)
+            title, is_searched = now.state.line.title, True
+            if title is None:
+                title, is_searched = await self._shared_title(head, until)
         except SessionErased:
             self._forget(name)
             return
         except (StreamError, Refused) as error:
             if not is_of_session(error):
                 raise
-            self._stale.discard(name)  # damaged, or a fork of an erased parent: listed without what its entries tell
+            self._stale.discard(name)  # damaged: listed without what its entries tell
             return
-        is_read = now.position >= head.position
+        is_read = is_searched and now.position >= head.position
         card, usage = now.state, now.state.line.usage
         self._rows[name] = IndexRow(
             self._rows[name].head,
@@ -214,23 +242,90 @@ class SessionIndex:
             self._stale.discard(name)
         self._states.keep(name, now, len(CARD.dump(now.state)))
 
-    async def _fold(self, session: Session, head: SessionHead) -> Projected[Card]:
+    async def _fold(self, session: Session, head: SessionHead, until: float) -> Projected[Card]:
         known = self._states.get(session.id)
         if known is not None:
             with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
-                return await self._fold_from(session, head, known)
-        return await self._fold_from(session, head, await card_start(session, head))
+                return await self._fold_from(session, head, known, until)
+        return await self._fold_from(session, head, await card_start(session, head), until)
 
-    async def _fold_from(self, session: Session, head: SessionHead, start: Projected[Card]) -> Projected[Card]:
-        return await fold(session, CARD, start, until=min(start.position + self._bounds.entries, head.position))
+    async def _fold_from(
+        self, session: Session, head: SessionHead, start: Projected[Card], until: float
+    ) -> Projected[Card]:
+        """Fold a bounded number of bytes at a time, once or until the time `until`."""
+        while True:
+            now = await fold(session, CARD, start, until=min(start.position + self._count(head), head.position))
+            if not start.position < now.position < head.position or anyio.current_time() >= until:
+                return now
+            start = now
 
-    async def _shared_title(self, session: Session, head: SessionHead) -> str | None:
-        """Return the title of the entries that a fork shares with its origin: its card covers only its own entries."""
-        if head.origin is None:
-            return None
-        if session.id not in self._shared_titles:
-            until, line = min(head.origin.position, self._bounds.entries), None
-            with suppress(CursorTrimmed, ArchiveDamaged):
-                line = await fold(session, SESSIONS, Projected(SessionLine(), START), until=until)
-            self._shared_titles[session.id] = None if line is None else line.state.title
-        return self._shared_titles[session.id]
+    def _count(self, head: SessionHead) -> int:
+        """Return how many positions of a session to read at once."""
+        if not (size := self._weight(head)):
+            return self._bounds.entries
+        entries = head.position - max(head.trimmed, head.own_start.position)
+        return min(max(self._bounds.read_bytes * entries // size, 1), self._bounds.read_entries, self._bounds.entries)
+
+    async def _shared_title(self, head: SessionHead, until: float) -> tuple[str | None, bool]:
+        """Return the title of the entries that a fork shares with its origin, and whether it is known: the fork's card
+        covers only its own entries.
+
+        Each ancestor is searched once for all its forks, from the entries that it holds itself.
+        """
+        holders, child, end = dict[str, tuple[SessionHead, int]](), head, self._bounds.entries
+        while child.origin is not None and child.origin.session not in holders:
+            row = self._rows.get(child.origin.session)
+            if row is None:
+                break  # erased or damaged
+            common = row.head.common_position(child.origin.cursor)
+            end = min(end, child.origin.position if common is None else common)
+            child = row.head
+            holders[child.session] = child, end
+        for holder, last in reversed(holders.values()):
+            found = await self._search(holder, last, until)
+            if found.cursor.position <= last and found.title is not None:
+                return found.title, True
+            if found.cursor.position < last and found.title is None:
+                return None, False
+        return None, True
+
+    async def _search(self, head: SessionHead, end: int, until: float) -> _Search:
+        """Search the entries that a session holds for a title, up to the position `end` or until the time `until`."""
+        found = self._searched(head)
+        if found.title is not None or found.cursor.position >= end:
+            return found
+        session = self._bus.session(head.session, grouped=True)
+        async with self._large:
+            found = self._searched(head)  # another fork's request may have searched meanwhile
+            while found.title is None and (position := found.cursor.position) < end:
+                is_archived = position < head.trimmed  # a segment is read as a whole
+                count = self._bounds.entries if is_archived else min(self._count(head), self._bounds.read_entries)
+                try:
+                    found = await _next_title(session, found.cursor, min(position + count, end))
+                except (StreamError, Refused) as error:
+                    if not is_of_session(error):
+                        raise
+                if found.cursor.position <= position:
+                    found = _Search(head.cursor_at(end))  # these entries cannot be read
+                self._searches[head.session] = found
+                if anyio.current_time() >= until:
+                    break
+        return found
+
+    def _searched(self, head: SessionHead) -> _Search:
+        found = self._searches.get(head.session)
+        if found is None or head.common_position(found.cursor) not in {None, found.cursor.position}:
+            return _Search(head.own_start)  # also after the log went back
+        return found
+
+
+async def _next_title(session: Session, after: Cursor, until: int) -> _Search:
+    """Search some entries of a session for a title."""
+    reading = session.pages(lanes={Lane.LLM}, kinds={"user"}, after=after, until=until)
+    async with aclosing(reading) as pages:
+        async for page in pages:
+            for envelope in page.envelopes:
+                if title := SESSIONS.evolve(SessionLine(), envelope).title:
+                    return _Search(envelope.cursor, title)
+            after = page.cursor
+    return _Search(after)
