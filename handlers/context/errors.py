@@ -1,8 +1,8 @@
 """Errors of contexts, and of the entries that steer a context."""
 
-from lanebus.bus.errors import MessageError
+from lanebus.bus.errors import MessageError, StreamError
 
-__all__ = ("Misplaced", "UnknownLeaf", "UnknownTarget")
+__all__ = ("ContextTooLarge", "Misplaced", "UnknownLeaf", "UnknownTarget")
 
 
 class Misplaced(MessageError):
@@ -39,3 +39,17 @@ class UnknownLeaf(MessageError):
             f"session {session!r} has no entry {leaf} in its LLM lane", "name the position of an entry of that lane"
         )
         self.session, self.leaf = session, leaf
+
+
+class ContextTooLarge(StreamError):
+    """The entries of a context take more memory than a cache of contexts has.
+
+    Fields: `session`; `limit_bytes`.
+    """
+
+    def __init__(self, session: str, limit_bytes: int) -> None:
+        super().__init__(
+            f"session {session!r}: the entries of its context take over {limit_bytes} bytes of memory",
+            "ask for an earlier position, or read the entries in pages",
+        )
+        self.session, self.limit_bytes = session, limit_bytes

@@ -1,6 +1,6 @@
 """Contexts at past positions, kept so that a reader who goes back and forth in a session folds few entries again."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,10 +16,12 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.log.log import Log
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.reading.reader import Page
 from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.handlers.breather import Breather
 from lanebus.handlers.context.build import fold_kept, require_whole, unreadable_up_to
+from lanebus.handlers.context.errors import ContextTooLarge
 from lanebus.handlers.context.fold import Context, evolve
 from lanebus.handlers.recent import ENTRY_BYTES, RecentSessions
 
@@ -34,7 +36,7 @@ class PastBounds:
     """maximum number of sessions in the cache"""
     size_bytes: int = 32 * 1_048_576
     """maximum size of all sessions in the cache: the JSON of their messages, and 2 kB for each entry of the LLM lane.
-    The session that was read last is kept whatever its size"""
+    A context that is larger alone is refused"""
     contexts: int = 64
     """maximum number of contexts of one session"""
     every: int = 256
@@ -52,6 +54,8 @@ class _Step(NamedTuple):
 
     cursor: Cursor
     context: Context
+    size_bytes: int = 0
+    """memory of the context's entries; see `PastBounds.size_bytes`"""
 
 
 @dataclass(slots=True)
@@ -95,6 +99,7 @@ class PastContexts:
 
         Raises:
             NoSuchPosition: `position` is after the session's last position.
+            ContextTooLarge: the context is larger than the cache. No more of the session was read.
             SessionErased: the session was erased.
             StreamError: entries are missing.
             Unavailable: the server or the archive cannot be reached.
@@ -117,12 +122,12 @@ class PastContexts:
             steps = await self._fold(session, start, until)
         except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
             known = _Known(gone)
-            context, gap = await fold_kept(session, until=until)
+            reader = _BoundedReader(session, self._bounds.size_bytes)
+            context, gap = await fold_kept(reader, until=until)
             require_whole(context, gap)
-            steps = [_Step(context.entries[-1].cursor if context.entries else START, context)]
+            steps = [_Step(context.entries[-1].cursor if context.entries else START, context, reader.size_bytes)]
         known.keep(steps, self._bounds.contexts)
-        entries = len(known.steps[-1].context.entries)
-        self._sessions.keep(session.id, known, head.size_bytes + ENTRY_BYTES * entries)
+        self._sessions.keep(session.id, known, known.steps[-1].size_bytes)
         return steps[-1].context
 
     async def sweep(self, log: Log) -> None:
@@ -131,16 +136,55 @@ class PastContexts:
 
     async def _fold(self, session: Session, start: _Step | None, until: int) -> list[_Step]:
         """Return contexts up to `until`, the last of them at `until`."""
-        cursor, context = start or _Step(START, Context(session.id))
+        cursor, context, size_bytes = start or _Step(START, Context(session.id))
+        reader = _BoundedReader(session, self._bounds.size_bytes, size_bytes)
         steps, count, breather = list[_Step](), 0, Breather()
-        async with aclosing(session.pages(lanes={Lane.LLM}, after=cursor, until=until)) as pages:
+        async with aclosing(reader.pages(after=cursor, until=until)) as pages:
             async for page in pages:
                 for envelope in page.envelopes:
                     if breather.is_due:
                         await breather.pause()
                     context, cursor, count = evolve(context, envelope), envelope.cursor, count + 1
                     if count % self._bounds.every == 0:
-                        steps.append(_Step(cursor, context))
+                        steps.append(_Step(cursor, context, reader.size_bytes))
                 if page.cursor.is_after(cursor):
                     cursor = page.cursor
-        return [*steps, _Step(cursor, context)]
+        return [*steps, _Step(cursor, context, reader.size_bytes)]
+
+
+class _BoundedReader:
+    """Reads the LLM lane of a session, up to a number of bytes. The head does not tell the size before: it counts no
+    entries of a fork's parent and of the archive, but those of the extension lane."""
+
+    def __init__(self, session: Session, most_bytes: int, size_bytes: int = 0) -> None:
+        """
+        Args:
+            session: the session.
+            most_bytes: maximum size of what is read.
+            size_bytes: size of what was read before.
+        """
+        self._session, self._most_bytes, self.size_bytes = session, most_bytes, size_bytes
+
+    @property
+    def id(self) -> str:
+        return self._session.id
+
+    async def pages(self, *, after: Cursor, until: int | None) -> AsyncGenerator[Page]:
+        """Yield the pages of the LLM lane. Raises ContextTooLarge before a page that is too much."""
+        async with aclosing(self._session.pages(lanes={Lane.LLM}, after=after, until=until)) as pages:
+            async for page in pages:
+                self.size_bytes += page.size_bytes + ENTRY_BYTES * len(page.envelopes)
+                if self.size_bytes > self._most_bytes:
+                    raise ContextTooLarge(self.id, self._most_bytes)
+                yield page
+
+    async def read(
+        self, *, lanes: frozenset[Lane], after: Cursor = START, until: int | None = None
+    ) -> AsyncGenerator[Envelope]:
+        """Yield the entries of the LLM lane after a cursor. `fold_kept` calls it again after trimmed entries."""
+        del lanes
+        self.size_bytes = 0
+        async with aclosing(self.pages(after=after, until=until)) as pages:
+            async for page in pages:
+                for envelope in page.envelopes:
+                    yield envelope

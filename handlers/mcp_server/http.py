@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from lanebus.bus.messages.json_parser import require_few_values
 from lanebus.handlers.mcp_server.api_calls import ApiCalls, Caller
 from lanebus.handlers.mcp_server.bounds import DEFAULT_MCP_SERVER_BOUNDS, McpServerBounds
 from lanebus.handlers.mcp_server.server import McpSessions
@@ -76,6 +77,7 @@ class McpHosted:
 
         Raises:
             RequestRefused: the body is too large, or came too slowly.
+            DecodeError: the body has too many values.
             ServerBusy, TooManyWaiting: the server has no memory or no turn for the request.
         """
         answer = _late() if self._accepts is None else await self._accepts.answer(scope, receive)
@@ -108,6 +110,7 @@ class _Accepts:
         try:
             with anyio.CancelScope(deadline=until):
                 body = await read_body(Request(scope, receive), api.budget, self._read)
+                require_few_values(body)  # the SDK parses with no such limit
         except BaseException:
             give_back(scope)
             raise

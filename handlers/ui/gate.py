@@ -258,7 +258,10 @@ class Gate:
         Raises:
             RequestRefused: 429 if the principal appends too much, 413 if the request alone does.
         """
-        sizes = [len(each.to_json()) for each in posted]
+        self.count_bytes(request, *(len(each.to_json()) for each in posted))
+
+    def count_bytes(self, request: Request, *sizes: int) -> None:
+        """Count what a request stores, by the bytes of each part. Errors are those of `count_appended`."""
         refused = self._access.count_appended(identified(request.scope).principal, sizes, address_of(request.scope))
         if refused is not None:
             headers = None if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}

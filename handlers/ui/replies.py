@@ -12,6 +12,7 @@ from starlette.responses import Response
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, OutcomeUnknown, StreamError, Unavailable
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.context.errors import ContextTooLarge
 from lanebus.handlers.json_text import spliced
 from lanebus.handlers.ui.errors import ServerBusy, SessionMissing, TooManyStreams, TooManyWaiting
 from lanebus.handlers.ui.uploads.errors import TooManyUploads, UploadMissing
@@ -36,6 +37,7 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (UploadMissing, 404),
     (SessionMissing, 404),
     (MessageTooLarge, 413),
+    (ContextTooLarge, 413),
     (MessageError, 400),
     (StreamError, 409),
     (OutcomeUnknown, 504),

@@ -5,9 +5,9 @@ them each time.
 """
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
-
-from starlette.exceptions import HTTPException
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.media.resolve import media_of
@@ -20,9 +20,11 @@ from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import LlmMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
+from lanebus.bus.threads import run_in_thread
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS
 from lanebus.handlers.agent.turn.request_replay import read_request
+from lanebus.handlers.breather import Breather
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.context.past import PastContexts
 from lanebus.handlers.projections.definition import projection
@@ -30,16 +32,24 @@ from lanebus.handlers.projections.views import Views
 from lanebus.handlers.providers.common.request import ProviderRequest
 from lanebus.handlers.providers.common.tools import ToolSpec
 from lanebus.handlers.providers.registry import PROVIDERS
-from lanebus.handlers.ui.replies import json_bytes
+from lanebus.handlers.ui.replies import RequestRefused, json_bytes
 
 __all__ = ("RequestTooLarge", "check_provider", "context_json", "turn_request_json")
 
 
-class RequestTooLarge(HTTPException):
+class RequestTooLarge(RequestRefused):
     """A request is larger than the server sends."""
 
-    def __init__(self) -> None:
-        super().__init__(413, "Request too large")
+    def __init__(self, most_bytes: int) -> None:
+        fault = f"the request has more than {most_bytes} bytes: ask for an earlier position, or read the entries"
+        super().__init__(413, "request_too_large", fault)
+
+
+_LEVELS = len(("answer", "request", "messages", "message", "content"))
+"""levels of an answer that are written piece by piece; a piece is about a block of a message"""
+
+_ENCODED = re.compile(rb"c3RvcmVkIG1lZGlh[A-Za-z0-9+/]+={0,2}")
+"""what `_encoded` returns: "stored media" in base64, and more"""
 
 
 class _Placed(Frozen):
@@ -88,6 +98,7 @@ async def context_json(
 
     Raises:
         RequestTooLarge: the answer is larger.
+        ContextTooLarge: the context is larger than the cache.
         NoModel: the session names no model at the position, and no model is given.
         NoSuchPosition: the session does not have the position.
         BusError: the log could not be read.
@@ -102,13 +113,19 @@ async def context_json(
         if defined is None
         else tuple(ToolSpec(each.name, each.description, each.input_schema) for each in defined.tools)
     )
-    form = PROVIDERS[name].to_request(
-        context,
-        model=model or context.model or (None if defined is None else defined.model),
-        max_tokens=DEFAULT_MAX_TOKENS if defined is None else defined.max_tokens,
-        tools=tools,
-        media=_placeholders(context.messages),
-    )
+
+    def formed() -> tuple[ProviderRequest, Mapping[str, MediaRef]]:
+        media = _placeholders(context.messages)
+        form = PROVIDERS[name].to_request(
+            context,
+            model=model or context.model or (None if defined is None else defined.model),
+            max_tokens=DEFAULT_MAX_TOKENS if defined is None else defined.max_tokens,
+            tools=tools,
+            media=media,
+        )
+        return form, media
+
+    form, media = await run_in_thread(formed)
     place: dict[str, object] = {
         "position": until,
         "provider": name,
@@ -116,16 +133,19 @@ async def context_json(
         "system": _system(context),
         "messages": _parts(context),
     }
-    return _rendered(place, form, context.messages, most_bytes)
+    return await _rendered(place, form, media, most_bytes)
 
 
-async def turn_request_json(session: Session, turn: str, *, provider: str | None, most_bytes: int) -> bytes:
+async def turn_request_json(
+    contexts: PastContexts, session: Session, turn: str, *, provider: str | None, most_bytes: int
+) -> bytes:
     """Return the request that led to a turn's answer.
 
     With `isExact`, it is the body that the model's adapter sent. Otherwise the log does not name the adapter, or
     another `provider` was wanted, and the body is what that provider would have got.
 
     Args:
+        contexts: cached contexts.
         session: the session.
         turn: id of the turn, such as `support-42.main.3#0` or `main.3#0`.
         provider: name of an API; None means that of the turn.
@@ -133,23 +153,29 @@ async def turn_request_json(session: Session, turn: str, *, provider: str | None
 
     Raises:
         RequestTooLarge: the answer is larger.
+        ContextTooLarge: the context is larger than the cache.
         RequestUnknown: no model was called in the turn.
         RequestDamaged: the recorded tools and options do not match their hash.
         DecodeError: `turn` is no turn id.
         BusError: the log could not be read.
     """
     turn_id = TurnId.from_text(turn, session.id)
-    asked = await read_request(session, turn_id, resolve=_resolve_placeholders)
+    asked = await read_request(session, turn_id, resolve=_resolve_placeholders, build=contexts.at)
     definition, request = asked.definition, asked.request
     own = None if definition is None else definition.api
-    form = asked.form() if provider in {None, own} else None
-    is_exact = form is not None
-    name = own if is_exact else provider or "anthropic"
     model = request.context.model if definition is None else definition.model
-    if form is None:
-        form = PROVIDERS[name or ""].to_request(
+
+    def formed() -> tuple[ProviderRequest, str | None, bool]:
+        form = asked.form() if provider in {None, own} else None
+        if form is not None:
+            return form, own, True
+        name = provider or "anthropic"
+        form = PROVIDERS[name].to_request(
             request.context, model=model, max_tokens=request.max_tokens, tools=request.tools, media=request.media
         )
+        return form, name, False
+
+    form, name, is_exact = await run_in_thread(formed)
     place: dict[str, object] = {
         "turnId": str(turn_id),
         "isExact": is_exact,
@@ -160,7 +186,7 @@ async def turn_request_json(session: Session, turn: str, *, provider: str | None
         "system": _system(request.context),
         "messages": _parts(request.context),
     }
-    return _rendered(place, form, request.context.messages, most_bytes)
+    return await _rendered(place, form, request.media, most_bytes)
 
 
 async def _definition(views: Views, session: Session, until: int) -> RequestDefined | None:
@@ -195,7 +221,7 @@ def _part(
 
 async def _resolve_placeholders(messages: Sequence[LlmMessage], store: MediaStore) -> Mapping[str, MediaRef]:
     del store
-    return _placeholders(messages)
+    return await run_in_thread(lambda: _placeholders(messages))
 
 
 def _placeholders(messages: Iterable[LlmMessage]) -> dict[str, MediaRef]:
@@ -216,12 +242,32 @@ def _encoded(address: str) -> str:
     return base64.b64encode(_text_of(address).encode()).decode("ascii")
 
 
-def _rendered(
-    place: Mapping[str, object], form: ProviderRequest, messages: Iterable[LlmMessage], most_bytes: int
+async def _rendered(
+    place: Mapping[str, object], form: ProviderRequest, media: Mapping[str, MediaRef], most_bytes: int
 ) -> bytes:
-    data = json_bytes({**place, "warnings": list(form.warnings), "request": form.body})
-    for address in _placeholders(messages):
-        data = data.replace(_encoded(address).encode(), json_bytes(_text_of(address))[1:-1])
-    if len(data) > most_bytes:
-        raise RequestTooLarge
-    return data
+    """Return the answer as JSON. It is written in pieces, so that other tasks run and a large one is refused early."""
+    texts = {_encoded(address).encode(): json_bytes(_text_of(address))[1:-1] for address in media}
+    data, breather = bytearray(), Breather()
+    for piece in _pieces({**place, "warnings": list(form.warnings), "request": form.body}, _LEVELS):
+        data += _ENCODED.sub(lambda found: texts.get(found[0], found[0]), piece)
+        if len(data) > most_bytes:
+            raise RequestTooLarge(most_bytes)
+        if breather.is_due:
+            await breather.pause()
+    return bytes(data)
+
+
+def _pieces(value: object, levels: int) -> Iterator[bytes]:
+    """Yield the JSON of a value in pieces: each item of its upper levels is one."""
+    if levels and value and isinstance(value, Mapping):
+        for index, (key, item) in enumerate(cast("Mapping[str, object]", value).items()):
+            yield (b"," if index else b"{") + json_bytes(key) + b":"
+            yield from _pieces(item, levels - 1)
+        yield b"}"
+    elif levels and value and isinstance(value, list | tuple):
+        for index, item in enumerate(cast("Sequence[object]", value)):
+            yield b"," if index else b"["
+            yield from _pieces(item, levels - 1)
+        yield b"]"
+    else:
+        yield json_bytes(value)

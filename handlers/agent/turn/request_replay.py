@@ -1,6 +1,6 @@
 """Rebuild the request of a turn from the log."""
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +24,7 @@ from lanebus.handlers.agent.models.request_form import form_request, read_option
 from lanebus.handlers.agent.turn.request_definition import definition_hash
 from lanebus.handlers.agent.turn.visible_context import visible_context
 from lanebus.handlers.context.build import build_context
+from lanebus.handlers.context.fold import Context
 from lanebus.handlers.context.read_marks import deferred_positions, read_position
 from lanebus.handlers.providers.common.request import ProviderRequest
 from lanebus.handlers.providers.common.tools import ToolSpec
@@ -79,7 +80,11 @@ async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
 
 
 async def read_request(
-    session: Session, turn_id: TurnId | str, *, resolve: ResolveMedia = resolve_media
+    session: Session,
+    turn_id: TurnId | str,
+    *,
+    resolve: ResolveMedia = resolve_media,
+    build: Callable[[Session, int], Awaitable[Context]] | None = None,
 ) -> AskedRequest:
     """Return exactly the request that led to a turn's answer, with its definition; without an answer, the turn's last
     request. Without a definition, the request has no tools.
@@ -88,6 +93,7 @@ async def read_request(
         session: the session, or a fork of it.
         turn_id: the turn, or its text such as "main.3#0"; in a fork, it may be a turn of the parent.
         resolve: loads the stored media of the request. The default puts their bytes into the request.
+        build: returns the session's context after a position; None means `build_context`. Its errors are raised too.
 
     Raises:
         InvalidArgument: `session` is no Session, or `turn_id` no turn id.
@@ -106,7 +112,7 @@ async def read_request(
     if call is None and (answer is None or not _has_read_position(answer)):
         raise RequestUnknown(session.id, turn_id, "the session has no such turn, or no model was called in it")
     shown, deferred = _shown(call, answer)
-    context = await build_context(session, at=shown)
+    context = await (build_context(session, at=shown) if build is None else build(session, shown))
     definition = events.definition_of(call)
     if definition is not None and definition_hash(definition) != definition.hash:
         raise RequestDamaged(session.id, turn_id, definition.hash)

@@ -49,7 +49,7 @@ async def turn_request(api: ApiContext, request: Request) -> Response:
     session, provider, turn = api.session(request), _PROVIDER.of(request), str(request.path_params["turn"])
     await api.gate.require(request, "read.request", session=session.id, lanes=Lane)
     most = api.bounds.request_bytes
-    return api.view(lambda: turn_request_json(session, turn, provider=provider, most_bytes=most))
+    return api.view(lambda: turn_request_json(api.contexts, session, turn, provider=provider, most_bytes=most))
 
 
 async def context(api: ApiContext, request: Request) -> Response:

@@ -70,6 +70,7 @@ async def patch_upload(api: ApiContext, request: Request) -> Response:
     announced = announced_bytes(request)
     if announced > most:
         raise body_too_large(most, will_end=announced <= api.bounds.dropped_bytes)
+    api.gate.count_bytes(request, announced or most)
     held = api.bounds.uploads.buffer_bytes + api.bounds.http.received_bytes
     async with holding(request, api.budget, min(announced or most, held), api.bounds) as (share, timeout):
         upload = await api.uploads.add(owner, upload, offset, _chunks(request, share, most))
@@ -111,7 +112,8 @@ async def _chunks(request: Request, share: Share, most: int) -> AsyncGenerator[b
 
 def _piece_bytes(api: ApiContext, request: Request) -> int:
     own = identified(request.scope).principal.body_bytes
-    most = api.bounds.uploads.piece_bytes
+    limits = api.bounds.access
+    most = min(api.bounds.uploads.piece_bytes, limits.burst * limits.append_bytes)
     return most if own is None else min(own, most)
 
 

@@ -67,6 +67,25 @@ async def test_a_client_without_a_token_or_from_another_site_is_refused(shared_v
         assert (await http.post(url, json=large, headers=known)).status_code == 413
 
 
+@pytest.mark.parametrize("unit", ["[],", '{"":[]},'])
+async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(shared_valkey: RealServer, unit: str) -> None:
+    from lanebus.handlers.mcp_server.http import McpHosted
+
+    values = unit * (900_000 // len(unit)) + unit[:-1]
+    call = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"get_session","x":[{values}]}}}}'
+    kinds = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+    async with (
+        shared_valkey.bus() as bus,
+        serving(bus, hosted=[McpHosted()]) as served,
+        httpx2.AsyncClient(headers={**kinds, "Authorization": f"Bearer {TOKEN}"}, timeout=60) as http,
+    ):
+        replies = [
+            await http.post(f"{served.base}{path}", content=call) for path in ("/mcp", "/api/sessions/s/messages")
+        ]
+    assert [(each.status_code, each.json()["error"]) for each in replies] == [(400, "decode_error")] * 2
+    assert "too many values" in replies[0].json()["detail"]
+
+
 async def test_a_server_without_publishing_offers_no_tool_that_writes(shared_valkey: RealServer) -> None:
     from mcp.shared.exceptions import MCPError
 

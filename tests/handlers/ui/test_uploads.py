@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from lanebus import Bus
 from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.access.bounds import AccessBounds
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
@@ -456,3 +457,35 @@ async def test_pieces_of_a_principal_with_small_bodies_are_small(tmp_path: Path)
         assert (await client.post(UPLOADS, json=told(PICTURE))).json()["pieceBytes"] == 300
         assert error_of(await piece(client, PICTURE, 0, 301)) == (413, "body_too_large")
         assert (await piece(client, PICTURE, 0, 300)).status_code == 200
+
+
+async def test_the_bytes_of_uploads_count_in_the_limit_of_their_sender() -> None:
+    limits = AccessBounds(burst=60, requests_per_second=0.000_1, append_bytes=1_000)
+    async with (
+        temporary_bus() as bus,
+        serving(bus, bounds=UiBounds(access=limits)) as served,
+        client_of(served) as client,
+    ):
+        await sent(client, PICTURE[:40_000])  # 2 requests, and 39 for the further bytes
+        data = PICTURE[1:30_001]
+        assert (await client.post(UPLOADS, json=told(data))).status_code == 201
+
+        async def in_chunks() -> AsyncGenerator[bytes]:
+            yield data
+
+        for content in (data, in_chunks()):  # with a size, and without one
+            reply = await client.patch(f"{place(data)}?offset=0", content=content, headers=BYTES)
+            assert error_of(reply) == (429, "too_many_requests")
+            assert int(reply.headers["Retry-After"]) > 0
+        found = (await client.get(place(data))).json()
+        assert found["offset"] == 0
+
+
+async def test_a_piece_is_never_larger_than_what_may_be_sent_at_once() -> None:
+    limits = AccessBounds(burst=10, requests_per_second=0.000_1, append_bytes=1_000)
+    async with (
+        temporary_bus() as bus,
+        serving(bus, bounds=UiBounds(access=limits)) as served,
+        client_of(served) as client,
+    ):
+        assert (await client.post(UPLOADS, json=told(PICTURE))).json()["pieceBytes"] == 10_000

@@ -5,7 +5,7 @@ const ATTEMPTS = 8; // failures in a row
 const RETRY_MS = 500;
 const LONGEST_MS = 10_000;
 
-const GOES_ON = new Set(["upload_busy", "upload_missing", "wrong_offset", "unreachable", "body_too_slow"]);
+const GOES_ON = new Set(["upload_busy", "upload_missing", "wrong_offset", "unreachable", "body_too_slow", "too_many_requests"]);
 
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 

@@ -5,14 +5,19 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 import httpx2
+import pytest
 from pydantic import JsonValue
 
-from lanebus import Bus, ToolCallBlock, ToolResultMessage
+from lanebus import Bus, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.bus.messages.events import MessageStarted, RequestDefined, TurnStarted
 from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.handlers.agent.turn.request_definition import definition_hash
+from lanebus.handlers.context.past import PastBounds
 from lanebus.handlers.context.tool_pairs import NO_RESULT
+from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.handlers.ui import requests
 from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.ui.replies import json_bytes
 from lanebus.messages import ImageBlock, MediaRef, TurnId
 from tests.support.agent.agents import SECONDS, fresh_bus
 from tests.support.agent.scripted_agent import ENTRIES, answer_all
@@ -117,6 +122,58 @@ async def test_a_request_over_the_bound_is_refused() -> None:
         await speak(bus)
         reply = await client.get("/api/sessions/s1/context")
         assert (reply.status_code, reply.json()["error"]) == (413, "request_too_large")
+
+
+async def test_a_context_larger_than_the_cache_of_contexts_is_refused() -> None:
+    async with opened(UiBounds(contexts=PastBounds(size_bytes=40_000))) as (bus, client):
+        session = bus.session("s1")
+        await speak(bus)
+        for path in ("context", "turns/main.1%230/request"):
+            assert (await client.get(f"/api/sessions/s1/{path}")).status_code == 200
+        for _ in range(10):
+            await session.publish(UserMessage.text("x" * 10_000))
+        fork = await session.fork(16)
+        for name in ("s1", fork.id):
+            reply = await client.get(f"/api/sessions/{name}/context")
+            assert (reply.status_code, reply.json()["error"]) == (413, "context_too_large")
+            assert "earlier position" in reply.json()["detail"]
+        assert (await client.get("/api/sessions/s1/context?position=6")).status_code == 200
+        late = TurnId(loop_id="s1.main.2", turn_index=0)
+        await session.publish(MessageStarted(turn_id=late, message_id="m2", shown=16).as_extension())
+        reply = await client.get("/api/sessions/s1/turns/main.2%230/request")
+        assert (reply.status_code, reply.json()["error"]) == (413, "context_too_large")
+
+
+async def test_a_request_is_refused_before_all_of_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    written, count = 0, 50
+
+    def counted(value: object) -> bytes:
+        nonlocal written
+        data = json_bytes(value)
+        written += len(data)
+        return data
+
+    monkeypatch.setattr(requests, "json_bytes", counted)
+    async with opened(UiBounds(request_bytes=20_000)) as (bus, client):
+        await speak(bus)
+        assert (await client.get("/api/sessions/s1/context")).status_code == 200
+        for _ in range(count):
+            await bus.session("s1").publish(UserMessage.text("x" * 10_000))
+        written = 0
+        reply = await client.get("/api/sessions/s1/context")
+        assert (reply.status_code, reply.json()["error"]) == (413, "request_too_large")
+    assert written < 40_000
+
+
+@pytest.mark.parametrize("provider", [*PROVIDERS])
+async def test_stored_media_are_a_text_in_the_request_of_each_provider(provider: str) -> None:
+    async with opened() as (bus, client):
+        pictures = [ImageBlock(media=MediaRef.from_bytes(PICTURE + bytes([at]))) for at in range(3)]
+        await bus.session("s1").publish(UserMessage(content=(*pictures, TextBlock(text="c3RvcmVkIG1lZGlhIGlz"))))
+        reply = await client.get(f"/api/sessions/s1/context?provider={provider}&model=m")
+        assert reply.status_code == 200
+        assert reply.text.count("stored media ") == 3
+        assert reply.text.count("c3RvcmVkIG1lZGlh") == 1
 
 
 async def test_the_timeline_of_a_window_has_its_turns_and_loops_and_the_sum_of_all_turns() -> None:
