@@ -13,7 +13,7 @@ from typing import cast
 from lanebus.bus.errors import BusError
 from lanebus.bus.whole_text import whole_text
 
-__all__ = ("describe_error", "logged", "without_secrets")
+__all__ = ("describe_error", "logged", "without_login", "without_secrets")
 
 HIDDEN = "***"
 """the text that replaces a secret"""
@@ -22,6 +22,8 @@ _DELIMITERS = " \n\"',;&"
 _URL = re.compile(r"://(?!\[USER:PASSWORD@\])(?P<rest>(?:(?!://|[\"'],)\S)*@)")  # not in our own hints
 _OF_BUS = re.compile(r"(?:rediss?(?:\+\w{1,20})?|unix)$", re.IGNORECASE)
 _HAS_NO_PORT = re.compile(r"[^:\[\]]*:(?!\d{1,5}$)[^\[\]]")
+_PLAIN_OPTION = re.compile(r"(?:db|protocol|ssl_(?!password)\w+|\w*timeout)=", re.IGNORECASE)
+_SCHEME = re.compile(r"(?P<name>[a-z][a-z0-9+.-]*):/+", re.IGNORECASE)
 _QUERY = re.compile(
     r"(?P<name>[?&;](?:[\w.%\[\]-]{0,40}(?:key|token|secret|passw(?:or)?d|passphrase|pwd|signature|credential|auth)"
     r"|sig|code)=)"
@@ -94,6 +96,39 @@ def _without_login(url: re.Match[str]) -> str:
     authority = re.split("[/?#]", url["rest"], maxsplit=1)[0]
     is_of_bus = _OF_BUS.search(url.string[max(0, url.start() - 30) : url.start()])
     return f"://{HIDDEN}@" if is_of_bus or "@" in authority or _HAS_NO_PORT.match(authority) else url[0]
+
+
+def without_login(url: str, *, is_of_bus: bool) -> str:
+    """Return a text that is one URL as a whole, also a wrong one, without user, password and secret parameters.
+
+    Use this for a setting. `without_secrets` must guess where a URL ends in a text: a quote or a space of a password
+    would end it.
+
+    Args:
+        url: the URL. It may lack its scheme or a slash of it.
+        is_of_bus: whether the URL is one of a bus: it has no @ but behind a login, and no options but known ones.
+    """
+    scheme = match[0] if (match := _SCHEME.match(url)) else ""
+    is_of_bus = is_of_bus or (match is not None and _OF_BUS.search(match["name"]) is not None)
+    rest = url[len(scheme) :]
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    login, at, tail = rest.rpartition("@")
+    if at and not is_of_bus and "@" not in authority and not _HAS_NO_PORT.match(authority):
+        login, at, tail = "", "", rest  # the @ is of its path
+    if "=" in login.partition("?")[2]:
+        return f"{scheme}{HIDDEN}"  # a password with a ?, or an option with an @: either could be on both sides
+    tail, mark, options = tail.partition("?")
+    tail, end, _ = tail.partition("#")
+    hosts = re.split("[/]", tail, maxsplit=1)[0].split(",")
+    if not at and is_of_bus and any(_HAS_NO_PORT.match(host) for host in hosts):
+        return f"{scheme}{HIDDEN}"  # a login without a host
+    if is_of_bus:
+        options = "&".join(
+            each if _PLAIN_OPTION.match(each) else re.sub(r"=.*|^[^=]+$", f"={HIDDEN}", each, flags=re.DOTALL)
+            for each in options.split("&")
+        )
+    shown = f"{HIDDEN}@{tail}" if at else tail
+    return without_secrets(f"{scheme}{shown}{end and f'#{HIDDEN}'}{mark}{options}")
 
 
 def describe_error(error: BaseException, characters: int = 8_000) -> str:

@@ -19,6 +19,9 @@ class AccessBounds:
     """A message counts as a request for each of these bytes that it has as JSON, or a part of them."""
     streams: int = 300
     """maximum number of open event streams of one token; a further one is refused with 429"""
+    followed: int = 1_000
+    """Maximum number of sessions that the open event streams of one token follow together. A stream of `/api/events`
+    counts once for each of its sessions. A stream that would follow more is refused with 429."""
     principals: int = 1_024
     """maximum number of principals whose requests are counted; the least recent is forgotten"""
     wrong_per_second: float = 0.2

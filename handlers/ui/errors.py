@@ -133,16 +133,26 @@ class TooManyWaiting(Unavailable):
 
 
 class TooManyStreams(Unavailable):
-    """A principal has as many open event streams as it may."""
+    """A principal has as many open event streams as it may, or they follow as many sessions as they may."""
 
-    def __init__(self, limit: int, retry_after: int) -> None:
+    def __init__(self, limit: int, retry_after: int, *, is_of_sessions: bool = False) -> None:
         """
         Args:
             limit: see the error's text.
             retry_after: seconds after which the client may try again.
+            is_of_sessions: whether the limit is one of followed sessions.
         """
         super().__init__(
-            f"this token has {limit} open event streams, and may have no more",
-            "close a stream, or follow several sessions with one stream of /api/events",
+            *(
+                (
+                    f"the open event streams of this token may follow {limit} sessions together, and no more",
+                    "close a stream, or name fewer sessions",
+                )
+                if is_of_sessions
+                else (
+                    f"this token has {limit} open event streams, and may have no more",
+                    "close a stream, or follow several sessions with one stream of /api/events",
+                )
+            )
         )
         self.limit, self.retry_after = limit, retry_after

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
 import anyio
+import anyio.lowlevel
 
 from lanebus.bus.errors import BusError, InvalidCursor
 from lanebus.bus.session.session import Session
@@ -115,6 +116,7 @@ class MergedFrames:
         async with anyio.create_task_group() as tasks:
             for session in sessions.values():
                 tasks.start_soon(pump, session)
+                await anyio.lowlevel.checkpoint()  # other clients have their turn between the starts
             while left and not over:
                 await self._offered.wait()
                 self._offered = anyio.Event()

@@ -1,4 +1,4 @@
-"""The open event streams of one server: how many a principal has, their heartbeats, and what ends them.
+"""The open event streams of one server: how many a principal has, the sessions they follow, heartbeats, and their ends.
 
 One task serves all streams, because a task for each costs more memory than the rest of a stream.
 """
@@ -41,31 +41,44 @@ class OpenStreams:
             closing: event that ends all streams.
             bounds: periods and limits.
         """
-        self._closing, self._most = closing, bounds.access.streams
+        self._closing, self._most, self._most_followed = closing, bounds.access.streams, bounds.access.followed
         self._period = min(bounds.access.refresh_seconds, bounds.heartbeat_seconds)
         self._retry_after = ceil(bounds.heartbeat_seconds)  # until then, the server notices most clients that are gone
-        self._counts = Counter[str]()
+        self._counts, self._followed = Counter[str](), Counter[str]()
         self._open: dict[KeptStream, None] = {}
         self._keeper: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def count(self, principal: str) -> None:
-        """Count a stream of a principal, until `uncount`.
+    def check(self, principal: str, followed: int) -> None:
+        """Check that a principal may open one more stream.
+
+        Args:
+            principal: names the principal and its token.
+            followed: number of sessions that the stream would follow.
 
         Raises:
-            TooManyStreams: the principal has `AccessBounds.streams` open streams.
+            TooManyStreams: the principal has `AccessBounds.streams` open streams, or they would follow more than
+                `AccessBounds.followed` sessions.
         """
         if self._counts[principal] >= self._most:
             raise TooManyStreams(self._most, self._retry_after)
-        self._counts[principal] += 1
+        if self._followed[principal] + followed > self._most_followed:
+            raise TooManyStreams(self._most_followed, self._retry_after, is_of_sessions=True)
 
-    def uncount(self, principal: str) -> None:
+    def count(self, principal: str, followed: int) -> None:
+        """Count a stream of a principal, until `uncount`. Takes and raises what `check` does."""
+        self.check(principal, followed)
+        self._counts[principal] += 1
+        self._followed[principal] += followed
+
+    def uncount(self, principal: str, followed: int) -> None:
         """Count a stream of a principal no more."""
-        self._counts[principal] -= 1
-        if not self._counts[principal]:
-            del self._counts[principal]
+        for counts, number in ((self._counts, 1), (self._followed, followed)):
+            counts[principal] -= number
+            if not counts[principal]:
+                del counts[principal]
 
     def keep(self, stream: KeptStream) -> None:
         """Check a stream again and again, until `forget`."""

@@ -38,6 +38,7 @@ class EventStream(Response):
         budget: ByteBudget,
         bounds: UiBounds,
         access: StreamAccess,
+        followed: int = 1,
         encode: Callable[[Frame], bytes] | None = None,
         first: bytes | None = None,
         last: bytes | None = BYE,
@@ -50,6 +51,7 @@ class EventStream(Response):
             budget: the memory of the server.
             bounds: heartbeat and time limits.
             access: the client's right to the stream, which ends with it.
+            followed: number of sessions that the stream follows.
             encode: returns the bytes of a frame when the frame is sent; None means `Frame.whole`.
             first: sent before the first frame; None means the pause of the client before it connects again.
             last: sent at the end. None disconnects the client instead, for protocols without such a frame.
@@ -58,7 +60,7 @@ class EventStream(Response):
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames, self._streams, self._budget, self._bounds = frames, streams, budget, bounds
-        self._access, self._encode = access, encode
+        self._access, self._followed, self._encode = access, followed, encode
         self._first = encode_retry(bounds.retry_seconds) if first is None else first
         self._last, self._is_complete = last, is_complete
 
@@ -66,9 +68,10 @@ class EventStream(Response):
         """Send the response, and return when the stream has ended.
 
         Raises:
-            TooManyStreams: the principal has as many open streams as it may. Nothing was sent.
+            TooManyStreams: the principal has as many open streams, or follows as many sessions, as it may. Nothing was
+                sent.
         """
-        self._streams.count(self._access.key)
+        self._streams.count(self._access.key, self._followed)
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] == "HEAD":
@@ -86,7 +89,7 @@ class EventStream(Response):
                         await self._serve(None, share, send)
                     tasks.cancel_scope.cancel()
         finally:
-            self._streams.uncount(self._access.key)
+            self._streams.uncount(self._access.key, self._followed)
 
     async def _serve(self, connection: HttpConnection | None, share: Share, send: Send) -> None:
         """Send all frames and the last one, or return when the client of `connection` is gone."""

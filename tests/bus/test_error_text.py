@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lanebus.bus.error_text import describe_error, logged, without_secrets
+from lanebus.bus.error_text import describe_error, logged, without_login, without_secrets
 from lanebus.errors import Unavailable
 from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
@@ -156,3 +156,40 @@ def test_a_logged_error_has_its_name_lines_and_causes_and_no_credentials() -> No
 
 def test_the_first_error_of_a_group_is_logged_as_its_cause() -> None:
     assert "ValueError: one of them" in shown(ExceptionGroup("two", [ValueError("one of them"), ValueError(CANARY)]))
+
+
+@pytest.mark.parametrize("mark", [*"'\",;& \t\n\r\u00a0\u2028()<>[]{}:@/?#%|", "',b", "://", '",', "?a=", "#?&x="])
+@pytest.mark.parametrize("form", ["redis://u:{}@h:1/0", "rediss+sentinel://:{}@h:1,i:2/m", "redis:/u:{}@h", "u:{}@h:1"])
+def test_a_url_is_shown_without_its_login_whatever_its_password_contains(form: str, mark: str) -> None:
+    for password in (f"{CANARY}{mark}b", f"a{mark}{CANARY}", f"{mark}{CANARY}{mark}"):
+        assert CANARY not in without_login(form.format(password), is_of_bus=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h:1,i:2/0?db=3&socket_timeout=1", "redis://h:1,i:2/0?db=3&socket_timeout=1"),
+        ("redis://[::1]:6379/0", "redis://[::1]:6379/0"),
+        ("unix:///run/redis.sock?db=1", "unix:///run/redis.sock?db=1"),
+        ("redis://u:p',b@127.0.0.1:1/2", "redis://***@127.0.0.1:1/2"),
+        ("u:p@h:1", "***@h:1"),
+        ("redis:/u:p@h", "redis:/***@h"),
+        ("redis://h/0?pass=p&db=1", "redis://h/0?pass=***&db=1"),
+        ("redis://h/0?p", "redis://h/0?=***"),
+        ("redis://h/0#p", "redis://h/0#***"),
+        ("redis://u:p?x=1@h", "redis://***"),
+        ("redis://u:p", "redis://***"),
+        ("u:p", "***"),
+        ("localhost:6379", "localhost:6379"),
+        ("", ""),
+    ],
+)
+def test_a_url_of_a_bus_is_shown_by_its_structure(url: str, shown: str) -> None:
+    assert without_login(url, is_of_bus=True) == shown
+
+
+def test_a_url_that_is_none_of_a_bus_keeps_an_at_sign_in_its_path() -> None:
+    url = "https://cdn.example.com/@public/a?v=1"
+    assert without_login(url, is_of_bus=False) == url
+    assert without_login("s3://key:a',b@bucket/x", is_of_bus=False) == "s3://***@bucket/x"
+    assert without_login("redis://u:p/@h", is_of_bus=False) == "redis://***@h"

@@ -5,7 +5,7 @@ from typing import cast
 import click
 from pydantic import SecretStr
 
-from lanebus.bus.error_text import without_secrets
+from lanebus.bus.error_text import without_login, without_secrets
 from lanebus.handlers.cli.configuration import configured_settings
 from lanebus.handlers.cli.options import BusGroup, ViewCommand, typed_values
 from lanebus.handlers.cli.settings_model import Setting
@@ -50,21 +50,25 @@ def show(ctx: click.Context) -> None:
 
 
 def _json(setting: Setting) -> dict[str, object]:
-    return {"setting": setting.key, "value": _shown(setting.value), "source": setting.source}
+    return {
+        "setting": setting.key,
+        "value": _shown(setting.value, is_url=setting.key == "url"),
+        "source": setting.source,
+    }
 
 
 def _row(setting: Setting) -> tuple[str, str, str]:
-    value = _shown(setting.value)
+    value = _shown(setting.value, is_url=setting.key == "url")
     return setting.key, "-" if value is None else str(value), setting.source
 
 
-def _shown(value: object) -> object:
+def _shown(value: object, *, is_url: bool = False) -> object:
     """Return a value that may be printed: without a user and password, and as JSON knows it."""
     if isinstance(value, SecretStr):
         return "***"
     if isinstance(value, str):
-        # The whole text is one value: a space does not end a URL in it.
-        return without_secrets(value.replace(" ", "%20") if "://" in value else value)
+        # The whole text is one value: no character in it ends a URL.
+        return without_login(value, is_of_bus=is_url) if is_url or "://" in value else without_secrets(value)
     if isinstance(value, tuple):
         return [_shown(each) for each in cast("tuple[object, ...]", value)]
     if isinstance(value, dict):

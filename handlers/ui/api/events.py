@@ -88,6 +88,7 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
     given = parse_cursors(request.headers.get("last-event-id") or CURSORS.of(request), most)
     after = {name: cursor for name, cursor in given.items() if name in sessions}
     chosen, kinds, live = _LANES.of(request), KINDS.of(request), _LIVE.of(request)
+    api.streams.check(api.gate.stream(request, ()).key, len(names))  # before the rights to all sessions are read
     allowed, asked = dict[str, frozenset[Lane]](), list[AccessRequest]()
     for name in names:
         try:
@@ -115,6 +116,7 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
         budget=api.budget,
         bounds=api.bounds,
         access=access,
+        followed=len(sessions),
         encode=merged.encode,
     )
 

@@ -196,6 +196,8 @@ URLS = (
     "unix://u:{}#@/none",
     "http://u:{}@127.0.0.1:1",
     "redis://u:\u2100{}@127.0.0.1:1",
+    *(f"redis://u:a{mark}{{}}@127.0.0.1:1" for mark in ("',b", '",', "\t", "\n", "\u00a0", "\u2028")),
+    *("u:{}@127.0.0.1:1", "redis:/u:{}@127.0.0.1", "redis://127.0.0.1:1/0?pass={}", "redis://u:{}"),
 )
 
 COMMANDS = ("sessions", "doctor", "config show", "worker lanebus.handlers.agent.demo:agent", "serve --port 0", "verify")
@@ -207,7 +209,8 @@ def test_no_command_prints_a_password_of_the_server_s_url(unopened: CommandLine,
     settings.write_text(f"url = {json.dumps(secret)}\n")
     calls = [(*words.split(), "--url", secret) for words in COMMANDS]
     calls.append(("config", "show", "--config", str(settings)))
-    if " " not in secret:  # in a text, a space ends a URL
+    # In a text, some characters end a URL, and one without :// or with other parameters is not known as one.
+    if not any(mark in secret for mark in (*' \t\n\u00a0\u2028",', "pass=")) and "@" in secret.partition("://")[2]:
         calls += [("sessions", secret), ("sessions", "--namespace", secret), ("worker", secret)]
     for words in calls:
         answer = unopened(*words)

@@ -182,3 +182,15 @@ def test_a_single_row_uses_the_least_widths_of_its_columns() -> None:
         Column("what", is_flexible=True),
     )
     assert line(columns, ("12", "user", 50 * "x"), 24) == f"    12  user   {8 * 'x'}…"
+
+
+@pytest.mark.parametrize(
+    "character", ["\u2800", "\U00016fe4", "\U0001d159", "\U00013430", "\U0001343f", "\ue000", "\U000f0000", "\u0600"]
+)
+def test_a_character_without_ink_is_written_as_its_code(character: str) -> None:
+    assert visible(f"a{character}b") == f"a{character.encode('unicode_escape').decode()}b"
+
+
+def test_a_choice_of_a_picture_is_written_as_its_code_behind_a_letter() -> None:
+    assert visible("a\ufe0fb \ufe0f") == "a\\ufe0fb \\ufe0f"
+    assert visible("❤\ufe0f 1\ufe0f\u20e3 ©\ufe0f ☝\ufe0f") == "❤\ufe0f 1\ufe0f\u20e3 ©\ufe0f ☝\ufe0f"

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, aclosing
 from typing import cast
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 
@@ -304,3 +305,63 @@ async def test_a_token_may_have_a_limited_number_of_open_streams() -> None:
         with anyio.fail_after(120):
             while (await open_briefly(client)) != 200:  # noqa: ASYNC110  # the server closes the streams a moment later
                 await anyio.sleep(0.01)
+
+
+async def test_a_merged_stream_counts_once_for_each_session_that_it_follows() -> None:
+    bounds = UiBounds(access=AccessBounds(followed=5))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, bounds=bounds, reader_token="reader-token") as served,
+        client_of(served) as client,
+    ):
+        other = {"Authorization": "Bearer reader-token"}
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(client.sse(MERGED))
+            for headers in (None, other):  # another token has a number of its own
+                reply = await client.get("/api/events?sessions=a,b,c,d,e,f&lanes=all", headers=headers)
+                assert reply.status_code == 429
+                assert "5 sessions together" in reply.text
+                assert int(reply.headers["retry-after"]) > 0
+            assert (await client.get(MERGED)).status_code == 429
+            for path in ("/api/events?sessions=c&lanes=all", "/api/sessions/d/events?lanes=all"):
+                await stack.enter_async_context(client.sse(path))
+            for path in ("/api/sessions/e/events?lanes=all", "/api/events?sessions=e&lanes=all", "/api/changes"):
+                assert (await client.get(path)).status_code == 429, path
+            await stack.enter_async_context(client.sse(MERGED, headers=other))
+        with anyio.fail_after(120):
+            while (await open_briefly(client)) != 200:  # noqa: ASYNC110  # the server closes the streams a moment later
+                await anyio.sleep(0.01)
+
+
+async def test_a_merged_stream_starts_its_sessions_one_after_the_other() -> None:
+    started = list[str]()
+
+    async def part(session: Session, share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
+        del share, outlet
+        started.append(session.id)
+        yield Frame(session.id, "caughtup", "{}", None)
+
+    class NeverReady:
+        def is_ready(self) -> bool:
+            return False
+
+        def write(self, frame: Frame) -> None:
+            raise AssertionError(frame)
+
+    most = 0
+    async with temporary_bus() as bus, ByteBudget().share(lambda: None) as share, anyio.create_task_group() as tasks:
+        sessions = {f"s{number}": bus.session(f"s{number}") for number in range(20)}
+
+        async def count() -> None:
+            nonlocal most
+            while True:
+                before = len(started)
+                await anyio.lowlevel.checkpoint()
+                most = max(most, len(started) - before)
+
+        tasks.start_soon(count)
+        async with aclosing(MergedFrames({}).run(sessions, part, share, NeverReady())) as frames:
+            found = [frame.session async for frame in frames]
+        tasks.cancel_scope.cancel()
+    assert sorted(found) == sorted(sessions)
+    assert most <= 2

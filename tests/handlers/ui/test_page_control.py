@@ -103,7 +103,9 @@ async def test_the_arguments_of_a_call_in_an_earlier_entry_are_shown(browser: Sh
 
 
 async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_escaped(browser: SharedBrowser) -> None:
-    hidden = "\u202e\u2066\u200b\u200d\ufeff\u00ad\u2028\u061c\u3164\U000e0041\x1b\ufe0f"
+    hidden = (
+        "\u202e\u2066\u200b\u200d\ufeff\u00ad\u2028\u061c\u3164\U000e0041\x1b\ufe0f\u2800\U00016fe4\U0001d159\ue000"
+    )
     text = f"echo {hidden} {'a' * 20_000} ; rm -rf / # end"
     call = ToolCallBlock(id="c0", name="she\u202ell", arguments={"command": text, "number": 12345678901234567891})
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
@@ -122,7 +124,22 @@ async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_esca
         assert "a" * 20_000 in drawn
         assert "she⟨U+202E⟩ll" in drawn
         assert [one for one in hidden if one in drawn] == []
-        for code in ("202E", "2066", "200B", "FEFF", "00AD", "2028", "061C", "3164", "E0041", "FE0F"):
+        for code in (
+            "202E",
+            "2066",
+            "200B",
+            "FEFF",
+            "00AD",
+            "2028",
+            "061C",
+            "3164",
+            "E0041",
+            "FE0F",
+            "2800",
+            "16FE4",
+            "1D159",
+            "E000",
+        ):
             assert f"⟨U+{code}⟩" in drawn
         assert "not sent to the model" in (await page.get_by_label("is denied").get_attribute("placeholder") or "")
         await page.get_by_role("button", name="Approve").click()

@@ -1,12 +1,15 @@
 """Pure modules of the page, run in Node."""
 
 import json
+import sys
+import unicodedata
 from pathlib import Path
 
 import pytest
 
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.handlers.cli.terminal.text import UNSAFE
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.turn_json import timeline_view
 from tests.support.node.running import referees, run_node
@@ -48,3 +51,13 @@ async def test_the_layout_of_the_log_learns_the_height_of_a_position_from_what_i
     assert whole - 240 <= found["end"] <= whole
     assert found["long"] > 10_000 * 24  # a page within one turn says nothing of the others
     assert found["mixed"] == pytest.approx(found["mean"])
+
+
+async def test_the_page_and_the_terminal_escape_the_same_characters(referees: Path) -> None:
+    found = json.loads(await run_node(referees, Path(__file__).parent / "unseen.mjs", str(APP)))
+    page = {number for first, last in found for number in range(first, last + 1)}
+    terminal = {number for number in range(sys.maxunicode + 1) if UNSAFE.match(chr(number))}
+    # A character that one of the two does not know yet may be a letter of a newer Unicode.
+    unknown = {number for number in terminal ^ page if unicodedata.category(chr(number)) == "Cn"}
+    assert [f"U+{number:04X}" for number in sorted((terminal ^ page) - unknown)] == []
+    assert {0x2800, 0x16FE4, 0x1D159, 0x13430, 0xE000, 0xFE0F, 0x202E} <= terminal & page

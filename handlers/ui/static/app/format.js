@@ -45,7 +45,8 @@ export function cut(text, most) {
   return text.slice(0, from + graphemes.segment(text.slice(from, most + 128)).containing(most - from).index);
 }
 
-const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
+// A blank Braille pattern, a filler of Khitan letters and an empty head of a note have no ink, but no property says so.
+const UNSEEN = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800\u{16FE4}\u{1D159}]/gu;
 
 /** Write characters that cannot be seen, or that change the order of others, as their code: `⟨U+202E⟩`. */
 export const visible = (text) =>
