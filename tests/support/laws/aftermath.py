@@ -35,6 +35,9 @@ class Leases:
     def __init__(self, lines: Sequence[Line]) -> None:
         self._holders = {(line.session, int(line.key)): line.pid for line in lines if line.kind == "lease"}
         self._pids: dict[str, int] = {}
+        self._epochs: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for (session, epoch), pid in sorted(self._holders.items()):
+            self._epochs[session, pid].append(epoch)
 
     def learn(self, entries: Sequence[Envelope]) -> None:
         """Learn which process each producer is: some entries name their epoch."""
@@ -47,9 +50,7 @@ class Leases:
     def epochs(self, session: str, producer: str) -> list[int] | None:
         """Return the epochs under which a producer may write to a session; None if it is no worker."""
         pid = self._pids.get(producer)
-        if pid is None:
-            return None
-        return sorted(epoch for (name, epoch), holder in self._holders.items() if (name, holder) == (session, pid))
+        return None if pid is None else self._epochs[session, pid]
 
 
 @dataclass
