@@ -363,5 +363,5 @@ async def test_a_merged_stream_starts_its_sessions_one_after_the_other() -> None
         async with aclosing(MergedFrames({}).run(sessions, part, share, NeverReady())) as frames:
             found = [frame.session async for frame in frames]
         tasks.cancel_scope.cancel()
-    assert sorted(found) == sorted(sessions)
-    assert most <= 2
+        assert sorted(found) == sorted(sessions)
+        assert most <= 2

@@ -145,3 +145,69 @@ async def test_payloads_in_the_arguments_of_a_call_are_shown_as_text(browser: Sh
         for name in ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta"):
             assert await page.locator(f".ask {name}").count() == 0
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+
+
+WIDE_TABLE = "a|" * 550 + "\n" + "-|" * 550 + "\n" + "|\n" * 21 + "|"
+COSTLY = {
+    "wide table": WIDE_TABLE,
+    "many tables": "a|b\n-|-\nc|d\n\n" * 149,
+    "quoted table": "".join(f"> {line}\n" for line in WIDE_TABLE.split("\n")),
+    "table with other line ends": WIDE_TABLE.replace("\n", "\r"),
+    "lines with other ends": "- a\r" * 6_000,
+    "marks of emphasis": "*!!!!" * 599 + "!" * 17_000,
+    "marks in paragraphs": ("*!!!!" * 590 + "\n\n") * 6,
+    "name of an address": "a." * 9_900 + "@",
+    "emphasised letters": ("*a* " * 140 + "\n\n") * 30,
+    "lists in lists": ("- " * 15 + "a\n") * 590,
+    "angles": "<" * 19_000,
+    "code": ("```py\n" + "1+" * 90 + "\n```\n") * 100,
+    "difference": "@@ -1 +1 @@\n" + "+\n" * 50_000,
+}
+"""texts of which a drawing, or the library that reads them, would take very long"""
+
+DRAW_BLOCKS = """async (blocks) => {
+  const { h, render } = await import("preact");
+  const { Blocks } = await import("/static/app/blocks.js");
+  await import("marked");
+  const place = document.body.appendChild(document.createElement("div"));
+  place.id = "drawn";
+  render(h(Blocks, { blocks }), place);
+}"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 55])
+async def test_a_text_of_many_parts_becomes_few_elements_also_if_an_entry_has_many_such_texts(
+    browser: SharedBrowser, count: int
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await page.goto(served.url)
+        for name, text in COSTLY.items():
+            await page.evaluate("document.getElementById('drawn')?.remove()")
+            texts = [text, "**the last**"] if count == 1 else [text] * count
+            await page.evaluate(DRAW_BLOCKS, [{"type": "text", "text": each} for each in texts])
+            if count == 1:  # a text that costs little is drawn as Markdown beside one that costs much
+                await expect(page.locator("#drawn strong", has_text="the last")).to_have_count(1)
+            else:
+                await expect(page.get_by_role("button", name="Show more (5 blocks)")).to_have_count(1)
+            folded = "#drawn button[aria-expanded=false]"
+            await page.evaluate(f"document.querySelectorAll('{folded}').forEach((each) => each.click())")
+            await expect(page.locator(folded)).to_have_count(0)
+            number = await page.locator("#drawn *").count()
+            assert (name, number < 12_000) == (name, True), number
+        assert seen.errors == []
+
+
+async def test_a_message_of_many_blocks_and_arguments_is_drawn_in_steps(browser: SharedBrowser) -> None:
+    call: JsonValue = {"type": "toolCall", "id": "c1", "name": "t", "arguments": {f"key{at}": at for at in range(300)}}
+    texts: list[JsonValue] = [{"type": "text", "text": f"**number {at}**"} for at in range(119)]
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await page.goto(served.url)
+        await page.evaluate(DRAW_BLOCKS, [call, *texts])
+        await expect(page.locator("#drawn .arguments > div")).to_have_count(51)
+        strong = page.locator("#drawn strong")
+        await expect(strong).to_have_count(49)
+        for name, number in (("Show more (70 blocks)", 99), ("Show more (20 blocks)", 119)):
+            await page.get_by_role("button", name=name).click()
+            await expect(strong).to_have_count(number)
+        await expect(page.get_by_role("button", name="Show more")).to_have_count(0)

@@ -7,11 +7,12 @@ import { cut } from "./format.js";
 import { JsonTree } from "./json_tree.js";
 import { Markdown } from "./markdown.js";
 import { Media } from "./media.js";
-import { OfEntry } from "./of_entry.js";
+import { OfEntry, TextShare } from "./of_entry.js";
 
 const MOST_LINES = 24;
 const MOST_CHARACTERS = 2400;
 const STEP = 100_000; // characters that are shown at once of a longer text
+const MOST_MEMBERS = 50; // blocks, arguments or references that are shown at once
 
 function shortened(text) {
   const lines = text.split("\n", MOST_LINES + 1);
@@ -114,7 +115,8 @@ export function Arguments({ block }) {
   const path = PATHS.map((name) => value[name]).find((one) => typeof one === "string");
   const lang = path === undefined ? null : languageOfFile(path);
   const change = PAIRS.find((names) => names.every((name) => Object.hasOwn(value, name) && typeof value[name] === "string" && value[name].length < STEP));
-  const shown = change ? pairs.filter(([key]) => !change.includes(key)) : pairs;
+  const others = change ? pairs.filter(([key]) => !change.includes(key)) : pairs;
+  const [shown, rest] = [others.slice(0, MOST_MEMBERS), others.slice(MOST_MEMBERS)];
   return html`<dl class="arguments">
     ${shown.map(
       ([key, item]) => html`<div key=${`a${key}`}>
@@ -122,13 +124,16 @@ export function Arguments({ block }) {
         <dd>${typeof item === "string" ? html`<${Text} text=${item} kind="code" lang=${Object.hasOwn(LANGS, key) ? LANGS[key] : PATHS.includes(key) ? null : lang} />` : html`<${JsonTree} value=${item} />`}</dd>
       </div>`,
     )}
+    ${rest.length ? html`<div><dt>more</dt><dd><${JsonTree} value=${Object.fromEntries(rest)} /></dd></div>` : null}
     ${change ? html`<div class="change"><dt>${change.join(" → ")}</dt><dd><${Diff} before=${value[change[0]]} after=${value[change[1]]} /></dd></div>` : null}
   </dl>`;
 }
 
 function Annotation({ block }) {
+  const refs = block.refs ?? [];
   return html`<ul class="refs">
-    ${(block.refs ?? []).map((ref) => html`<li>${[ref.title, ref.url, ref.fileId, ref.page && `page ${ref.page}`].filter(Boolean).join(" · ")}</li>`)}
+    ${refs.slice(0, MOST_MEMBERS).map((ref) => html`<li>${[ref.title, ref.url, ref.fileId, ref.page && `page ${ref.page}`].filter(Boolean).join(" · ")}</li>`)}
+    ${refs.length > MOST_MEMBERS ? html`<li><${JsonTree} value=${refs.slice(MOST_MEMBERS)} /></li>` : null}
   </ul>`;
 }
 
@@ -163,10 +168,25 @@ function Block({ block }) {
   }
 }
 
+const isText = (block) => block?.type === "text" || block?.type === "toolResult";
+
+/** Draws blocks, many of them in steps. */
 export function Blocks({ blocks, kind }) {
-  return blocks.map((block, index) =>
-    kind === "code" && block.type === "text"
-      ? html`<${ResultText} key=${index} text=${block.text} />`
-      : html`<${Block} key=${index} block=${block} />`,
-  );
+  const { sought } = useContext(OfEntry);
+  const whole = useContext(TextShare);
+  const [shown, setShown] = useState(MOST_MEMBERS);
+  useEffect(() => {
+    if (!sought || blocks.length <= shown) return;
+    const at = blocks.findIndex((block) => JSON.stringify(block).toLowerCase().includes(JSON.stringify(sought).slice(1, -1).toLowerCase()));
+    if (at >= shown) setShown(at + 1);
+  }, [sought]);
+  const texts = Math.min(blocks.filter(isText).length, MOST_MEMBERS);
+  return html`<${TextShare.Provider} value=${whole / Math.max(texts, 1)}>
+    ${blocks.slice(0, shown).map((block, index) =>
+      kind === "code" && block.type === "text"
+        ? html`<${ResultText} key=${index} text=${block.text} />`
+        : html`<${Block} key=${index} block=${block} />`,
+    )}
+    ${blocks.length > shown ? html`<button class="quiet" type="button" onClick=${() => setShown(shown + MOST_MEMBERS)}>Show more (${blocks.length - shown} blocks)</button>` : null}
+  </${TextShare.Provider}>`;
 }

@@ -3,6 +3,8 @@ import { html } from "./html.js";
 
 const MOST_CELLS = 160_000; // of the table of common lines; larger texts count as replaced
 
+const MOST_LINES = 2_000; // that are coloured; further ones are shown as they are
+
 /** Return the lines of two texts as `[kind, line]` pairs, of kind "same", "add" or "del". */
 export function diffLines(before, after) {
   const [one, other] = [before.split("\n"), after.split("\n")];
@@ -57,15 +59,19 @@ function Line({ kind, text }) {
   return html`<span class=${`d-${kind}`}>${SPOKEN[kind] ? html`<span class="hidden">${SPOKEN[kind]}</span>` : null}${text + "\n"}</span>`;
 }
 
-/** Draws a text that is a difference already. */
-export function DiffText({ text }) {
-  return html`<pre class="diff" tabindex="0" aria-label="difference">${text.split("\n").map((line, index) => html`<${Line} key=${index} kind=${kindOf(line)} text=${line} />`)}</pre>`;
+function Lines({ lines }) {
+  const rest = lines.slice(MOST_LINES).map(([, text]) => text);
+  return html`<pre class="diff" tabindex="0" aria-label="difference">
+    ${lines.slice(0, MOST_LINES).map(([kind, text], index) => html`<${Line} key=${index} kind=${kind} text=${text} />`)}${rest.join("\n")}</pre>`;
 }
+
+/** Draws a text that is a difference already. */
+export const DiffText = ({ text }) => html`<${Lines} lines=${text.split("\n").map((line) => [kindOf(line), line])} />`;
 
 /** Draws what changed from one text to another. */
 export function Diff({ before, after }) {
   const sign = { same: "  ", add: "+ ", del: "- " };
   const lines = diffLines(before, after);
   if (lines.length > 1 && lines.at(-1).join() === "same,") lines.pop(); // both end with a line break
-  return html`<pre class="diff" tabindex="0" aria-label="difference">${lines.map(([kind, line], index) => html`<${Line} key=${index} kind=${kind} text=${sign[kind] + line} />`)}</pre>`;
+  return html`<${Lines} lines=${lines.map(([kind, line]) => [kind, sign[kind] + line])} />`;
 }

@@ -4,36 +4,81 @@ import { useContext, useEffect, useReducer } from "preact/hooks";
 import { html } from "./html.js";
 import { Code } from "./code.js";
 import { visible } from "./format.js";
-import { OfEntry } from "./of_entry.js";
+import { OfEntry, TextShare } from "./of_entry.js";
 
 const MOST = 20_000; // characters; longer texts are shown as they are
 const MOST_LINES = 600;
-const MOST_MARKS = 600; // of emphasis in a paragraph: the time that the library takes grows with their square
+// The texts of an entry share the next three bounds.
+const MOST_CELLS = 2_000; // of tables: a row of one character has a cell for each column
+const MOST_TOKENS = 5_000; // each becomes an element or two
+const MOST_WORK = 1_000_000; // see `workOf`
 const MOST_DEPTH = 24;
 const MOST_KEPT = 200; // texts whose tokens are kept
 const SYNTAX = /[*_`#>[\]|~\\]|^[ \t]*(?:[-+]|\d{1,9}[.)])[ \t]|^[ \t]*(?:---|===)|https?:\/\/|www\.|\S@\S/m;
 const DEEP = /^[ \t]*(?:(?:[>*+-]|\d{1,9}[.)])[ \t]*){16}/m;
-const MARKS = /[*_~`[]/g;
+const MARKS = /[*_~`[<]/g;
+const LONG_WORD = /[\w.!#$%&'*+/=?`{|}~-]{64,}/g; // as far as it could be the name of an address with an @
+const PIECE = 4; // characters of code that become an element of their own
 
-let Lexer = null;
+let marked = null;
 let loading = null;
-const kept = new Map(); // tokens by text
+const kept = new Map(); // tokens by share and text
 
-const load = () => (loading ??= import("marked").then((module) => (Lexer = module.Lexer)));
+const load = () => (loading ??= import("marked").then((module) => (marked = module)));
 
-function tokensOf(text) {
-  const known = kept.get(text);
-  if (known) return known;
-  const lexer = new Lexer({ gfm: true });
-  lexer.blockTokens(text.replace(/\r\n?/g, "\n"), lexer.tokens);
-  for (let index = 0; index < lexer.inlineQueue.length; index += 1) {
-    const { src, tokens } = lexer.inlineQueue[index];
-    if ((src.match(MARKS)?.length ?? 0) > MOST_MARKS) tokens.push({ type: "text", raw: src, text: src });
-    else lexer.inlineTokens(src, tokens);
+/** Estimate what the library does for a paragraph: it searches the rest at each mark, and a word at each of its letters. */
+function workOf(text) {
+  const words = (text.match(LONG_WORD) ?? []).reduce((sum, word) => sum + word.length ** 2, 0);
+  return text.length * (text.match(MARKS)?.length ?? 0) + words / 16;
+}
+
+/** Count tokens with all that they hold. */
+function counted(tokens) {
+  let sum = 0;
+  for (const token of tokens ?? []) {
+    const rows = token.type === "table" ? [token.header, ...token.rows] : [];
+    sum += 1 + (token.type === "code" ? token.text.length / PIECE : counted(token.tokens) + counted(token.items));
+    for (const row of rows) sum += counted(row);
   }
-  kept.set(text, lexer.tokens);
+  return sum;
+}
+
+/** Return the tokens of a text; null if it would take too many, or the library cannot read it. */
+function read(text, share) {
+  const tokenizer = new marked.Tokenizer();
+  let [cells, work] = [MOST_CELLS * share, MOST_WORK * share];
+  tokenizer.table = (source) => {
+    const match = tokenizer.rules.block.table.exec(source);
+    if (match) cells -= match[2].split("|").length * (1 + (match[3] ?? "").split("\n").length);
+    if (cells < 0) throw new RangeError("too many cells"); // before they are made
+    return marked.Tokenizer.prototype.table.call(tokenizer, source);
+  };
+  try {
+    const lexer = new marked.Lexer({ gfm: true, tokenizer });
+    lexer.blockTokens(text, lexer.tokens);
+    for (let index = 0; index < lexer.inlineQueue.length; index += 1) {
+      const { src, tokens } = lexer.inlineQueue[index];
+      const more = workOf(src);
+      if (more > work) {
+        tokens.push({ type: "text", raw: src, text: src });
+        continue;
+      }
+      work -= more;
+      lexer.inlineTokens(src, tokens);
+    }
+    return counted(lexer.tokens) > MOST_TOKENS * share ? null : lexer.tokens;
+  } catch {
+    return null;
+  }
+}
+
+function tokensOf(text, share) {
+  const key = `${share} ${text}`;
+  if (kept.has(key)) return kept.get(key);
+  const tokens = read(text, share);
+  kept.set(key, tokens);
   if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
-  return lexer.tokens;
+  return tokens;
 }
 
 /** Return a link that may be opened; null for any other. */
@@ -129,12 +174,14 @@ function BlockList({ tokens, depth }) {
   return tokens.map((token, index) => html`<${Block} key=${index} token=${token} depth=${depth + 1} />`);
 }
 
-/** Draws a text as Markdown, or as it is if it is too long, too deep, or the user wants plain text. */
+/** Draws a text as Markdown, or as it is if it is too long or too deep, has too many parts, or the user wants plain text. */
 export function Markdown({ text }) {
   const { isPlain } = useContext(OfEntry);
+  const share = useContext(TextShare);
   const [, draw] = useReducer((number) => number + 1, 0);
-  const isWanted = !isPlain && text.length <= MOST && SYNTAX.test(text) && text.split("\n", MOST_LINES + 1).length <= MOST_LINES && !DEEP.test(text);
-  const isLoaded = Lexer !== null; // for this drawing; the library may arrive before the effect runs
+  const lines = text.length <= MOST ? text.replace(/\r\n?/g, "\n") : "";
+  const isWanted = !isPlain && SYNTAX.test(lines) && lines.split("\n", MOST_LINES + 1).length <= MOST_LINES && !DEEP.test(lines);
+  const isLoaded = marked !== null; // for this drawing; the library may arrive before the effect runs
   useEffect(() => {
     if (!isWanted || isLoaded) return undefined;
     let isOver = false;
@@ -147,11 +194,6 @@ export function Markdown({ text }) {
     };
   }, [isWanted]);
   if (!isWanted || !isLoaded) return text;
-  let tokens;
-  try {
-    tokens = tokensOf(text);
-  } catch {
-    return text; // the library cannot read it
-  }
-  return html`<div class="md"><${BlockList} tokens=${tokens} depth=${0} /></div>`;
+  const tokens = tokensOf(lines, share);
+  return tokens === null ? text : html`<div class="md"><${BlockList} tokens=${tokens} depth=${0} /></div>`;
 }
