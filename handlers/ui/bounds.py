@@ -65,7 +65,7 @@ class UiBounds:
     """maximum part of `memory_bytes` that one principal holds, whatever the number of its requests"""
     patience_seconds: float = 1.0
     """If a request waits for memory, clients that have accepted or sent no data for this time are disconnected."""
-    wait_seconds: float = 10.0
+    wait_seconds: float = 30.0
     """longest wait of a request for memory, or for its turn; it is then answered with 503"""
     stream_wait_seconds: float = 300.0
     """longest wait of an event stream for memory; it then ends, and its client connects again"""
