@@ -141,13 +141,15 @@ def last_ending(data_dir: str) -> str:
         os.close(lock)
 
 
-def end_server(data_dir: str, *, patience: float = 60.0) -> None:
+def end_server(data_dir: str, lock: int, *, patience: float = 60.0) -> None:
     """End the server of a directory by SHUTDOWN, then SIGTERM, and finally SIGKILL, and wait until it has ended.
 
     The caller must hold `openers.lock` exclusively, so that no other server can start meanwhile.
 
     Args:
         data_dir: path of the directory.
+        lock: file descriptor of `server.lock`, which is taken shared once the server has ended. The directory may be
+            removed meanwhile, and its path then does not tell whether the server runs.
         patience: seconds before SIGKILL. The default is long, because a server may have much to write to disk.
     """
     import socket  # noqa: PLC0415  # imported only here, which saves half a megabyte in a waiting keeper
@@ -160,8 +162,8 @@ def end_server(data_dir: str, *, patience: float = 60.0) -> None:
         connection.sendall(b"SHUTDOWN\r\n")  # faster than SIGTERM, for which the server checks ten times a second
         if not connection.recv(256):  # the server is ending; any reply would be a refusal
             terminate_at = begun + 1
-    while is_held(data_dir, SERVER_LOCK):
-        server, now = lock_owner(data_dir, SERVER_LOCK), time.monotonic()
+    while not take(lock, fcntl.LOCK_SH):
+        server, now = _id_in(lock), time.monotonic()
         if server is not None and now >= terminate_at:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(server, signal.SIGTERM if now - begun < patience else signal.SIGKILL)
@@ -284,17 +286,16 @@ def _note_dump(data_dir: str, dump: str) -> None:
             os.close(mark)
 
 
-def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
+def _end_when_unused(data_dir: str, openers: int, lock: int, server: int | None) -> None:
     fcntl.flock(openers, fcntl.LOCK_EX)  # sleeps in the kernel while a process has the directory open
     if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):
-        with contextlib.suppress(FileNotFoundError):  # the directory was removed meanwhile
-            return end_server(data_dir)
+        end_server(data_dir, lock)
     # The directory was removed, so there is nothing to save. It may exist again with another server, so nothing at this
     # path belongs to this keeper.
-    if server is not None:
+    elif server is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(server, signal.SIGKILL)
-    return None
+    os.close(lock)
 
 
 def _is_at(descriptor: int, path: str) -> bool:
@@ -317,7 +318,7 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
         How the server ended: `exit <code>`, `signal <number>`, or `adopted` if this process did not start it. Then a
         line feed, and the last output of a server that this process started.
     """
-    openers, lock = open_lock(data_dir, OPENERS_LOCK), open_lock(data_dir, SERVER_LOCK)
+    openers, lock, awaited = (open_lock(data_dir, name) for name in (OPENERS_LOCK, SERVER_LOCK, SERVER_LOCK))
     _sign(keeper, os.getpid())
     server, output = 0, -1
     if take(lock):
@@ -327,7 +328,7 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
         os.close(lock)  # only the server holds the lock now
     # The thread starts after the fork, because forking with a second thread is unsafe.
     pid = server or _id_in(lock)
-    threading.Thread(target=_end_when_unused, args=(data_dir, openers, pid), daemon=True).start()
+    threading.Thread(target=_end_when_unused, args=(data_dir, openers, awaited, pid), daemon=True).start()
     if not server:
         fcntl.flock(lock, fcntl.LOCK_EX)  # sleeps in the kernel while the adopted server runs
         _write_ending(keeper, b"%d adopted\n" % (pid or 0))

@@ -224,7 +224,11 @@ async def stop_server(data_dir: Path | None = None) -> bool:
                     raise ServerInUse(directory.path, now.openers)
                 return True
             await anyio.sleep(0.02)
-        await run_in_thread(partial(keeper.end_server, str(directory.path)))
+        lock = open_lock(directory, keeper.SERVER_LOCK)
+        try:
+            await run_in_thread(partial(keeper.end_server, str(directory.path), lock))
+        finally:
+            os.close(lock)
     finally:
         os.close(openers)
     return True

@@ -276,7 +276,7 @@ def spare_server(data_dir: Path) -> "Generator[subprocess.Popen[bytes]]":
     try:
         assert keeper.take(lock)
         argv = [str(find_binary()), "--port", "0", "--unixsocket", str(data_dir / "sock")]
-        argv += ["--dir", str(data_dir), "--appendonly", "yes"]
+        argv += ["--dir", str(data_dir), "--appendonly", "yes", "--save", ""]
         server = subprocess.Popen(argv, pass_fds=(lock,), stdout=subprocess.DEVNULL)
         os.pwrite(lock, str(server.pid).encode(), 0)
     finally:
@@ -693,8 +693,19 @@ async def test_a_server_that_does_not_answer_has_the_state_silent_and_is_ended(d
         os.kill(orphan.pid, signal.SIGSTOP)
         status = await server_status(data_dir)
         assert (status.state, status.pid) == ("silent", orphan.pid)
-        await anyio.to_thread.run_sync(partial(keeper.end_server, str(data_dir), patience=0.5))
+        with os.fdopen(keeper.open_lock(str(data_dir), keeper.SERVER_LOCK)) as lock:
+            await anyio.to_thread.run_sync(partial(keeper.end_server, str(data_dir), lock.fileno(), patience=0.5))
         assert orphan.wait() == -signal.SIGKILL
+
+
+async def test_a_server_is_ended_though_its_directory_is_removed_at_that_moment(data_dir: Path) -> None:
+    with spare_server(data_dir) as orphan:
+        await eventually(lambda: accepts(data_dir))
+        with os.fdopen(keeper.open_lock(str(data_dir), keeper.SERVER_LOCK)) as lock:
+            while data_dir.exists():  # the server may write a file between the look at the directory and its removal
+                shutil.rmtree(data_dir, ignore_errors=True)
+            await anyio.to_thread.run_sync(keeper.end_server, str(data_dir), lock.fileno())
+        assert orphan.wait() != -signal.SIGKILL  # it needed no force, though it has an error to tell
 
 
 # --- where it is ---------------------------------------------------------------------------------------------------
