@@ -39,7 +39,8 @@ def allow_files() -> None:
 
 async def _lanebus(data_dir: Path) -> None:
     access = AccessBounds(requests_per_second=CONNECTIONS, burst=CONNECTIONS, streams=CONNECTIONS)
-    bounds = UiBounds(http=HttpBounds(connections=CONNECTIONS, address_connections=CONNECTIONS), access=access)
+    http = HttpBounds(connections=CONNECTIONS, address_connections=CONNECTIONS)
+    bounds = UiBounds(http=http, access=access, queued=CONNECTIONS)
     async with Bus.open(data_dir=data_dir) as bus:
         await serve(bus, port=0, token=TOKEN, on_ready=_report, bounds=bounds)
 

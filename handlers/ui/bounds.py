@@ -86,8 +86,10 @@ class UiBounds:
     """number of reads of entries at the same time. Principals take turns"""
     folds: int = 16
     """number of principals for whom sessions are folded. They take turns, and one fold works at a time"""
-    queued: int = 300
-    """number of requests of one principal that wait for its turn; a further one is refused with 429"""
+    queued: int = 900
+    """Number of requests of one principal that wait for its turn; a further one is refused with 429. As many as the
+    connections: after a restart, all streams of a shared token come at once, and a browser does not repeat a refused
+    one"""
     answer_bytes: int = 8 * 1_048_576
     """After this many bytes of entries, a response of `GET …/entries` ends, with `more` and a cursor."""
     body_seconds: float = 30.0
