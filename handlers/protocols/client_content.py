@@ -6,7 +6,7 @@ https URL, and is read with the worker's key.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.media_checks import sanitize_filename
+from lanebus.bus.messages.message import UserMessage
 from lanebus.handlers.json_fields import as_text, made
 
 __all__ = (
@@ -41,6 +42,7 @@ __all__ = (
     "data_media",
     "media_block_of",
     "plain_type",
+    "shown_blocks",
     "text_block",
     "url_media",
 )
@@ -274,6 +276,19 @@ def check_content(blocks: Sequence[B], path: str, rules: ContentRules) -> tuple[
     if size > rules.inline_bytes:
         raise DecodeError(path, f"has {size} bytes of inline media, at most {rules.inline_bytes}: upload them")
     return tuple(blocks)
+
+
+def shown_blocks(message: UserMessage) -> Iterator[TextBlock | MediaBlock]:
+    """Yield the texts and media of a message. Media that the bus has stored become texts: clients cannot load them."""
+    for block in message.content:
+        if isinstance(block, MediaBlock) and not _is_sent(block.media):
+            yield TextBlock(text=f"[{block.type}: {block.media.mime_type or 'stored media'}]")
+        elif isinstance(block, TextBlock | MediaBlock):
+            yield block
+
+
+def _is_sent(media: MediaRef) -> bool:
+    return media.kind == "url" or (media.kind == "data" and media.mime_type is not None)
 
 
 def plain_type(value: str | None) -> str | None:

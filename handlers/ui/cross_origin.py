@@ -34,6 +34,7 @@ _EXPOSED = (
     "Content-Disposition",
     "Content-Range",
     "ETag",
+    "Lanebus-Position",
     "Location",
     "Retry-After",
     "WWW-Authenticate",

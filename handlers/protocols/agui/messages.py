@@ -1,16 +1,12 @@
 """Contents of messages in the form of AG-UI. Pure."""
 
-from collections.abc import Iterator
-
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, VideoBlock
-from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.content import Block, TextBlock
 from lanebus.bus.messages.message import ToolResultMessage, UserMessage
+from lanebus.handlers.protocols.client_content import MediaBlock, shown_blocks
 
 __all__ = ("as_shown", "result_content", "user_content")
-
-_Media = ImageBlock | AudioBlock | VideoBlock | DocumentBlock
 
 
 def user_content(message: UserMessage) -> JsonValue:
@@ -20,7 +16,7 @@ def user_content(message: UserMessage) -> JsonValue:
     """
     if all(isinstance(block, TextBlock) for block in message.content):
         return message.text_content()
-    return [_part(block) for block in _shown_blocks(message)]
+    return [_part(block) for block in shown_blocks(message)]
 
 
 def as_shown(message: UserMessage) -> UserMessage:
@@ -28,7 +24,7 @@ def as_shown(message: UserMessage) -> UserMessage:
     if all(isinstance(block, TextBlock) for block in message.content):
         blocks: tuple[Block, ...] = (TextBlock(text=message.text_content()),)
     else:
-        blocks = tuple(_shown_blocks(message))
+        blocks = tuple(shown_blocks(message))
     return message.model_copy(update={"content": blocks})
 
 
@@ -37,20 +33,7 @@ def result_content(message: ToolResultMessage) -> str:
     return message.text_with_results()
 
 
-def _shown_blocks(message: UserMessage) -> Iterator[TextBlock | _Media]:
-    """Yield the texts and media of a message. Media that the bus has stored become texts: clients cannot load them."""
-    for block in message.content:
-        if isinstance(block, _Media) and not _is_sent(block.media):
-            yield TextBlock(text=f"[{block.type}: {block.media.mime_type or 'stored media'}]")
-        elif isinstance(block, TextBlock | _Media):
-            yield block
-
-
-def _is_sent(media: MediaRef) -> bool:
-    return media.kind == "url" or (media.kind == "data" and media.mime_type is not None)
-
-
-def _part(block: TextBlock | _Media) -> JsonValue:
+def _part(block: TextBlock | MediaBlock) -> JsonValue:
     if isinstance(block, TextBlock):
         return {"type": "text", "text": block.text}
     media = block.media

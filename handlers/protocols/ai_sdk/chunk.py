@@ -7,13 +7,25 @@ from pydantic import JsonValue
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.message import StopReason, ToolResultMessage
 
-__all__ = ("DONE", "STREAM_HEADER", "Chunk", "encode_chunk", "error_chunk", "finish_reason", "tool_output")
+__all__ = (
+    "DONE",
+    "POSITION_HEADER",
+    "STREAM_HEADER",
+    "Chunk",
+    "encode_chunk",
+    "error_chunk",
+    "finish_reason",
+    "tool_output",
+)
 
 Chunk = dict[str, JsonValue]
 """a chunk, with its kind in `type`"""
 
 STREAM_HEADER = ("x-vercel-ai-ui-message-stream", "v1")
 """the response header that names the protocol"""
+
+POSITION_HEADER = "Lanebus-Position"
+"""the response header with the position of what was posted; to resume its answer, a client needs it"""
 
 DONE = b"data: [DONE]\n\n"
 """the last frame of a complete stream"""

@@ -15,6 +15,7 @@ from lanebus.handlers.projections.cards import CardState
 __all__ = (
     "AccessAnswer",
     "CallAnswer",
+    "ChatMessagesAnswer",
     "EntriesAnswer",
     "Entry",
     "ForkOrigin",
@@ -172,6 +173,15 @@ class Entry(TypedDict):
     producer: str
     isImported: NotRequired[Literal[True]]
     message: Message | AnyContextEntry | ExtensionEntry | Unreadable
+
+
+class ChatMessagesAnswer(TypedDict):
+    """A conversation as a client of the AI SDK shows it."""
+
+    messages: list[dict[str, JsonValue]]
+    """each a `UIMessage` of the AI SDK"""
+    after: int | None
+    """position for `?after=` of the stream that resumes the open answer; null if no answer is open"""
 
 
 class LiveDelta(TypedDict):

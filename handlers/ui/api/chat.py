@@ -1,6 +1,7 @@
 """Endpoints for clients of the AI SDK: send a message or an approval, and resume the answer."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from hashlib import sha256
 
 from starlette.requests import Request
@@ -10,20 +11,26 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.agent.commands import send
 from lanebus.handlers.agent.metadata_keys import BY
 from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.protocols.ai_sdk.chat_request import ApprovalAnswer, ChatRequest, read_chat_request
-from lanebus.handlers.protocols.ai_sdk.chunk import STREAM_HEADER
+from lanebus.handlers.protocols.ai_sdk.chunk import POSITION_HEADER, STREAM_HEADER
 from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
+from lanebus.handlers.protocols.ai_sdk.ui_messages import UiMessages
 from lanebus.handlers.protocols.ai_sdk.version import VERSION_HEADER, read_version
 from lanebus.handlers.protocols.run_place import RunPlace, open_run, run_at, run_of_loop, run_of_message
+from lanebus.handlers.ui.api.answers import ChatMessagesAnswer
 from lanebus.handlers.ui.api.bodies import ProtocolBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameters import count_parameter
 from lanebus.handlers.ui.auth import identified, owner_of
+from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.paced import PacedWhole
 from lanebus.handlers.ui.repeats import check_repeat
+from lanebus.handlers.ui.replies import answer
 from lanebus.handlers.ui.run_frames import run_frames
 from lanebus.handlers.ui.stream import EventStream
 
@@ -37,6 +44,9 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     A repeated message or answer is not published again; its stream is. 409 if the message's id belongs to a message of
     other content. If the client disconnects, the agent goes on. If no worker serves the agent, a transient part
     `data-no-worker` says so, and the answer waits for a worker.
+
+    The header `Lanebus-Position` has the position of the message or of the last approval. Resume with `?after=` this
+    position, and an answer that has ended since is streamed too.
     """
     asked = read_chat_request(await api.body(request), api.content)
     version = read_version(request.headers.get(VERSION_HEADER))
@@ -61,11 +71,11 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
         shown = max(each.approval.position for each in asked.answers)
         unserved = await _unserved(api, session, asked.agent)
         stream = MessageStream(continued, position, version, shown=shown, unserved=unserved)
-        return await _stream(api, request, session, continued, stream)
+        return _placed(await _stream(api, request, session, continued, stream), position)
     turns = (await api.folded(owner_of(request.scope), lambda: api.views.look(session, TURNS))).state
     place = run_of_message(turns, position)
     stream = MessageStream(place, position, version, unserved=await _unserved(api, session, asked.agent))
-    return await _stream(api, request, session, place, stream)
+    return _placed(await _stream(api, request, session, place, stream), position)
 
 
 async def resume_chat(api: ApiContext, request: Request) -> Response:
@@ -73,7 +83,7 @@ async def resume_chat(api: ApiContext, request: Request) -> Response:
     none. This is the `resume` of the AI SDK's `useChat`.
 
     With `?after=`, the answer that this position belongs to is streamed even if it is complete, if entries follow it.
-    Give the position of a command: the agent may have ended before the client asks.
+    Give the position of the message or command that the answer is to: the agent may have ended before the client asks.
     """
     session, after = api.session(request), _AFTER.of(request)
     version = read_version(request.headers.get(VERSION_HEADER))
@@ -89,6 +99,44 @@ async def resume_chat(api: ApiContext, request: Request) -> Response:
         return Response(status_code=204)
     stream = MessageStream(place, until, version, unserved=await _unserved(api, session))
     return await _stream(api, request, session, place, stream)
+
+
+async def chat_messages(api: ApiContext, request: Request) -> Response:
+    """Return `{"messages": […], "after": …}`: the conversation so far, as `useChat` takes it.
+
+    The open answer is left out: resume it, with `?after=` the value of `after`, as it may end meanwhile. `after` is
+    null if there is none. An answer has at most `UiBounds.run_messages` messages with about `UiBounds.run_bytes`
+    characters, of the newest `UiBounds.run_entries` entries.
+    """
+    session, bounds = api.session(request), api.bounds
+    version = read_version(request.headers.get(VERSION_HEADER))
+    await _require_reading(api, request, session)
+    right = api.gate.right(request, session.id)
+    now = await api.folded(owner_of(request.scope), lambda: api.views.look(session, TURNS))
+    place = open_run(now.state)
+    until = None if place is None else place.first
+
+    async def made(share: Share) -> Response:
+        head, seconds = await session.head(), bounds.wait_seconds
+        shown = UiMessages(version, until=until, messages=bounds.run_messages, size=bounds.run_bytes)
+        first = max(now.position - bounds.run_entries, head.trimmed)
+        needed = api.history.needed(head)
+        async with share.part() as state:
+            await state.take(needed + 3 * min(needed, bounds.run_bytes), seconds=seconds)
+            reading = api.history.pieces(
+                *(session, Cursor(first), now.position, state.paid(), shown.add), seconds=seconds, right=right
+            )
+            async with aclosing(reading) as pieces:
+                async for _ in pieces:
+                    pass
+            return answer({"messages": shown.messages(), "after": until})
+
+    return PacedWhole(made, closing=api.closing, budget=api.budget, bounds=bounds)
+
+
+def _placed(reply: Response, position: int) -> Response:
+    reply.headers[POSITION_HEADER] = str(position)
+    return reply
 
 
 async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest) -> None:
@@ -157,7 +205,9 @@ async def _stream(
     return reply
 
 
-_AFTER = count_parameter("after", "Position of a command: stream the answer that it belongs to, even if complete.")
+_AFTER = count_parameter(
+    "after", "Position of a message or command: stream the answer that it belongs to, even if complete."
+)
 _STREAM = ("text/event-stream",)
 _VERSION = {VERSION_HEADER: "version of the AI SDK"}
 ENDPOINTS = (
@@ -177,5 +227,11 @@ ENDPOINTS = (
         headers=_VERSION,
         media_types=_STREAM,
         statuses=(200, 204),
+    ),
+    ApiEndpoint(
+        path="/chat/{session}/messages",
+        handler=chat_messages,
+        headers=_VERSION,
+        answer=ChatMessagesAnswer,
     ),
 )

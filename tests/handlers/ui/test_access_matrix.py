@@ -59,7 +59,7 @@ PATH = "/api/sessions/{session}"
 MEDIA = f"{PATH}/entries/{{position:int}}/media/{{sha256}}"
 CALL = f"{PATH}/call"
 QUERIES = {CALL: "?id=c1", f"{PATH}/events": "?lanes=all"}
-AGUI, CHAT, RESUME = "/agui/{agent}", "/chat", "/chat/{session}/stream"
+AGUI, CHAT, RESUME, LOADED = "/agui/{agent}", "/chat", "/chat/{session}/stream", "/chat/{session}/messages"
 MERGED, CHANGES = "/api/events?sessions={session}&lanes=all", "/api/changes"
 PUBLIC = {"/api/openapi.json", "/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting", "/api/projections"}
@@ -78,6 +78,7 @@ READS: dict[str, Cells] = {
     f"{PATH}/usage": READS_BOTH_LANES,
     f"{PATH}/projections/{{name}}": READS_BOTH_LANES,
     RESUME: READS_BOTH_LANES,
+    LOADED: READS_BOTH_LANES,
     f"{PATH}/forks": READS_A_LANE,
     f"{PATH}/dead-letters": READS_BOTH_LANES,
 }
@@ -461,6 +462,7 @@ ACTIONS_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", f"{PATH}/projections/{{name}}"): ("read.projections",),
     ("GET", STATES): ("read.projections",),
     ("GET", RESUME): ("read.events",),
+    ("GET", LOADED): ("read.events",),
     ("GET", f"{PATH}/forks"): ("read.forks",),
     ("GET", f"{PATH}/dead-letters"): ("read.dead_letters",),
     ("POST", f"{PATH}/messages"): ("send",),

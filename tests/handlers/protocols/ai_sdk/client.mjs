@@ -37,6 +37,7 @@ class Chat extends ai.AbstractChat {
           commanded === null ? {} : { api: `${url}/chat/${id}/stream?after=${commanded}` },
         fetch: async (...request) => {
           const reply = await fetch(...request);
+          position = reply.headers.get('lanebus-position') ?? position;
           seen.replies.push([reply.status, reply.headers.get('x-vercel-ai-ui-message-stream')]);
           return reply;
         },
@@ -52,7 +53,8 @@ class Chat extends ai.AbstractChat {
 
 const seen = { replies: [], data: [], errors: [], finishes: [], ids: [] };
 let chat = new Chat([]);
-let commanded = null; // position of the last command
+let commanded = null; // position of the last command, or of the message whose answer was missed
+let position = null; // position of the last sent message
 let running = Promise.resolve();
 
 async function until(condition, what) {
@@ -68,7 +70,10 @@ const waiting = () => chat.lastMessage?.parts.find(part => part.state === 'appro
 const doing = {
   send: ({ text, message }) => { running = chat.sendMessage(message ?? { text }); },
   regenerate: () => { running = chat.regenerate(); },
-  resume: () => { running = chat.resumeStream(); },
+  resume: ({ missed = false }) => {
+    if (missed) commanded = position;
+    running = chat.resumeStream();
+  },
   settle: async () => { await running; await until(idle, 'idle'); },
   replied: ({ count }) => until(() => seen.replies.length >= count, `${count} responses`),
   shows: ({ text }) => until(() => JSON.stringify(chat.messages).includes(text), text),
@@ -84,6 +89,14 @@ const doing = {
     const kept = chat.messages.filter(message => keep === 'all' || (keep === 'user' && message.role === 'user'));
     await chat.stop();
     chat = new Chat(structuredClone(kept));
+  },
+  // The page is loaded again, with what the server has.
+  load: async () => {
+    await chat.stop();
+    const reply = await fetch(`${url}/chat/${id}/messages`, { headers: { ...auth, ...headers } });
+    const { messages, after } = await reply.json();
+    commanded = after;
+    chat = new Chat(messages);
   },
   stop: () => chat.stop(),
   post: async ({ path, body }) => {

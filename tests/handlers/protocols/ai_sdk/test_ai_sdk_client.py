@@ -1,6 +1,7 @@
 """The clients of AI SDK 5, 6 and 7, unmodified, with `useChat`'s transport, on a real server and a real worker."""
 
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -311,6 +312,57 @@ async def test_an_application_is_told_that_no_worker_serves_the_agent_and_no_mes
         assert [part for part in seen.data if part["type"] == "data-no-worker"] == [notice, notice]
         assert "no-worker" not in str(seen.messages)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("version", "how"), [(6, "resume"), (7, "resume"), (5, "load"), (6, "load"), (7, "load")])
+async def test_an_answer_that_ended_while_the_client_was_away_is_whole(
+    referees: Path, version: int, how: str, tmp_path: Path
+) -> None:
+    pause = Pause()
+    model = ScriptedModel(calls(PAY), [Piece("text", "Once upon "), pause, *answer("Once upon a time.")[2:]])
+    back: list[dict[str, JsonValue]] = [{"do": "resume", "missed": True}] if how == "resume" else [{"do": "load"}]
+    steps: list[dict[str, JsonValue]] = [
+        *(HI, shows("Once upon"), {"do": "stop"}, signal(tmp_path / "stopped")),
+        *({"do": "await", "path": str(tmp_path / "ended")}, *back, SETTLE, {"do": "resume"}, SETTLE),
+    ]
+    async with served_agent(AgentLoop(model, [pay_freely])) as served, anyio.create_task_group() as tasks:
+
+        async def end() -> None:
+            await release(pause, tmp_path / "stopped")
+            await wait_for(served.bus.session("c1"), "agent.ended")
+            (tmp_path / "ended").touch()
+
+        tasks.start_soon(end)
+        seen = await chat(referees, served, version, "c1", *steps)
+    assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
+    assert states(seen) == ["output-available"]
+    assert [each["role"] for each in seen.messages] == ["user", "assistant"]
+
+
+@VERSIONS
+async def test_an_answer_that_ends_after_the_messages_were_loaded_is_whole(
+    referees: Path, version: int, tmp_path: Path
+) -> None:
+    pause = Pause()
+    model = ScriptedModel(answer("Hello."), [Piece("text", "Once upon "), pause, *answer("Once upon a time.")[2:]])
+    steps: list[dict[str, JsonValue]] = [
+        *(HI, SETTLE, {"do": "send", "text": "tell"}, shows("Once upon"), {"do": "load"}, signal(tmp_path / "loaded")),
+        *({"do": "await", "path": str(tmp_path / "ended")}, {"do": "resume"}, SETTLE),
+    ]
+    async with served_agent(AgentLoop(model)) as served, anyio.create_task_group() as tasks:
+
+        async def end() -> None:
+            await release(pause, tmp_path / "loaded")
+            await wait_for(served.bus.session("c1"), "agent.ended", count=2)
+            (tmp_path / "ended").touch()
+
+        tasks.start_soon(end)
+        seen = await chat(referees, served, version, "c1", *steps)
+    assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
+    assert [each["role"] for each in seen.messages] == ["user", "assistant", "user", "assistant"]
+    assert [
+        part["text"] for part in cast("list[dict[str, JsonValue]]", seen.messages[1]["parts"]) if "text" in part
+    ] == ["Hello."]
 
 
 @VERSIONS

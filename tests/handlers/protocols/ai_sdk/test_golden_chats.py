@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from lanebus import Delta, Envelope
 from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
+from lanebus.handlers.protocols.ai_sdk.ui_messages import UiMessages
 from lanebus.handlers.protocols.ai_sdk.version import Version
 from lanebus.handlers.protocols.run_place import RunPlace
 from tests.support.golden.chats import CHATS, HERE, VERSIONS, file_of, stream_of
@@ -139,3 +140,45 @@ async def test_each_version_of_the_client_reads_its_golden_chats(referees: Path)
         assert {state for part in calls if not re.match("output-", state := part["state"])} == (
             open_states if name == "approval" else set()
         ), (name, version)
+
+
+def _loaded(version: Version, *, messages: int = 500, size: int = 1_000_000) -> UiMessages:
+    return UiMessages(version, until=None, messages=messages, size=size)
+
+
+def test_loaded_messages_leave_out_the_oldest_beyond_a_bound() -> None:
+    log = CHATS["tools"].log
+    texts = list[str]()
+    for size in (1_000_000, 2_000, 1):
+        loaded = _loaded(6, size=size)
+        for entry in log:
+            loaded.add(entry)
+        texts.append(json.dumps(loaded.messages()))
+    assert len(texts[0]) > len(texts[1]) > len(texts[2])
+    assert json.loads(texts[1])[-1]["parts"][-1] == json.loads(texts[0])[-1]["parts"][-1]
+    few = _loaded(6, messages=1)
+    for entry in log:
+        few.add(entry)
+    assert len(few.messages()) == 1
+
+
+async def test_loaded_messages_are_those_that_the_client_makes_of_the_stream(referees: Path, tmp_path: Path) -> None:
+    asked = list[tuple[Version, Path]]()
+    ours = list[list[JsonValue]]()
+    for name, version in ALL:
+        chat = CHATS[name]
+        if name == "approval_continued":
+            continue  # its stream begins in the middle
+        stream, loaded = MessageStream(RunPlace(1, chat.loop_id), chat.until, version), _loaded(version)
+        asked.append((version, tmp_path / f"{name}-{version}.sse"))
+        with asked[-1][1].open("wb") as file:
+            for entry in chat.log:
+                if not isinstance(entry.message, Delta) and not stream.is_done:
+                    file.write(stream.add(entry))
+                    loaded.add(entry)
+        ours.append(loaded.messages())
+    listed = json.dumps([[version, str(path)] for version, path in asked])
+    found = json.loads(await run_node(referees, Path(__file__).parent / "read.mjs", listed))
+    for (_, path), each, loaded in zip(asked, found, ours, strict=True):
+        assert [message["role"] for message in cast("list[Object]", loaded)][:2] == ["user", "assistant"], path.name
+        assert loaded[1] == each["message"], path.name
