@@ -243,6 +243,7 @@ class Bus:
         return Session(resources, self.session)
 
     agents = bus_agents.agents
+    is_known_agent = bus_agents.is_known
     live_workers = bus_agents.live_workers
     set_default_agent = bus_agents.set_default_agent
     unfetched_work = bus_agents.unfetched_work

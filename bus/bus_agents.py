@@ -6,6 +6,7 @@ from typing import Protocol
 from lanebus.bus.errors import require_count
 from lanebus.bus.groups.agents import (
     AgentStatus,
+    is_known_agent,
     read_agents,
     read_default_agent,
     read_live_workers,
@@ -16,7 +17,7 @@ from lanebus.bus.groups.status import AgentWork
 from lanebus.bus.log.log import Log
 from lanebus.bus.wire.keys import DEFAULT_AGENT, check_agent, check_group
 
-__all__ = ("agents", "live_workers", "set_default_agent", "unfetched_work")
+__all__ = ("agents", "is_known", "live_workers", "set_default_agent", "unfetched_work")
 
 
 class HasLog(Protocol):
@@ -53,6 +54,19 @@ async def live_workers(self: HasLog, group: str | None = None) -> Mapping[str, i
         Unavailable: the server cannot be reached.
     """
     return await read_live_workers(self.log, None if group is None else check_group(group))
+
+
+async def is_known(self: HasLog, agent: str) -> bool:
+    """Return whether an agent was ever heard of: it is the default one, a worker has served it, or a session belongs to
+    it. Another name is probably misspelt, or its first worker has not started yet.
+
+    Args:
+        agent: name of the agent.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    return await is_known_agent(self.log, agent)
 
 
 async def unfetched_work(self: HasLog, limit: int = 20) -> tuple[AgentWork, ...]:

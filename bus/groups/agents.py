@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from lanebus.bus.groups.names import all_group_names, all_parts
 from lanebus.bus.groups.status import read_heartbeats, read_places, work_by_agent
-from lanebus.bus.wire.keys import AgentBucket
+from lanebus.bus.wire.keys import DEFAULT_AGENT, AgentBucket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "AgentStatus",
+    "is_known_agent",
     "read_agents",
     "read_default_agent",
     "read_live_workers",
@@ -73,6 +74,13 @@ async def read_agents(log: Log, group: str | None, default: str) -> list[AgentSt
             )
         )
     return statuses
+
+
+async def is_known_agent(log: Log, name: str) -> bool:
+    """See `Bus.is_known_agent`."""
+    if name == (await read_default_agent(log) or DEFAULT_AGENT) or name in await read_live_workers(log, None):
+        return True
+    return name in await log.agents() or name in await _fetching_groups(log)
 
 
 async def read_unfetched_work(log: Log, limit: int) -> tuple[AgentWork, ...]:

@@ -17,6 +17,7 @@ __all__ = (
     "SessionMissing",
     "TooManyStreams",
     "TooManyWaiting",
+    "UnknownAgent",
 )
 
 
@@ -84,6 +85,17 @@ class SessionMissing(StreamError):
             f"session {session!r} has no entries", "check the id, or begin the session with POST …/messages"
         )
         self.session = session
+
+
+class UnknownAgent(StreamError):
+    """No worker has ever served the agent, and no session belongs to it. No session was begun. Fields: `agent`."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(
+            f"no worker has ever served the agent {agent!r}",
+            "check the name against `lanebus agents`, or start its worker first",
+        )
+        self.agent = agent
 
 
 class KeyReused(StreamError):

@@ -14,7 +14,7 @@ from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, 
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.context.errors import ContextTooLarge
 from lanebus.handlers.json_text import spliced
-from lanebus.handlers.ui.errors import ServerBusy, SessionMissing, TooManyStreams, TooManyWaiting
+from lanebus.handlers.ui.errors import ServerBusy, SessionMissing, TooManyStreams, TooManyWaiting, UnknownAgent
 from lanebus.handlers.ui.uploads.errors import TooManyUploads, UploadMissing
 
 __all__ = (
@@ -36,6 +36,7 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
     (TooManyUploads, 429),
     (UploadMissing, 404),
     (SessionMissing, 404),
+    (UnknownAgent, 404),
     (MessageTooLarge, 413),
     (ContextTooLarge, 413),
     (MessageError, 400),

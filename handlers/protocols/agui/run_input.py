@@ -65,12 +65,16 @@ class _Resume(_Read):
     payload: JsonValue = None
 
 
+class _Tool(_Read):
+    name: str
+
+
 class _Input(_Read):
     thread_id: str
     run_id: Annotated[str, Field(min_length=1, max_length=_ID_LIMIT)]
     protocol_version: str | None = None
     messages: _Several[_Message]
-    tools: list[JsonValue] | None = None
+    tools: _Several[_Tool] | None = None
     resume: _Several[_Resume] | None = None
 
 
@@ -111,8 +115,8 @@ class RunInput:
     answers: tuple[GivenAnswer, ...]
     known: tuple[str, ...]
     """ids of all messages that the client shows, in their order"""
-    has_tools: bool
-    """whether the client offers tools of its own"""
+    tools: tuple[str, ...]
+    """names of the first tools that the client offers, to be shown to people"""
 
 
 def read_run_input(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES, *, most: int = 200) -> RunInput:
@@ -153,7 +157,7 @@ def read_run_input(body: JsonValue, rules: ContentRules = DEFAULT_CONTENT_RULES,
             for each in read.resume or ()
         ),
         known=tuple(each.id for each in read.messages),
-        has_tools=bool(read.tools),
+        tools=tuple(each.name[:64] for each in (read.tools or ())[:20]),
     )
 
 

@@ -14,6 +14,8 @@ from lanebus.handlers.protocols.run_events import RunRested
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pydantic import JsonValue
+
     from lanebus.bus.wire.envelope import Envelope
     from lanebus.handlers.protocols.agui.run_input import RunInput
     from lanebus.handlers.protocols.agui.view import AguiView
@@ -50,7 +52,7 @@ class AguiRun:
                 agent rests.
         """
         self._encoder = AguiEncoder(asked.thread_id, asked.run_id, is_current=asked.is_current)
-        self._known, self._make_view, self._unserved = asked.known, view, unserved
+        self._known, self._make_view, self._unserved, self._tools = asked.known, view, unserved, asked.tools
         self._fold = RunFold(counted_after=counted_after)
         self._view: AguiView | None = view()
         self._rested: RunRested | None = None
@@ -98,6 +100,8 @@ class AguiRun:
         self._rested = self._fold.begin(position)
         if self._unserved is not None and self._rested is None:
             events.append({"type": "CUSTOM", "name": "lanebus.noWorker", "value": no_worker(self._unserved)})
+        if self._tools:
+            events.append({"type": "CUSTOM", "name": "lanebus.toolsIgnored", "value": _ignored(self._tools)})
         return self._frames(events) + self._finished()
 
     def correction(self) -> _Correction | None:
@@ -137,6 +141,11 @@ class AguiRun:
     def _frames(self, events: Iterable[AguiEvent]) -> bytes:
         stamp: AguiEvent = {"timestamp": round(self._time * 1000)} if self._time else {}
         return b"".join(_frame({**event, **stamp}) for event in events)
+
+
+def _ignored(tools: tuple[str, ...]) -> JsonValue:
+    text = "These tools of the client are not offered to the model: give them to the agent."
+    return {"tools": [*tools], "text": text}
 
 
 class _Correction:

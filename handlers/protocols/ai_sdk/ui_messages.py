@@ -62,7 +62,8 @@ class _Message:
     def as_json(self) -> Chunk:
         """Return the message as a client has it."""
         parts: list[JsonValue] = [
-            {name: value for name, value in part.items() if (name, part["type"]) != ("id", "text")} for part in self._parts
+            {name: value for name, value in part.items() if (name, part["type"]) != ("id", "text")}
+            for part in self._parts
         ]
         about: Chunk = {"metadata": self._metadata} if self._metadata else {}
         return {"id": self.id, "role": self.role, **about, "parts": parts}

@@ -26,6 +26,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.auth import identified
 from lanebus.handlers.ui.budget import Share
+from lanebus.handlers.ui.errors import UnknownAgent
 from lanebus.handlers.ui.frames import Outlet
 from lanebus.handlers.ui.repeats import check_repeat
 from lanebus.handlers.ui.run_frames import run_frames
@@ -33,7 +34,6 @@ from lanebus.handlers.ui.stream import EventStream
 
 __all__ = ("ENDPOINTS",)
 
-_NO_TOOLS = "This server runs the agent's tools itself: send the run without tools of the client."
 _CUT = error_frame("The server ended the stream, and the agent goes on: send the run again.", "lanebus.cut")
 
 
@@ -43,20 +43,24 @@ async def post_run(api: ApiContext, request: Request) -> Response:
     The stream begins with the conversation so far, and ends when the agent rests. A client that lost it sends the same
     request again: nothing is published twice, and the stream goes on where the agent is. The agent goes on without a
     client. 409 if the id of a message belongs to a message of other content. Approvals are interrupts, which `resume`
-    answers. Tools of the client are refused with a `RUN_ERROR`. If no worker serves the agent, a `CUSTOM` event
-    `lanebus.noWorker` says so, and the run waits for a worker.
+    answers. Tools of the client are not offered to the model, which a `CUSTOM` event `lanebus.toolsIgnored` says. If no
+    worker serves the agent, a `CUSTOM` event `lanebus.noWorker` says so, and the run waits for a worker; if none ever
+    did, a new session is refused with a `RUN_ERROR`.
     """
     agent = check_agent(str(request.path_params["agent"]))
     asked = read_run_input(await api.body(request), api.content)
     session = api.bus.session(asked.thread_id)
-    if asked.has_tools:
-        return Response(refused_run(asked, _NO_TOOLS, "lanebus.tools_refused"), media_type="text/event-stream")
     allowed = await _require(api, request, session, agent, asked)
     head = await session.head()
     if head.position and head.agent != agent:
         raise WrongAgent(session.id, agent, head.agent)
     if asked.answers and not asked.prompts:
         await api.require_entries(session)
+    if asked.prompts:
+        try:
+            await api.require_known(session, agent)
+        except UnknownAgent as error:
+            return Response(refused_run(asked, str(error), "lanebus.unknown_agent"), media_type="text/event-stream")
     api.gate.count_appended(request, *_appended(asked, identified(request.scope).principal.name))
     began = await _publish(session, agent, asked, identified(request.scope).principal.name)
     head = await session.head()

@@ -43,7 +43,8 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
 
     A repeated message or answer is not published again; its stream is. 409 if the message's id belongs to a message of
     other content. If the client disconnects, the agent goes on. If no worker serves the agent, a transient part
-    `data-no-worker` says so, and the answer waits for a worker.
+    `data-no-worker` says so, and the answer waits for a worker; if none ever did, a new session is refused with 404
+    `unknown_agent`.
 
     The header `Lanebus-Position` has the position of the message or of the last approval. Resume with `?after=` this
     position, and an answer that has ended since is streamed too.
@@ -53,6 +54,8 @@ async def post_chat(api: ApiContext, request: Request) -> Response:
     session = api.bus.session(asked.session)
     await _require_writing(api, request, asked)
     await _require_reading(api, request, session, asked.agent)
+    if asked.agent is not None:
+        await api.require_known(session, asked.agent)
     by = identified(request.scope).principal.name
     continued = None if not asked.answers else await _continued(api, request, session, asked.answers)
     said = None if asked.message is None else asked.message.model_copy(update={"metadata": {BY: by}})

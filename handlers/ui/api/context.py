@@ -29,7 +29,7 @@ from lanebus.handlers.ui.body import read_json
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.changes import Changes
-from lanebus.handlers.ui.errors import SessionMissing
+from lanebus.handlers.ui.errors import SessionMissing, UnknownAgent
 from lanebus.handlers.ui.frames import SharedFrames
 from lanebus.handlers.ui.gate import Gate
 from lanebus.handlers.ui.history import History
@@ -116,6 +116,16 @@ class ApiContext:
             raise SessionErased(session.id)
         if not head.position:
             raise SessionMissing(session.id)
+
+    async def require_known(self, session: Session, agent: str) -> None:
+        """Check that an agent was heard of before a client begins a session of it: a misspelt one would wait for ever.
+
+        Raises:
+            UnknownAgent: it was not, and the session has no entries.
+            Unavailable: the server cannot be reached.
+        """
+        if not (await session.head()).position and not await self.bus.is_known_agent(agent):
+            raise UnknownAgent(agent)
 
     async def has_worker(self, agent: str) -> bool | None:
         """Return whether a live worker serves an agent; None if this cannot be read.

@@ -54,7 +54,7 @@ def stream_of(place: Place, size: int | None = None) -> str:
     size = size or (LONG if name in {"cut", "abort"} else 4)
     entries = [*with_deltas(envelopes(read_session(folder), f"golden-{name}"), size)]
     asked = RunInput(
-        thread_id=f"golden-{name}", run_id="run", is_current=True, prompts=(), answers=(), known=(), has_tools=False
+        thread_id=f"golden-{name}", run_id="run", is_current=True, prompts=(), answers=(), known=(), tools=()
     )
     run = AguiRun(asked, lambda: AguiView(messages=100, size=100_000), counted_after=stored)
     frames = [run.started]

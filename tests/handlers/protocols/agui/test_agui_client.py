@@ -310,10 +310,10 @@ async def test_a_page_without_the_conversation_gets_it_in_the_order_of_the_log(r
     assert seen.texts == ["hi", "First.", "and?", "Second."]
 
 
-async def test_tools_of_the_client_are_refused_in_words(referees: Path) -> None:
-    async with served_agent(AgentLoop(ScriptedModel())) as served:
+async def test_a_run_goes_on_without_the_tools_of_the_client_and_says_so(referees: Path) -> None:
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello.")))) as served:
         offered: list[dict[str, object]] = [{"name": "paint", "description": "Paints.", "parameters": {}}]
-        seen = await agui(referees, served, 1, "t12", {"do": "run", "tools": offered}, SETTLE)
-        assert (await served.bus.session("t12").head()).position == 0
-    assert types_of(seen.events()) == ["RUN_STARTED", "RUN_ERROR"]
-    assert "without tools" in str(seen.events()[-1]["message"])
+        seen = await agui(referees, served, 1, "t12", {**SAY, "tools": offered}, SETTLE)
+    told = next(each for each in seen.events() if each["type"] == "CUSTOM")
+    assert (told["name"], dig(told, "value", "tools")) == ("lanebus.toolsIgnored", ["paint"])
+    assert (seen.texts, seen.events()[-1]["type"]) == (["hi", "Hello."], "RUN_FINISHED")

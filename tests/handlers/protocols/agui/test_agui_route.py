@@ -60,8 +60,18 @@ async def test_a_thread_without_a_session_is_an_empty_conversation() -> None:
         assert (await bus.session("t1").head()).position == 0
 
 
+async def test_a_misspelt_agent_fails_and_begins_no_session() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        events = read_events((await client.post("/agui/suport", json=asked())).text)
+        assert types_of(events) == ["RUN_STARTED", "RUN_ERROR"]
+        assert events[-1]["code"] == "lanebus.unknown_agent"
+        assert "'suport'" in str(events[-1]["message"])
+        assert await bus.sessions() == []
+
+
 async def test_a_message_to_an_agent_without_a_worker_is_accepted_and_the_client_is_told_that_it_waits() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("earlier", agent="nobody").publish(UserMessage.text("hi"))
         async with client.stream("POST", "/agui/nobody", json=asked()) as reply:
             pieces = reply.aiter_raw()
             received = await read_until(pieces, b"lanebus.noWorker")

@@ -16,7 +16,7 @@ from tests.support.node.agui import dig, read_events, types_of
 
 __all__ = ()
 
-ASKED = RunInput("s1", "r1", True, (), (), (), False)
+ASKED = RunInput("s1", "r1", True, (), (), (), ())
 
 
 def faults(stream: str) -> list[str]:
@@ -116,7 +116,7 @@ def test_an_entry_that_is_repeated_gives_the_same_frames() -> None:
 def test_a_client_that_shows_the_messages_in_another_order_is_emptied_first() -> None:
     past = [entry(1, UserMessage.text("a")), entry(2, UserMessage.text("b"))]
     for known, snapshots in ((("lanebus-1",), 1), (("lanebus-1", "lanebus-2"), 1), (("lanebus-2",), 2), ((), 1)):
-        asked = RunInput("s1", "r1", True, (), (), known, False)
+        asked = RunInput("s1", "r1", True, (), (), known, ())
         types = types_of(read_events(begun(new_run(asked), *past)))
         assert types.count("MESSAGES_SNAPSHOT") == snapshots
 

@@ -322,8 +322,15 @@ async def test_an_answer_that_ended_while_the_client_was_away_is_whole(
     model = ScriptedModel(calls(PAY), [Piece("text", "Once upon "), pause, *answer("Once upon a time.")[2:]])
     back: list[dict[str, JsonValue]] = [{"do": "resume", "missed": True}] if how == "resume" else [{"do": "load"}]
     steps: list[dict[str, JsonValue]] = [
-        *(HI, shows("Once upon"), {"do": "stop"}, signal(tmp_path / "stopped")),
-        *({"do": "await", "path": str(tmp_path / "ended")}, *back, SETTLE, {"do": "resume"}, SETTLE),
+        HI,
+        shows("Once upon"),
+        {"do": "stop"},
+        signal(tmp_path / "stopped"),
+        {"do": "await", "path": str(tmp_path / "ended")},
+        *back,
+        SETTLE,
+        {"do": "resume"},
+        SETTLE,
     ]
     async with served_agent(AgentLoop(model, [pay_freely])) as served, anyio.create_task_group() as tasks:
 
@@ -346,8 +353,15 @@ async def test_an_answer_that_ends_after_the_messages_were_loaded_is_whole(
     pause = Pause()
     model = ScriptedModel(answer("Hello."), [Piece("text", "Once upon "), pause, *answer("Once upon a time.")[2:]])
     steps: list[dict[str, JsonValue]] = [
-        *(HI, SETTLE, {"do": "send", "text": "tell"}, shows("Once upon"), {"do": "load"}, signal(tmp_path / "loaded")),
-        *({"do": "await", "path": str(tmp_path / "ended")}, {"do": "resume"}, SETTLE),
+        HI,
+        SETTLE,
+        {"do": "send", "text": "tell"},
+        shows("Once upon"),
+        {"do": "load"},
+        signal(tmp_path / "loaded"),
+        {"do": "await", "path": str(tmp_path / "ended")},
+        {"do": "resume"},
+        SETTLE,
     ]
     async with served_agent(AgentLoop(model)) as served, anyio.create_task_group() as tasks:
 

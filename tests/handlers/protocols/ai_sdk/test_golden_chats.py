@@ -179,6 +179,6 @@ async def test_loaded_messages_are_those_that_the_client_makes_of_the_stream(ref
         ours.append(loaded.messages())
     listed = json.dumps([[version, str(path)] for version, path in asked])
     found = json.loads(await run_node(referees, Path(__file__).parent / "read.mjs", listed))
-    for (_, path), each, loaded in zip(asked, found, ours, strict=True):
-        assert [message["role"] for message in cast("list[Object]", loaded)][:2] == ["user", "assistant"], path.name
-        assert loaded[1] == each["message"], path.name
+    for (_, path), each, messages in zip(asked, found, ours, strict=True):
+        assert [message["role"] for message in cast("list[Object]", messages)][:2] == ["user", "assistant"], path.name
+        assert messages[1] == each["message"], path.name
