@@ -135,10 +135,10 @@ def _by_agent(reading: Reading, found: Mapping[str, float]) -> list[tuple[str, f
 
 def _of_runs(observed: Observed) -> Mapping[str, Samples | Histogram]:
     """Return the age of each agent's oldest run: of those in the log, and of the calls of this process's worker."""
-    calls = {} if observed.worker is None else observed.worker.status.calls
     ages = dict(_by_agent(observed.reading, observed.reading.open_work.runs))
-    for agent, age in calls.items():
-        ages[agent] = max(ages.get(agent, 0.0), age)
+    if observed.worker is not None:
+        for agent, age in observed.worker.status.calls.items():
+            ages[agent] = max(ages.get(agent, 0.0), age)
     return {"lanebus_run_age_seconds": [((agent,), age) for agent, age in ages.items()]}
 
 
