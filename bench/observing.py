@@ -68,7 +68,8 @@ async def _scraped(bus: Bus) -> AsyncGenerator[None]:
     reader = ServerReader(bus, (), DEFAULT_MONITOR_BOUNDS)
 
     async def observe() -> Observed:
-        return Observed(bus.monitor.counts(), await reader.read(), health, health.reason is None)
+        reading = await reader.read()
+        return Observed(bus.log.keys.namespace, bus.monitor.counts(), reading, health, health.reason is None)
 
     app = create_monitor(observe, lambda: health.reason)
     client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost")

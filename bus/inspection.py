@@ -41,7 +41,7 @@ class Inspector:
         Raises:
             Unavailable: a server cannot be reached.
         """
-        return await loss_risks(self._pool, await server_infos(self._pool))
+        return await loss_risks(self._pool, [*(await server_infos(self._pool)).values()])
 
     async def fields(self, key: str, names: Sequence[str]) -> dict[str, bytes]:
         """Read the named fields of a hash in one step. Return those that exist.

@@ -188,7 +188,7 @@ async def _configured(pool: Pool, config: str) -> tuple[bytes, bytes, bytes | No
 async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:
     """Wait until every server has loaded its data, and return the `INFO` fields of each."""
     while True:
-        infos = await server_infos(pool)
+        infos = [*(await server_infos(pool)).values()]
         if all(info.get("loading", "0") == "0" for info in infos):
             return infos
         await anyio.sleep(pause)

@@ -71,7 +71,7 @@ def test_a_missing_program_fails_in_ci_and_missing_data_does_not(
 def test_an_unknown_need_is_an_error(project: pytest.Pytester) -> None:
     write(project, 'import pytest\n@pytest.mark.needs("chrmium")\ndef test_x(): pass')
     run(project).stdout.fnmatch_lines(
-        ["*want one of redis-server, openssl, chromium, promtool, gcc, make, referees, client*"]
+        ["*want one of redis-server, openssl, chromium, prometheus, promtool, gcc, make, referees, client*"]
     )
 
 

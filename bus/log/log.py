@@ -65,7 +65,7 @@ class Log:
             for reply in await self.pool.call_many(commands)
         ]
 
-    async def call_each(self, *command: Argument) -> list[Reply]:
+    async def call_each(self, *command: Argument) -> dict[str, Reply]:
         """Run a command without keys on every server. It must be safe to run twice. Raises Refused, Unavailable."""
         return await self.pool.call_each(*command)
 

@@ -42,7 +42,7 @@ async def _rewrite(log: Log) -> None:
     earlier: dict[str, int] = {}  # by process of a server: the rewrites that it had started when it was first seen
     was_asked = False
     while True:
-        infos = [info for info in await server_infos(log.pool) if info.get("aof_enabled") == "1"]
+        infos = [info for info in (await server_infos(log.pool)).values() if info.get("aof_enabled") == "1"]
         # A server that restarted, or took over, has a file of its own that no rewrite of its predecessor changed.
         due = [info for info in infos if _started(info) <= earlier.setdefault(info["run_id"], _started(info))]
         if not any(map(_is_rewriting, infos)):

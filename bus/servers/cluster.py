@@ -193,6 +193,11 @@ class NodeRoute:
     def __init__(self, cluster: Cluster, server: Endpoint) -> None:
         self._cluster, self._server = cluster, server
 
+    @property
+    def address(self) -> str:
+        """See `ServerRoute`."""
+        return self._server.address
+
     async def connect(self) -> Connection:
         """See `Route`."""
         return await self._cluster.connect(self._server)

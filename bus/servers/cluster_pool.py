@@ -45,9 +45,9 @@ class ClusterPool:
         slots = [slot_of(key_of(command)) for command in commands]
         return await self._patiently(commands, slots, more_seconds, again=True)
 
-    async def call_each(self, *command: Argument) -> list[Reply]:
+    async def call_each(self, *command: Argument) -> dict[str, Reply]:
         """See `Pool`."""
-        return [await self._pool(server).call(*command) for server in await self._cluster.primaries()]
+        return {server.address: await self._pool(server).call(*command) for server in await self._cluster.primaries()}
 
     async def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
         """See `Pool`."""

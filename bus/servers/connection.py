@@ -41,6 +41,15 @@ class Route(Protocol):
         ...
 
 
+class ServerRoute(Route, Protocol):
+    """A `Route` that leads to one server for all keys."""
+
+    @property
+    def address(self) -> str:
+        """Where the server is, as `host:port` or the path of a unix socket; "" if that is not known yet."""
+        ...
+
+
 class Connection:
     """One connection to a server. If a call fails or is cancelled before its answer, the connection is broken."""
 

@@ -81,14 +81,15 @@ class ServerVersion(NamedTuple):
         return (major, minor) >= newer or patch >= fixed.get((major, minor), patch + 1)
 
 
-async def server_infos(pool: Pool) -> list[dict[str, str]]:
-    """Return the INFO of each primary.
+async def server_infos(pool: Pool) -> dict[str, dict[str, str]]:
+    """Return the INFO of each primary by its address.
 
     Raises:
         Refused: the user may not run INFO.
         Unavailable: a server did not answer.
     """
-    return [_read_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
+    replies = await pool.call_each("INFO")
+    return {address: _read_info(cast("bytes", reply)) for address, reply in replies.items()}
 
 
 def _read_info(text: bytes) -> dict[str, str]:
@@ -142,19 +143,17 @@ async def loss_risks(pool: Pool, infos: Sequence[Mapping[str, str]]) -> tuple[st
 async def _loads_truncated(pool: Pool) -> bool:
     """Return whether a server loads a torn file; True if the setting cannot be read."""
     try:
-        settings = [
-            cast("Sequence[bytes]", reply) for reply in await pool.call_each("CONFIG", "GET", "aof-load-truncated")
-        ]
+        replies = await pool.call_each("CONFIG", "GET", "aof-load-truncated")
     except Refused:
         return True
-    return any(list(setting[1:]) != [b"no"] for setting in settings)
+    return any(list(cast("Sequence[bytes]", reply)[1:]) != [b"no"] for reply in replies.values())
 
 
 async def _check_default_user(pool: Pool, keys: Keys, version: ServerVersion) -> None:
     what = "the default user's rights"
     try:
         for command in write_examples(keys.sessions(0)):  # any key: DRYRUN does not check its type
-            for reply in await pool.call_each("ACL", "DRYRUN", "default", *command):
+            for reply in (await pool.call_each("ACL", "DRYRUN", "default", *command)).values():
                 if reply != b"OK":
                     raise UnsafeServer(
                         what,

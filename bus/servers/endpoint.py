@@ -127,6 +127,11 @@ class Endpoint:
         return server
 
     @property
+    def address(self) -> str:
+        """See `ServerRoute`."""
+        return _address(self._options)
+
+    @property
     def host(self) -> str:
         """Host name or IP address; "localhost" for a unix socket."""
         return str(self._options.get("host", "localhost"))
@@ -219,5 +224,8 @@ def _socket_options(dead_seconds: float) -> dict[int, int]:
 
 
 def _address(options: Mapping[str, object]) -> str:
-    """Return the address for error texts, without user and password."""
-    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
+    """Return the address for error texts and metrics, without user and password."""
+    if path := options.get("path"):
+        return str(path)
+    host = str(options.get("host", "localhost"))
+    return f"{f'[{host}]' if ':' in host else host}:{options.get('port', 6379)}"

@@ -79,7 +79,7 @@ class GroupedPool:
             task.add_done_callback(self._tasks.discard)
         return await call.future
 
-    async def call_each(self, *command: Argument) -> list[Reply]:
+    async def call_each(self, *command: Argument) -> dict[str, Reply]:
         """See `Pool`."""
         return await self._pool.call_each(*command)
 

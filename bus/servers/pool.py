@@ -10,7 +10,7 @@ from lanebus.bus.errors import Closed, Refused, Unavailable
 from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.connection import Connection, Route
+from lanebus.bus.servers.connection import Connection, ServerRoute
 from lanebus.bus.servers.replies import Argument, Reply, answered
 
 __all__ = ("ConnectionPool", "Pool", "is_settled", "patient_backoff")
@@ -52,8 +52,8 @@ class Pool(Protocol):
         """
         ...
 
-    async def call_each(self, *command: Argument) -> list[Reply]:
-        """Send a command without keys to every primary, as `call` does."""
+    async def call_each(self, *command: Argument) -> dict[str, Reply]:
+        """Send a command without keys to every primary, as `call` does. Return the replies by `ServerRoute.address`."""
         ...
 
     def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
@@ -72,7 +72,7 @@ class Pool(Protocol):
 class ConnectionPool:
     """The `Pool` of one server. Broken connections are not reused."""
 
-    def __init__(self, route: Route, limit: int = 8, bounds: ConnectionBounds | None = None) -> None:
+    def __init__(self, route: ServerRoute, limit: int = 8, bounds: ConnectionBounds | None = None) -> None:
         """
         Args:
             route: route to the server.
@@ -112,9 +112,10 @@ class ConnectionPool:
         """See `Pool`."""
         return await self._patiently(commands, more_seconds, again=True)
 
-    async def call_each(self, *command: Argument) -> list[Reply]:
+    async def call_each(self, *command: Argument) -> dict[str, Reply]:
         """See `Pool`."""
-        return [await self.call(*command)]
+        reply = await self.call(*command)
+        return {self._route.address: reply}
 
     async def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
         """See `Pool`."""

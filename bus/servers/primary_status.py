@@ -11,7 +11,7 @@ from lanebus.bus.servers.durability import ServerVersion, server_infos
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.servers.topology import Pool, Reply
 
 __all__ = ("Fsync", "PrimaryStatus", "read_primaries")
 
@@ -23,6 +23,8 @@ Fsync = Literal["always", "everysec", "no", "off", "unknown"]
 class PrimaryStatus:
     """State of one primary."""
 
+    address: str
+    """where this process finds it, as `host:port` or the path of a unix socket"""
     product: str
     """"Valkey" or "Redis\""""
     version: str
@@ -43,19 +45,20 @@ async def read_primaries(pool: Pool) -> tuple[PrimaryStatus, ...]:
     """
     infos = await server_infos(pool)
     try:
-        settings = [cast("Sequence[bytes]", reply) for reply in await pool.call_each("CONFIG", "GET", "appendfsync")]
-        modes = [setting[1].decode() if len(setting) == 2 else "" for setting in settings]
+        settings = await pool.call_each("CONFIG", "GET", "appendfsync")
     except Refused:
-        modes = [""] * len(infos)
-    return tuple(_status(info, mode) for info, mode in zip(infos, modes, strict=False))
+        settings = {}
+    return tuple(_status(address, info, settings.get(address)) for address, info in infos.items())
 
 
-def _status(info: Mapping[str, str], mode: str) -> PrimaryStatus:
+def _status(address: str, info: Mapping[str, str], setting: Reply) -> PrimaryStatus:
     version = ServerVersion.of(info)
+    words = cast("Sequence[bytes]", setting or ())
     return PrimaryStatus(
+        address=address,
         product=version.name,
         version=".".join(map(str, version.number)),
-        fsync=_fsync(info, mode),
+        fsync=_fsync(info, words[1].decode() if len(words) == 2 else ""),
         memory_bytes=_number(info.get("used_memory")),
         memory_limit_bytes=_number(info.get("maxmemory")),
     )

@@ -40,6 +40,11 @@ class SentinelRoute:
         self._answers: dict[Endpoint, tuple[str, int]] = {}
         """the last address that each Sentinel named to `watch`"""
 
+    @property
+    def address(self) -> str:
+        """See `ServerRoute`. The address of the primary that the newest connection looked up."""
+        return "" if self._address is None else self._primary.at(*self._address).address
+
     async def connect(self) -> Connection:
         """See `Route`.
 

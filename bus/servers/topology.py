@@ -17,7 +17,7 @@ from lanebus.bus.errors import SetupError
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.cluster import Cluster
 from lanebus.bus.servers.cluster_pool import ClusterPool
-from lanebus.bus.servers.connection import Connection, Route
+from lanebus.bus.servers.connection import Connection, Route, ServerRoute
 from lanebus.bus.servers.endpoint import Endpoint, check_login
 from lanebus.bus.servers.pool import ConnectionPool, Pool
 from lanebus.bus.servers.replies import Argument, Reply
@@ -68,7 +68,7 @@ class OneServer:
 
     is_one = True
 
-    def __init__(self, route: Route, bounds: ConnectionBounds | None = None) -> None:
+    def __init__(self, route: ServerRoute, bounds: ConnectionBounds | None = None) -> None:
         self._route, self._bounds = route, bounds
 
     def route(self, key: str) -> Route:

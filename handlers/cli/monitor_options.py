@@ -142,7 +142,10 @@ async def _monitor(
 
     async def observe() -> Observed:
         observed = None if worker is None else ObservedWorker(worker.counts, worker.status)
-        return Observed(bus.monitor.counts(), await reader.read(), health, not_ready() is None, observed, connections)
+        counts = bus.monitor.counts()
+        return Observed(
+            bus.log.keys.namespace, counts, await reader.read(), health, not_ready() is None, observed, connections
+        )
 
     async with monitored(address.host, address.port, observe=observe, not_ready=not_ready, allowed=address.allowed):
         yield

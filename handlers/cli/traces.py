@@ -18,7 +18,12 @@ __all__ = ("tracing_of",)
 
 EXPORTERS = "OTEL_TRACES_EXPORTER"
 SERVICE = "OTEL_SERVICE_NAME"
-CONSOLE = "console"
+CONSOLE, OTLP = "console", "otlp"
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+"""the variables that choose between the exporters of OTLP; the first that is set counts"""
+
+_BY_PROTOCOL = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+"""protocol → name of the exporter's entry point. OpenTelemetry's `otlp` itself is always the one of gRPC"""
 
 
 def tracing_of(*, is_wanted: bool) -> Tracing:
@@ -29,8 +34,8 @@ def tracing_of(*, is_wanted: bool) -> Tracing:
             only if the SDK is set up already, such as by `opentelemetry-instrument`.
 
     Raises:
-        TracesMissing: `opentelemetry-api` or `opentelemetry-sdk` is not installed.
-        TracesFailed: an exporter is not installed, or cannot be made.
+        TracesMissing: `opentelemetry-api`, `opentelemetry-sdk` or the exporter of the OTLP protocol is not installed.
+        TracesFailed: another exporter is not installed, an exporter cannot be made, or the OTLP protocol is unknown.
     """
     if is_wanted and not is_sdk_set_up():
         otel_tracing()  # raises if the extra is missing
@@ -49,14 +54,18 @@ def _set_up_sdk() -> None:
 
     os.environ.setdefault(SERVICE, "lanebus")
     provider = TracerProvider()
-    for name in os.environ.get(EXPORTERS, "otlp").split(","):
+    for name in (os.environ.get(EXPORTERS) or OTLP).split(","):
         if name.strip() != "none":
             provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
     set_tracer_provider(provider)
 
 
 def _exporter(name: str) -> "SpanExporter":
-    found = [*entry_points(group="opentelemetry_traces_exporter", name=name)]
+    protocol = _protocol() if name == OTLP else ""
+    found = [*entry_points(group="opentelemetry_traces_exporter", name=_BY_PROTOCOL.get(protocol, name))]
+    if not found and protocol:
+        package = f"opentelemetry-exporter-otlp-proto-{protocol.partition('/')[0]}"
+        raise TracesMissing(package, f"{package}, or set {PROTOCOLS[1]} to the protocol of the one that you have")
     if not found:
         raise TracesFailed(
             f"the exporter {name!r} of {EXPORTERS} is not installed",
@@ -70,3 +79,14 @@ def _exporter(name: str) -> "SpanExporter":
         raise TracesFailed(
             f"the exporter {name!r}: {describe_error(error)}", "check the OTEL_… variables of this exporter"
         ) from error
+
+
+def _protocol() -> str:
+    """Return the protocol of OTLP that the environment names; "grpc" if it names none, as in OpenTelemetry's SDK."""
+    variable = next((name for name in PROTOCOLS if os.environ.get(name)), PROTOCOLS[1])
+    protocol = os.environ.get(variable, "").strip() or "grpc"
+    if protocol not in _BY_PROTOCOL:
+        raise TracesFailed(
+            f"{variable} is {protocol[:100]!r}, which is not supported", f"set it to {' or '.join(_BY_PROTOCOL)}"
+        )
+    return protocol

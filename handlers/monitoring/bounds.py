@@ -23,6 +23,16 @@ class MonitorBounds:
     """maximum number of consumer groups in one scrape, in the order of their names"""
     agents: int = 100
     """maximum number of agents in one scrape. Agents with the most sessions come first"""
+    open_seconds: float = 0.3
+    """time after which one scrape reads no further session to find runs and questions to people"""
+    open_entries: int = 2_000
+    """maximum number of entries of a session that are read at once for that"""
+    open_heads: int = 64
+    """maximum number of sessions whose heads are read at once for that"""
+    open_sessions: int = 5_000
+    """maximum number of sessions whose states are kept for that, so that only their new entries are read"""
+    open_bytes: int = 8 * 1_048_576
+    """maximum number of bytes of these states, as JSON"""
     connections: int = 64
     """maximum number of open connections; a further one gets 503. Probes and scrapes need few, and no token"""
     grace_seconds: int = 1

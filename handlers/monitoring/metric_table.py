@@ -13,6 +13,7 @@ class MetricRow(NamedTuple):
     text: str
     """what the metric counts or shows"""
     labels: tuple[str, ...] = ()
+    """names of its labels beside `namespace`, which all metrics have"""
 
 
 _GROUP = ("group", "agent")
@@ -21,7 +22,9 @@ METRICS: Mapping[str, MetricRow] = {
     "lanebus_ready": MetricRow("gauge", "1 if /readyz answers 200, else 0"),
     "lanebus_server_up": MetricRow("gauge", "1 if the bus's server answers this process and refuses nothing, else 0"),
     "lanebus_server_info": MetricRow(
-        "gauge", "1 for each primary, with its version and appendfsync", ("node", "product", "version", "fsync")
+        "gauge",
+        "1 for each primary, with its address, version and appendfsync",
+        ("node", "product", "version", "fsync"),
     ),
     "lanebus_server_memory_bytes": MetricRow("gauge", "Memory in use by a primary", ("node",)),
     "lanebus_server_memory_limit_bytes": MetricRow("gauge", "maxmemory of a primary; 0 means no limit", ("node",)),
@@ -50,6 +53,15 @@ METRICS: Mapping[str, MetricRow] = {
     "lanebus_work_delayed": MetricRow("gauge", "Sessions that wait for their next attempt", _GROUP),
     "lanebus_agent_sessions": MetricRow("gauge", "Sessions that belong to an agent", ("agent",)),
     "lanebus_agent_workers": MetricRow("gauge", "Live workers of a group that serve an agent; 0 if none does", _GROUP),
+    "lanebus_run_age_seconds": MetricRow(
+        "gauge",
+        "Time since the oldest run of an agent began, or went on after an approval; 0 if none runs",
+        ("agent",),
+    ),
+    "lanebus_approvals_waiting": MetricRow("gauge", "Tool calls that a person has yet to approve or deny", ("agent",)),
+    "lanebus_approval_age_seconds": MetricRow(
+        "gauge", "Time since the oldest of these tool calls began to wait; 0 if none waits", ("agent",)
+    ),
     "lanebus_dead_letters": MetricRow("gauge", "Dead letters", ("group",)),
     "lanebus_dead_letters_dropped_total": MetricRow(
         "counter", "Dead letters that were deleted to make room", ("group",)

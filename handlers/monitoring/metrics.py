@@ -31,6 +31,8 @@ class ObservedWorker(NamedTuple):
 class Observed(NamedTuple):
     """The state of the process and the server that one scrape of `/metrics` shows."""
 
+    namespace: str
+    """the bus's namespace, a label of all metrics: buses of several namespaces may share a Prometheus"""
     bus: BusCounts
     reading: Reading
     health: ServerHealth
@@ -49,7 +51,7 @@ class MetricsCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, in the order of `METRICS`."""
-        values = {**_of_process(self._observed), **_of_server(self._observed.reading)}
+        values = {**_of_process(self._observed), **_of_server(self._observed.reading), **_of_runs(self._observed)}
         if (connections := self._observed.connections) is not None:
             values |= {
                 "lanebus_http_connections": _one(connections.open),
@@ -57,16 +59,17 @@ class MetricsCollector(Collector):
             }
         if self._observed.worker is not None:
             values |= _of_worker(self._observed.worker)
+        namespace = self._observed.namespace
         for name, (kind, text, labels) in METRICS.items():
             if (found := values.get(name)) is None:
                 continue
             if isinstance(found, Histogram):
-                yield _histogram(name, text, found)
+                yield _histogram(name, text, found, namespace)
                 continue
             family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
-            metric = family(name, text, labels=labels)
+            metric = family(name, text, labels=("namespace", *labels))
             for sample, value in found:
-                metric.add_metric(sample, value)
+                metric.add_metric((namespace, *sample), value)
             yield metric
 
 
@@ -90,10 +93,11 @@ def _of_process(observed: Observed) -> Mapping[str, Samples | Histogram]:
 def _of_server(reading: Reading) -> Mapping[str, Samples | Histogram]:
     if not reading.is_answered:
         return {}
-    servers = [(str(at), server) for at, server in enumerate(reading.servers)]
+    servers = [(server.address, server) for server in reading.servers]
     groups = reading.groups
     works = [(group.name, work) for group in groups for work in group.agents]
     works += [("", work) for work in reading.unfetched]
+    approvals = reading.open_work.approvals
     return {
         "lanebus_server_info": [
             ((node, server.product, server.version, server.fsync), 1.0) for node, server in servers
@@ -110,6 +114,10 @@ def _of_server(reading: Reading) -> Mapping[str, Samples | Histogram]:
             for group, workers in reading.workers.items()
             for agent in {**reading.sessions, **workers}
         ],
+        "lanebus_approvals_waiting": [((agent,), count) for agent, count in _by_agent(reading, approvals)],
+        "lanebus_approval_age_seconds": [
+            ((agent,), age) for agent, age in _by_agent(reading, reading.open_work.approval_ages)
+        ],
         "lanebus_dead_letters": [((group.name,), group.dead) for group in groups],
         "lanebus_dead_letters_dropped_total": [((group.name,), group.dropped) for group in groups],
         "lanebus_consumers": [
@@ -118,6 +126,20 @@ def _of_server(reading: Reading) -> Mapping[str, Samples | Histogram]:
             for state in ("alive", "silent")
         ],
     }
+
+
+def _by_agent(reading: Reading, found: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Return the value of each agent in `Reading.sessions`, and of those with a value; 0 if an agent has none."""
+    return [(agent, found.get(agent, 0.0)) for agent in {**reading.sessions, **found}]
+
+
+def _of_runs(observed: Observed) -> Mapping[str, Samples | Histogram]:
+    """Return the age of each agent's oldest run: of those in the log, and of the calls of this process's worker."""
+    ages = dict(_by_agent(observed.reading, observed.reading.open_work.runs))
+    if observed.worker is not None:
+        for agent, age in observed.worker.status.calls.items():
+            ages[agent] = max(ages.get(agent, 0.0), age)
+    return {"lanebus_run_age_seconds": [((agent,), age) for agent, age in ages.items()]}
 
 
 def _of_worker(worker: ObservedWorker) -> Mapping[str, Samples | Histogram]:
@@ -135,7 +157,8 @@ def _of_worker(worker: ObservedWorker) -> Mapping[str, Samples | Histogram]:
         "lanebus_work_retried_total": _one(counts.retries),
         "lanebus_work_dead_total": _one(counts.dead_letters),
         "lanebus_work_handed_back_total": _one(counts.handed_back),
-        "lanebus_loops_total": _sums(counts.loops),
+        # From 0 on: Prometheus sees no increase in a series that begins with its first error.
+        "lanebus_loops_total": ({(agent, "error"): 0.0 for agent in status.calls} | {**counts.loops.sums}).items(),
         "lanebus_turns_total": _sums(counts.turns),
         "lanebus_turn_seconds": counts.turn_seconds,
         "lanebus_tokens_total": _sums(counts.tokens),
@@ -153,12 +176,12 @@ def _sums(counts: LabelledCounts) -> Samples:
     return counts.sums.items()
 
 
-def _histogram(name: str, text: str, values: Histogram) -> Metric:
+def _histogram(name: str, text: str, values: Histogram, namespace: str) -> Metric:
     buckets: list[tuple[str, float]] = []
     count = 0
     for bound, number in zip((*map(str, values.bounds), "+Inf"), values.counts, strict=True):
         count += number
         buckets.append((bound, count))
-    metric = HistogramMetricFamily(name, text)
-    metric.add_metric((), buckets, values.total)
+    metric = HistogramMetricFamily(name, text, labels=("namespace",))
+    metric.add_metric((namespace,), buckets, values.total)
     return metric

@@ -11,6 +11,7 @@ from lanebus.bus.errors import BusError
 from lanebus.bus.groups.status import AgentWork, GroupStatus
 from lanebus.bus.servers.primary_status import PrimaryStatus
 from lanebus.handlers.monitoring.bounds import MonitorBounds
+from lanebus.handlers.monitoring.open_work import OpenWork, OpenWorkReader
 
 __all__ = ("Reading", "ServerReader")
 
@@ -27,6 +28,8 @@ class Reading:
     workers: Mapping[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
     """number of live workers by group, then by agent"""
     servers: tuple[PrimaryStatus, ...] = ()
+    open_work: OpenWork = field(default_factory=OpenWork)
+    """runs and questions to people"""
     is_answered: bool = False
 
 
@@ -44,6 +47,7 @@ class ServerReader:
             bounds: periods and limits.
         """
         self._bus, self._groups, self._bounds = bus, tuple(groups), bounds
+        self._open_work = OpenWorkReader(bus, bounds)
         self._one_at_a_time = anyio.Lock()
         self._last = Reading()
         self._read_at: float | None = None
@@ -69,6 +73,7 @@ class ServerReader:
                     sessions=dict(sessions),
                     workers=workers,
                     servers=await self._bus.monitor.servers(),
+                    open_work=await self._open_work.read(),
                     is_answered=True,
                 )
         except (BusError, TimeoutError):

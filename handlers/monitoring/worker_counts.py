@@ -98,6 +98,9 @@ class WorkerStatus:
     """sessions that have a task: running, or waiting to be tried again"""
     leases: int
     """leases that the worker holds and renews"""
+    calls: Mapping[str, float]
+    """for each agent that the worker serves, seconds since the oldest of its calls that still run began; 0 if none
+    runs"""
     abandoned_threads: int
     """threads that still run sync tools whose calls were stopped"""
     is_running: bool

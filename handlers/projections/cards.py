@@ -16,7 +16,17 @@ from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.projection import Projected, load_stored, start_of
 from lanebus.handlers.projections.sessions import SESSIONS, SessionLine
 
-__all__ = ("CARD", "CallToDecide", "Card", "CardState", "card_start", "card_state", "card_waits")
+__all__ = (
+    "CARD",
+    "Asked",
+    "CallToDecide",
+    "Card",
+    "CardState",
+    "card_start",
+    "card_state",
+    "card_waits",
+    "with_status",
+)
 
 CardState = Literal["working", "waiting", "queued", "failed", "idle", "paused", "closed"]
 """What a session does: `waiting` for a person, `queued` until a worker reads its newest message, `failed` in its newest
@@ -51,20 +61,24 @@ class CallToDecide(Frozen):
 
 
 def _evolve(card: Card, envelope: Envelope) -> Card:
-    line, status, asked = SESSIONS.evolve(card.line, envelope), card.status, card.asked
+    line, unread = SESSIONS.evolve(card.line, envelope), _unread(card.unread, envelope)
+    return with_status(card, envelope).model_copy(update={"line": line, "unread": unread})
+
+
+def with_status(card: Card, envelope: Envelope) -> Card:
+    """Return the card after one more entry, changed in `status` and `asked` alone. Pure."""
     message = envelope.message
-    if isinstance(message, ExtensionMessage):
-        status = STATUS.evolve(card.status, envelope)
-        if message.kind == ToolWaiting.KIND and status.loop is not None:
-            before: Mapping[str, ToolWaiting] = {} if card.status.loop is None else card.status.loop.calls_waiting
-            now = status.loop.calls_waiting
-            here = Asked(position=envelope.position, time=envelope.time)
-            asked = {
-                call: here if before.get(call) is not event else card.asked.get(call, here)
-                for call, event in now.items()
-            }
-    unread = _unread(card.unread, envelope)
-    return card.model_copy(update={"line": line, "status": status, "asked": asked, "unread": unread})
+    if not isinstance(message, ExtensionMessage):
+        return card
+    status, asked = STATUS.evolve(card.status, envelope), card.asked
+    if message.kind == ToolWaiting.KIND and status.loop is not None:
+        before: Mapping[str, ToolWaiting] = {} if card.status.loop is None else card.status.loop.calls_waiting
+        now = status.loop.calls_waiting
+        here = Asked(position=envelope.position, time=envelope.time)
+        asked = {
+            call: here if before.get(call) is not event else card.asked.get(call, here) for call, event in now.items()
+        }
+    return card.model_copy(update={"status": status, "asked": asked})
 
 
 def _unread(before: int | None, envelope: Envelope) -> int | None:

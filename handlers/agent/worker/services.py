@@ -1,6 +1,6 @@
 """The services that all session tasks of a worker share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lanebus.bus.groups.consumer import Consumer
 from lanebus.bus.groups.retry_policy import RetryPolicy
@@ -39,3 +39,5 @@ class WorkerServices:
     tracing: Tracing
     health: ServerHealth
     sync_calls: SyncCalls
+    calls: dict[str, tuple[str, float]] = field(default_factory=dict[str, "tuple[str, float]"])
+    """the calls of agents that run now, by session: the agent's name, and when the call began on the monotonic clock"""

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import time
 from contextlib import AbstractContextManager, nullcontext
 from random import random
 
@@ -124,6 +125,7 @@ class SessionRun:
         services, assignment, run = self._services, self._assignment, self._run
         services.counts.runs += 1
         log_context().agent = run.lease.agent
+        services.calls[run.session.id] = run.lease.agent, time.monotonic()
         if (loop_id := snapshot.loop_state.loop_id) is not None:
             self._observer.continues(loop_id, run.position)
         looked_at: int | None = None
@@ -152,6 +154,8 @@ class SessionRun:
                     run.lease, decision.delay, error, describe_error(error), attempts=attempt
                 )
             return await self._give_up(snapshot, error)
+        finally:
+            del services.calls[run.session.id]
         if run.is_lease_lost:
             raise Fenced(run.session.id, run.lease.epoch, run.lease.epoch + 1)
         assignment.attempt = 1

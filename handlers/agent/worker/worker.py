@@ -241,10 +241,17 @@ class Worker:
             concurrency=self._concurrency,
             sessions=len(self._tasks),
             leases=len(self._heartbeat),
+            calls=self._call_ages(),
             abandoned_threads=self._services.sync_calls.abandoned,
             is_running=self._is_running,
             is_draining=self._stopping.is_set(),
         )
+
+    def _call_ages(self) -> dict[str, float]:
+        ages, now = dict.fromkeys(self.agents, 0.0), time.monotonic()
+        for agent, began in self._services.calls.values():
+            ages[agent] = max(ages.get(agent, 0.0), now - began)
+        return ages
 
     def _note_drained(self) -> None:
         seconds = round(time.monotonic() - self._stopping_at, 3)

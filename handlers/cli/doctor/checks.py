@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -57,15 +58,15 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
         pool = topology.pool(1)
         stack.push_async_callback(pool.close)
         before = time.time()
-        moments = [cast("Sequence[bytes]", reply) for reply in await pool.call_each("TIME")]
+        moments = [cast("Sequence[bytes]", reply) for reply in (await pool.call_each("TIME")).values()]
         after = time.time()
         findings += [ok("server", f"{len(moments)} reached, answered in {(after - before) * 1000:.0f} ms")]
         findings.append(_transport(settings.url))
         findings += await _rights(topology, keys, _user(settings.url))
-        infos = await server_infos(pool)
-        for info, config in zip(infos, await _settings(pool, len(infos)), strict=True):
-            findings += check_server(ServerFacts(info, config))
-        findings += await _default_user(pool, infos, keys)
+        infos, kept = await server_infos(pool), await _settings(pool)
+        for address, info in infos.items():
+            findings += check_server(ServerFacts(info, kept.get(address)))
+        findings += await _default_user(pool, [*infos.values()], keys)
         clocks = {check_clock(before, int(moment[0]) + int(moment[1]) / 1e6, after): None for moment in moments}
         findings += clocks
 
@@ -90,17 +91,18 @@ async def _rights(topology: Topology, keys: Keys, user: str) -> list[Finding]:
         await connection.close()
 
 
-async def _settings(pool: Pool, servers: int) -> list[dict[str, str] | None]:
-    """Return the settings of each server that decide what a crash loses; None if the user may not read them."""
-    found: list[dict[str, str]] = [{} for _ in range(servers)]
+async def _settings(pool: Pool) -> dict[str, dict[str, str]]:
+    """Return by address the settings of each server that decide what a crash loses; nothing if the user may not read
+    them."""
+    found = defaultdict[str, dict[str, str]](dict)
     try:
         for name in ("appendfsync", "aof-load-truncated", "min-replicas-to-write"):
-            for settings, reply in zip(found, await pool.call_each("CONFIG", "GET", name), strict=True):
+            for address, reply in (await pool.call_each("CONFIG", "GET", name)).items():
                 words = [word.decode() for word in cast("Sequence[bytes]", reply)]
-                settings.update(zip(words[::2], words[1::2], strict=True))
+                found[address].update(zip(words[::2], words[1::2], strict=True))
     except Refused:
-        return [None] * servers
-    return [*found]
+        return {}
+    return found
 
 
 async def _default_user(pool: Pool, infos: Sequence[dict[str, str]], keys: Keys) -> list[Finding]:

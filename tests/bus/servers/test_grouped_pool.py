@@ -40,8 +40,8 @@ class Counting:
             raise Unavailable("poison")
         return [Refused(str(command[1])) if command[0] == "NO" else str(command[0]).encode() for command in commands]
 
-    async def call_each(self, *command: Argument) -> list[Reply]:
-        return [await self.call(*command)]
+    async def call_each(self, *command: Argument) -> dict[str, Reply]:
+        return {"one:6379": await self.call(*command)}
 
     async def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
         yield [match.encode()]

@@ -106,3 +106,67 @@ def test_a_package_that_is_missing_is_named_with_its_remedy(short_dir: Path, hid
     run = publish(short_dir / "d", "--traces", code=f"import sys; sys.modules[{hidden!r}] = None; {PUBLISH}")
     assert run.returncode != 0
     assert f"is not installed\nhint: run pip install {remedy}" in run.stderr
+
+
+EXPORTER = """
+import sys
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+class Exporter(SpanExporter):
+    def export(self, spans):
+        print("sent over", __name__, file=sys.stderr)
+        return SpanExportResult.SUCCESS
+"""
+
+
+@pytest.fixture
+def exporters(tmp_path: Path) -> Path:
+    """Return a directory for `PYTHONPATH` with exporters under the names that those of OTLP have."""
+    for name, module in (("otlp", "over_grpc"), ("otlp_proto_grpc", "over_grpc"), ("otlp_proto_http", "over_http")):
+        (tmp_path / f"{module}.py").write_text(EXPORTER)
+        info = tmp_path / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[opentelemetry_traces_exporter]\n{name} = {module}:Exporter\n")
+    return tmp_path
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(
+    ("variables", "used"),
+    [
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "", "OTEL_TRACES_EXPORTER": ""}, "over_grpc"),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "over_http"),
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
+            "over_http",
+        ),
+        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp_proto_grpc"}, "over_grpc"),
+    ],
+    ids=["default", "http", "of traces", "named exporter"],
+)
+def test_the_protocol_of_otlp_chooses_the_exporter(
+    short_dir: Path, exporters: Path, variables: Mapping[str, str], used: str
+) -> None:
+    run = publish(short_dir / "d", "--traces", variables={"PYTHONPATH": str(exporters), **variables})
+    assert run.returncode == 0, run.stderr
+    assert [line for line in run.stderr.splitlines() if line.startswith("sent over")] == [f"sent over {used}"]
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
+def test_an_unknown_protocol_of_otlp_is_refused_with_those_that_are_known(
+    short_dir: Path, exporters: Path, variable: str
+) -> None:
+    run = publish(short_dir / "d", "--traces", variables={"PYTHONPATH": str(exporters), variable: "http/json"})
+    assert run.returncode != 0
+    assert f"traces cannot be sent: {variable} is 'http/json', which is not supported" in run.stderr
+    assert "hint: set it to grpc or http/protobuf" in run.stderr
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize(("protocol", "package"), [("grpc", "grpc"), ("http/protobuf", "http")])
+def test_a_missing_exporter_of_otlp_is_named_with_its_package(short_dir: Path, protocol: str, package: str) -> None:
+    run = publish(short_dir / "d", "--traces", variables={"OTEL_EXPORTER_OTLP_PROTOCOL": protocol})
+    assert run.returncode != 0
+    name = f"opentelemetry-exporter-otlp-proto-{package}"
+    assert f"'{name}' is not installed\nhint: run pip install {name}" in run.stderr

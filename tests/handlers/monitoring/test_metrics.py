@@ -38,7 +38,9 @@ NAME = re.compile(r"\blanebus_[a-z_]+\b")
 async def observed(bus: Bus, worker: Worker | None = None) -> Observed:
     reading = await ServerReader(bus, (), MonitorBounds(cached_seconds=0.0)).read()
     of_worker = None if worker is None else ObservedWorker(worker.counts, worker.status)
-    return Observed(bus.monitor.counts(), reading, ServerHealth(), True, of_worker, ConnectionCounts())
+    return Observed(
+        bus.log.keys.namespace, bus.monitor.counts(), reading, ServerHealth(), True, of_worker, ConnectionCounts()
+    )
 
 
 def scraped(found: Observed) -> str:
@@ -80,6 +82,13 @@ async def test_a_scrape_has_every_metric_of_the_table_with_its_kind_and_meaning(
         assert f"# HELP {name} {row.text}\n" in scrape
 
 
+async def test_every_sample_names_its_namespace_and_no_other_bus() -> None:
+    async with fresh_bus() as bus, Worker(bus, AgentLoop(OfflineModel())) as worker:
+        text = scraped(await observed(bus, worker))
+        samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+        assert {each.labels.get("namespace") for each in samples} == {bus.log.keys.namespace}
+
+
 async def test_names_follow_the_conventions_of_prometheus() -> None:
     for name, row in METRICS.items():
         assert NAME.fullmatch(name)
@@ -95,9 +104,12 @@ def named(path: Path) -> str:
 
 
 @pytest.mark.parametrize("path", [RULES, BOARD], ids=lambda path: path.name)
-async def test_every_name_in_alerts_and_dashboard_is_in_a_scrape(path: Path, scrape: str) -> None:
+def test_alerts_and_dashboard_never_mix_namespaces(path: Path) -> None:
     text = named(path)
-    assert set(NAME.findall(text)) - series(scrape) == set()
+    kept = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
+    assert kept
+    assert [labels for labels in kept if "namespace" not in labels.split(", ")] == []
+    assert re.findall(r"\b(?:sum|min|max|count)\(", text) == []  # over all namespaces
 
 
 def test_the_dashboard_shows_every_metric() -> None:
@@ -186,10 +198,10 @@ async def test_memory_and_fsync_are_those_of_the_server(valkey: RealServer) -> N
     valkey.do("CONFIG", "SET", "maxmemory", "100mb")
     valkey.do("CONFIG", "SET", "appendfsync", "everysec")
     async with valkey.bus() as bus:
-        text = scraped(await observed(bus))
-        assert sample(text, "lanebus_server_memory_limit_bytes", node="0") == 100 * 2**20
-        assert 0 < sample(text, "lanebus_server_memory_bytes", node="0") < 100 * 2**20
-        assert sample(text, "lanebus_server_info", product="Valkey", fsync="everysec") == 1
+        text, node = scraped(await observed(bus)), str(valkey.socket)
+        assert sample(text, "lanebus_server_memory_limit_bytes", node=node) == 100 * 2**20
+        assert 0 < sample(text, "lanebus_server_memory_bytes", node=node) < 100 * 2**20
+        assert sample(text, "lanebus_server_info", node=node, product="Valkey", fsync="everysec") == 1
 
 
 async def test_a_slow_follower_shows_its_lag() -> None:

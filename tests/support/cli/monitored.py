@@ -49,10 +49,14 @@ class Monitored:
 
     async def get(self, path: str, **headers: str) -> httpx2.Response:
         """Ask the monitor."""
+        async with httpx2.AsyncClient() as client:
+            return await client.get(await self.address() + path, headers=headers)
+
+    async def address(self) -> str:
+        """Wait until the monitor accepts requests, and return its URL."""
         if not self._address:
             self._address = str((await self.event("monitor.begun"))["address"])
-        async with httpx2.AsyncClient() as client:
-            return await client.get(self._address + path, headers=headers)
+        return self._address
 
     async def reason(self) -> str | None:
         """Why it is not ready; None if it is."""
@@ -63,12 +67,14 @@ class Monitored:
         return cast("str | None", reason)
 
     async def metrics(self) -> Mapping[str, float]:
-        """The samples of one scrape, as `name{label="value"}` with sorted labels."""
+        """The samples of one scrape, as `name{label="value"}` with sorted labels, without the label `namespace`."""
         text = (await self.get("/metrics")).text
         samples: dict[str, float] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                labels = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
+                labels = ",".join(
+                    f'{name}="{value}"' for name, value in sorted(sample.labels.items()) if name != "namespace"
+                )
                 samples[sample.name + (f"{{{labels}}}" if labels else "")] = sample.value
         return samples
 

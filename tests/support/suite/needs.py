@@ -24,6 +24,7 @@ HOW = {
     "redis-server": "Debian: apt-get install redis-server",
     "openssl": "Debian: apt-get install openssl",
     "chromium": "Debian: apt-get install chromium",
+    "prometheus": "Debian: apt-get install prometheus",
     "promtool": "Debian: apt-get install prometheus",
     "gcc": "Debian: apt-get install gcc",
     "make": "Debian: apt-get install make",
