@@ -106,19 +106,19 @@ async def test_another_protocol_is_named() -> None:
 
 @pytest.mark.parametrize(("scheme", "is_named"), [("redis", False), ("rediss", True)])
 async def test_silence_after_a_tls_greeting_names_the_url_without_tls(scheme: str, is_named: bool) -> None:
-    is_over = asyncio.Event()
+    ignoring = list[asyncio.Task[None] | None]()
 
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ignoring.append(asyncio.current_task())
         await reader.read()
         writer.close()
         await writer.wait_closed()
-        is_over.set()
 
     async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(Unavailable, match="no answer") as caught:
             await Endpoint(f"{scheme}://localhost:{port}", ConnectionBounds(connect_seconds=0.2)).connect()
-        await is_over.wait()
+        await asyncio.gather(*filter(None, ignoring))
     assert ("use redis://" in caught.value.remedy) is is_named
 
 
