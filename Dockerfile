@@ -1,8 +1,9 @@
 # syntax=docker/dockerfile:1
 # The page and the workers in one image: `serve` unless another command of lanebus is given.
-# Without LANEBUS_URL it runs its own server on the volume /data, for one container; docker-compose.yml shows the other way.
+# Without LANEBUS_URL it runs its own server in /data, for one container: give that a named volume, `docker run -v lanebus:/data …`.
+# docker-compose.yml shows the other way.
 
-FROM python:3.13-slim AS build
+FROM python:3.13.9-slim-trixie AS build
 WORKDIR /src
 RUN python -m venv /opt/lanebus
 ENV PATH=/opt/lanebus/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -16,13 +17,12 @@ COPY bus bus
 COPY handlers handlers
 RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools pip
 
-FROM python:3.13-slim
+FROM python:3.13.9-slim-trixie
 RUN useradd --uid 10001 --create-home lanebus && install -d -m 0700 -o lanebus -g lanebus /data
 COPY --from=build /opt/lanebus /opt/lanebus
 ENV PATH=/opt/lanebus/bin:$PATH PYTHONUNBUFFERED=1 LANEBUS_DATA_DIR=/data
 USER lanebus
 WORKDIR /home/lanebus
-VOLUME /data
 EXPOSE 8420
 ENTRYPOINT ["lanebus"]
 # lanebus listens on 127.0.0.1 unless told otherwise; in a container that is out of reach, so this says it aloud.

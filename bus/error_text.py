@@ -22,7 +22,9 @@ _DELIMITERS = " \n\"',;&"
 _URL = re.compile(r"://(?!\[USER:PASSWORD@\])(?P<rest>(?:(?!://|[\"'],)\S)*@)")  # not in our own hints
 _OF_BUS = re.compile(r"(?:rediss?(?:\+\w{1,20})?|unix)$", re.IGNORECASE)
 _HAS_NO_PORT = re.compile(r"[^:\[\]]*:(?!\d{1,5}$)[^\[\]]")
-_PLAIN_OPTION = re.compile(r"(?:db|protocol|ssl_(?!password)\w+|\w*timeout)=", re.IGNORECASE)
+_PLAIN_OPTION = re.compile(
+    r"(?:db|protocol|ssl_(?!password)\w+|(?:sentinel_)?password_file|\w*timeout)=", re.IGNORECASE
+)
 _SCHEME = re.compile(r"(?P<name>[a-z][a-z0-9+.-]*):/+", re.IGNORECASE)
 _QUERY = re.compile(
     r"(?P<name>[?&;](?:[\w.%\[\]-]{0,40}(?:key|token|secret|passw(?:or)?d|passphrase|pwd|signature|credential|auth)"

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.bounds import ConnectionBounds
     from lanebus.bus.servers.topology import Pool, Topology
 
-__all__ = ("BusResources", "check_options", "open_resources")
+__all__ = ("BusResources", "check_options", "check_stored_form", "open_resources")
 
 SCHEMA = 3
 """The version of the stored form that this package writes."""
@@ -158,6 +158,18 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
     await check_durability(pool, infos, Keys(namespace))
     warn_of_advisories(infos)
     buckets, schema, agent = await _configured(pool, Keys(namespace).config)
+    check_stored_form(namespace, buckets=buckets, schema=schema)
+    name = DEFAULT_AGENT if agent is None else agent.decode(errors="replace")
+    return int(buckets), name if is_name(name) else DEFAULT_AGENT
+
+
+def check_stored_form(namespace: str, *, buckets: bytes, schema: bytes) -> None:
+    """Check that this package reads and writes a namespace with this number of buckets and this schema.
+
+    Raises:
+        OldNamespace: an older package wrote the namespace.
+        UnsafeServer: a newer package wrote it, or another client has written one of the values.
+    """
     for name, value in (("schema", schema), ("buckets", buckets)):
         if not (value.isdigit() and len(value) < 7):
             wanted = "a number: another client has written the namespace's config"
@@ -166,8 +178,6 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
         raise OldNamespace(namespace, int(schema), SCHEMA)
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
-    name = DEFAULT_AGENT if agent is None else agent.decode(errors="replace")
-    return int(buckets), name if is_name(name) else DEFAULT_AGENT
 
 
 async def _configured(pool: Pool, config: str) -> tuple[bytes, bytes, bytes | None]:

@@ -86,6 +86,7 @@ from lanebus.bus.errors.unavailable import (
     ServerFailed,
     ServerInUse,
     Unavailable,
+    Unconnectable,
 )
 from lanebus.bus.servers.durability import DurabilityWarning
 
@@ -161,6 +162,7 @@ __all__ = (
     "StreamError",
     "TrimRefused",
     "Unavailable",
+    "Unconnectable",
     "UnknownKind",
     "UnknownRole",
     "UnknownVersion",

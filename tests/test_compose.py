@@ -7,18 +7,23 @@ import subprocess
 import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import cast
 
 import click
 import pytest
 
+from lanebus.bus.embedded.launcher import find_binary
 from lanebus.handlers.cli.commands.serve import command as serve
 from lanebus.handlers.cli.commands.worker import command as worker
 from lanebus.handlers.cli.monitor_options import MonitorAddress
 from lanebus.handlers.cli.settings_model import refuse_unknown
 from lanebus.handlers.cli.variables import unexplained_variables
 from tests.support.paths import ROOT
+from tests.support.servers.clusters import wait_until
+from tests.support.servers.real import spawn
+from tests.support.servers.resp import Resp, ResponseError
 
 __all__ = ()
 
@@ -31,15 +36,29 @@ SERVICES = COMPOSE["services"]
 OURS = {"web": serve, "worker": worker}
 
 
+ENVIRONMENT = {"LANEBUS_AGENT": "shop.agent:agent", "VALKEY_PASSWORD": "a1b2"}
+
+
+def filled(text: str) -> str:
+    """Return a text with its variables replaced, as Compose does with `ENVIRONMENT`."""
+
+    def value(variable: re.Match[str]) -> str:
+        name, mark, rest = variable.groups()
+        assert mark in {":-", ":?"}
+        return ENVIRONMENT.get(name) or (rest if mark == ":-" else f"<{name} is missing>")
+
+    return re.sub(r"\$\{(\w+)(:.)([^}]*)\}", value, text)
+
+
 def variables(name: str) -> dict[str, str]:
-    return cast("dict[str, str]", SERVICES[name]["environment"])
+    return {key: filled(value) for key, value in cast("dict[str, str]", SERVICES[name]["environment"]).items()}
 
 
 def parameters(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Return what the command of a service receives from its words and variables."""
     for variable, value in variables(name).items():
         monkeypatch.setenv(variable, value)
-    words = [re.sub(r"\$\{\w+:-(.*)\}", r"\1", word) for word in cast("list[str]", SERVICES[name]["command"])]
+    words = [filled(word) for word in cast("list[str]", SERVICES[name]["command"])]
     command: click.Command = OURS[name]
     assert words[0] == command.name
     with command.make_context(command.name, words[1:]) as context:
@@ -86,6 +105,58 @@ def test_no_monitor_is_published_and_the_server_waits_for_its_health() -> None:
     assert SERVICES["web"]["ports"] == ["127.0.0.1:8420:8420"]
     for name in OURS:
         assert SERVICES[name]["depends_on"] == {"valkey": {"condition": "service_healthy"}}
+
+
+def test_a_forgotten_agent_or_password_is_an_error_that_says_what_to_set() -> None:
+    needed = re.findall(r"\$\{(\w+):\?([^}]*)\}", TEXT)
+    assert {name for name, _ in needed} == {"LANEBUS_AGENT", "VALKEY_PASSWORD"}
+    assert all("set it in .env" in text for _, text in needed)
+    assert "worker shop.agent:agent --monitor" in filled(" ".join(cast("list[str]", SERVICES["worker"]["command"])))
+    assert re.findall(r"\$\{\w+:-", TEXT) == ["${VALKEY_MAXMEMORY:-"]
+
+
+def test_the_server_has_a_password_a_limit_of_memory_and_what_keeps_messages(short_dir: Path) -> None:
+    program, *words = map(filled, cast("list[str]", SERVICES["valkey"]["command"]))
+    assert program == "valkey-server"
+    place = short_dir / "s"
+    process = spawn(str(find_binary()), *words, "--port", "0", "--unixsocket", str(place), "--dir", str(short_dir))
+    names = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save")
+    try:
+        wait_until(place.exists)
+        with Resp(place) as say:
+            with pytest.raises(ResponseError, match="NOAUTH"):
+                say("PING")
+            assert say("AUTH", ENVIRONMENT["VALKEY_PASSWORD"]) == "OK"
+            found = {name: say("CONFIG", "GET", name) for name in names}
+    finally:
+        process.kill()
+        process.wait()
+    assert found == {
+        "maxmemory": ["maxmemory", str(2**30)],
+        "maxmemory-policy": ["maxmemory-policy", "noeviction"],
+        "appendonly": ["appendonly", "yes"],
+        "appendfsync": ["appendfsync", "always"],
+        "save": ["save", ""],
+    }
+    assert variables("valkey") == {"REDISCLI_AUTH": ENVIRONMENT["VALKEY_PASSWORD"]}
+    for name in OURS:
+        assert variables(name)["LANEBUS_URL"] == f"redis://:{ENVIRONMENT['VALKEY_PASSWORD']}@valkey:6379"
+
+
+def test_images_are_pinned_and_each_volume_has_a_name() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    images = [str(SERVICES["valkey"]["image"]), *re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)]
+    assert [each for each in images if not re.search(r":\d+\.\d+\.\d+(-|$)", each)] == []
+    mounts = [each for service in SERVICES.values() for each in cast("list[str]", service.get("volumes", []))]
+    assert {each.partition(":")[0] for each in mounts} == {*COMPOSE["volumes"]}
+    assert "\nVOLUME" not in dockerfile  # a container without a mount there would get a volume without a name
+
+
+def test_the_page_keeps_uploads_where_its_container_may_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SERVICES["web"]["read_only"] is True
+    uploads = str(parameters("web", monkeypatch)["uploads"])
+    assert [each.partition(":")[2] for each in cast("list[str]", SERVICES["web"]["volumes"])] == ["/data"]
+    assert uploads.startswith("/data/")
 
 
 def test_the_image_has_the_packages_of_the_monitor() -> None:

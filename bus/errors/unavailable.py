@@ -14,6 +14,7 @@ __all__ = (
     "ServerFailed",
     "ServerInUse",
     "Unavailable",
+    "Unconnectable",
 )
 
 
@@ -136,6 +137,13 @@ class Redirected(Refused):
     def __init__(self, code: str, slot: int, host: str, port: int) -> None:
         super().__init__(code)
         self.slot, self.host, self.port = slot, host, port
+
+
+class Unconnectable(Unavailable):
+    """A server answers, and no connection to it can be made until a setting, a certificate or a right is changed.
+
+    An open bus keeps trying, because the server may be changed. A program that waits for its server to start does not.
+    """
 
 
 class RewriteUnfinished(Unavailable):

@@ -10,7 +10,7 @@ from typing import cast
 
 import anyio
 
-from lanebus.bus.errors import LoginRefused, Redirected, Refused, SetupError, Unavailable
+from lanebus.bus.errors import LoginRefused, Redirected, Refused, SetupError, Unavailable, Unconnectable
 from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.endpoint import Endpoint
@@ -117,12 +117,12 @@ class Cluster:
             self._turn += 1  # start with another server each time, because a partitioned server has an old map
             known = list({server: None for server in self._owners if server is not None})
             turn = self._turn % len(known) if known else 0
-            fault: LoginRefused | None = None
+            fault: LoginRefused | Unconnectable | None = None
             for server in [*known[turn:], *known[:turn], *self._seeds]:
                 try:
                     ranges = await _ask_map(server)
-                except LoginRefused as refusal:
-                    fault = refusal
+                except (LoginRefused, Unconnectable) as lasting:
+                    fault = lasting
                     continue
                 except Unavailable:
                     continue

@@ -4,20 +4,31 @@ import os
 import socket
 import ssl
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from redis.exceptions import ConnectionError as ClientConnectionError
 from redis.exceptions import InvalidResponse, ResponseError
 
-__all__ = ("connect_fault", "silence_remedy")
+__all__ = ("CLOSED", "FULL", "NO_TLS", "TOO_MANY", "ConnectFault", "connect_fault", "silence_remedy")
 
 _CHECK = "check its address, and that it runs"
 _OWN_CERTIFICATE = (
-    "check the settings ssl_… in the URL; if it asks clients for a certificate, add ssl_certfile=FILE&ssl_keyfile=FILE"
+    "check the settings ssl_… in the URL; if it asks clients for a certificate, add ssl_certfile=FILE&ssl_keyfile=FILE;"
+    " a server that has too many clients (maxclients) hangs up too"
 )
 
 
-def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
-    """Return why a connection failed, and the remedy. Neither text contains the URL or its password.
+class ConnectFault(NamedTuple):
+    """Why a connection failed. Neither text contains the URL or its password."""
+
+    reason: str
+    remedy: str
+    is_lasting: bool = False
+    """whether a connection fails again until a setting, a certificate or a right is changed"""
+
+
+def connect_fault(error: BaseException, *, is_tls: bool) -> ConnectFault:
+    """Return why a connection failed, and the remedy.
 
     Args:
         error: what the client library raised while it connected or logged in.
@@ -26,32 +37,43 @@ def connect_fault(error: BaseException, *, is_tls: bool) -> tuple[str, str]:
     for cause in _causes(error):
         match cause:
             case ssl.SSLCertVerificationError() if "expired" in cause.verify_message:
-                return f"its certificate was refused: {cause.verify_message}", "renew it, or correct the clock here"
+                remedy = "renew it, or correct the clock here"
+                return ConnectFault(f"its certificate was refused: {cause.verify_message}", remedy, is_lasting=True)
             case ssl.SSLCertVerificationError():
                 remedy = "name the authority with ssl_ca_certs=FILE in the URL, and the host as its certificate does"
-                return f"its certificate was refused: {cause.verify_message}", remedy
-            case ssl.SSLError() if cause.reason in _NO_TLS:
-                return "it does not speak TLS on this port", "use redis:// instead of rediss://"
+                return ConnectFault(f"its certificate was refused: {cause.verify_message}", remedy, is_lasting=True)
+            case ssl.SSLError() if cause.reason in _NO_TLS_REASONS:
+                return NO_TLS
             case FileNotFoundError() | PermissionError() if is_tls:
-                return str(cause.strerror), "check the files that ssl_… names in the URL"
+                remedy = "check the files that ssl_… names in the URL"
+                return ConnectFault(str(cause.strerror), remedy, is_lasting=True)
             case ssl.SSLError():
-                return f"TLS failed: {cause.reason}", _OWN_CERTIFICATE
+                is_lasting = not isinstance(cause, ssl.SSLEOFError)  # a server that starts or ends hangs up
+                return ConnectFault(f"TLS failed: {cause.reason}", _OWN_CERTIFICATE, is_lasting)
             case InvalidResponse() if _TLS_ALERT not in str(cause):
-                return "it is not a Redis or Valkey server: its answer has another protocol", "check its host and port"
+                reason = "it is not a Redis or Valkey server: its answer has another protocol"
+                return ConnectFault(reason, "check its host and port", is_lasting=True)
+            case ClientConnectionError() | ResponseError() if TOO_MANY in str(cause):
+                return FULL
             case ResponseError():
-                return str(cause).partition(", with args")[0], _CHECK  # which may quote the password
+                reason = str(cause).partition(", with args")[0]  # which may quote the password
+                return ConnectFault(reason, _CHECK, is_lasting=True)
             case ConnectionResetError() | BrokenPipeError():
                 break
             case socket.gaierror():
-                return str(cause.strerror), _CHECK
+                return ConnectFault(str(cause.strerror), _CHECK)
+            case PermissionError() if cause.errno is not None:
+                remedy = "give this user the right to open the server's socket, or to connect to its address"
+                return ConnectFault(os.strerror(cause.errno), remedy, is_lasting=True)
             case OSError() if cause.errno is not None:
-                return os.strerror(cause.errno), _CHECK
+                return ConnectFault(os.strerror(cause.errno), _CHECK)
             case _:
                 pass
     if isinstance(error, ClientConnectionError | InvalidResponse | ConnectionError):
         remedy = _OWN_CERTIFICATE if is_tls else "if it wants TLS, use rediss:// instead of redis://"
-        return "it closed the connection without an answer", remedy
-    return type(error).__name__, _CHECK
+        is_alert = isinstance(error, InvalidResponse)  # of a port with TLS
+        return ConnectFault(CLOSED, remedy, is_lasting=is_alert)
+    return ConnectFault(type(error).__name__, _CHECK)
 
 
 def silence_remedy(*, is_tls: bool) -> str:
@@ -64,10 +86,19 @@ def silence_remedy(*, is_tls: bool) -> str:
     return "check that it runs; if this port does not speak TLS, use redis://" if is_tls else "check that it runs"
 
 
+CLOSED = "it closed the connection without an answer"
+
+FULL = ConnectFault("it has too many clients", "end clients that are not needed, or raise its maxclients")
+
+NO_TLS = ConnectFault("it does not speak TLS on this port", "use redis:// instead of rediss://", is_lasting=True)
+
+TOO_MANY = "max number of clients"
+"""in the words of a server whose `maxclients` is reached"""
+
 _TLS_ALERT = "\\x15"
 """The first byte of the answer of a port with TLS, as the client library writes it."""
 
-_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
+_NO_TLS_REASONS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.topology import Pool
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "server_infos")
+__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "read_info", "server_infos")
 
 
 class DurabilityWarning(UserWarning):
@@ -89,10 +89,11 @@ async def server_infos(pool: Pool) -> dict[str, dict[str, str]]:
         Unavailable: a server did not answer.
     """
     replies = await pool.call_each("INFO")
-    return {address: _read_info(cast("bytes", reply)) for address, reply in replies.items()}
+    return {address: read_info(cast("bytes", reply)) for address, reply in replies.items()}
 
 
-def _read_info(text: bytes) -> dict[str, str]:
+def read_info(text: bytes) -> dict[str, str]:
+    """Return the fields of an INFO."""
     lines = (line.partition(":") for line in text.decode(errors="replace").splitlines() if ":" in line)
     return {name: value for name, _, value in lines}
 

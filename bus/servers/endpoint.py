@@ -3,9 +3,12 @@
 Retries, timeouts and other automatic behaviour of the client library are switched off.
 """
 
+import logging
+import os
 import re
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Self, cast
 from urllib.parse import urlsplit
 
@@ -18,15 +21,18 @@ from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable
+from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable, Unconnectable
 from lanebus.bus.origin import BusOrigin, drop_in_child
 from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.connect_fault import connect_fault, silence_remedy
+from lanebus.bus.servers.connect_fault import CLOSED, FULL, NO_TLS, TOO_MANY, connect_fault, silence_remedy
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.replies import Argument, Reply, answered
 from lanebus.bus.servers.route_state import FixedRouteState, RouteState
+from lanebus.bus.storage.ownership import open_owned
 
 __all__ = ("Endpoint", "check_login")
+
+_log = logging.getLogger(__name__)
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """TCP keep-alive: seconds of silence before the first probe, seconds between probes, and number of probes. On macOS
@@ -39,7 +45,7 @@ which takes 0.6 ms."""
 
 _FORM = "write redis://[USER:PASSWORD@]HOST:PORT[/DATABASE]; rediss:// for TLS, or unix://PATH"
 _ENCODE = "in a user and a password, write %2F for /, %3F for ?, %23 for # and %40 for @"
-_MAY_HAVE_AT = re.compile(r"(?:\w*(?:name|password)|ssl_\w+)=")
+_MAY_HAVE_AT = re.compile(r"(?:\w*(?:name|password|password_file)|ssl_\w+)=")
 
 
 def check_login(url: str) -> None:
@@ -61,7 +67,8 @@ class Endpoint:
     def __init__(self, url: str, bounds: ConnectionBounds | None = None) -> None:
         """
         Args:
-            url: `redis://`, `rediss://` or `unix://`.
+            url: `redis://`, `rediss://` or `unix://`. With the option `password_file=FILE`, the password is the file's
+                line, read again for each connection.
             bounds: timeouts; None means the defaults.
 
         Raises:
@@ -81,6 +88,7 @@ class Endpoint:
         """timeouts and numbers of the connections to this server"""
         self._fault: Callable[[], Unavailable | None] | None = None
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))
+        self._password_file = _PasswordFile.of(options)
         self._options: dict[str, object] = {
             **options,
             "protocol": 2,
@@ -123,7 +131,11 @@ class Endpoint:
         """Return an endpoint at another address, with the same user, password and settings."""
         server = type(self).__new__(type(self))
         server._origin, server.bounds, server._fault = self._origin, self.bounds, self._fault
+        server._password_file = self._password_file
         server._class, server._options = self._class, {**self._options, "host": host, "port": port}
+        if server._options.pop("path", None) is not None:  # another server than that of the socket
+            server._class = TcpConnection
+            server._options["socket_keepalive_options"] = _socket_options(self.bounds.answer_seconds)
         return server
 
     @property
@@ -155,11 +167,16 @@ class Endpoint:
         Raises:
             Unavailable: no server answers at this address.
             LoginRefused: the server refused the user or password.
-            SetupError: the server has no database of the URL's number.
+            Unconnectable: a setting, a certificate or a right has to be changed first.
+            SetupError: the server has no database of the URL's number, or the file of the password cannot be read and
+                was never read before.
             OpenedElsewhere: this is another process or event loop than that of the bus.
         """
         self._origin.check_running()
-        connection = self._class(**self._options)  # type: ignore[arg-type]  # the library's own parser made the options
+        options = self._options
+        if self._password_file is not None:
+            options = {**options, "password": self._password_file.read()}
+        connection = self._class(**options)  # type: ignore[arg-type]  # the library's own parser made the options
         drop_in_child(connection, _descriptor)
         try:
             # The client library's own timeout would not cover the login.
@@ -170,20 +187,47 @@ class Endpoint:
                 await connection.disconnect(nowait=True)
             is_tls = issubclass(self._class, SSLConnection)
             if isinstance(error, TimeoutError):
-                fault = f"server at {_address(self._options)}: no answer"
+                if is_tls and await self._said_plainly(b"PING\r\n"):
+                    reason, remedy, _ = NO_TLS
+                    raise Unconnectable(f"server at {self.address}: {reason}", remedy) from None
+                fault = f"server at {self.address}: no answer"
                 raise Unavailable(fault, silence_remedy(is_tls=is_tls)) from None
             # The client library wraps this error if it comes from an unauthenticated greeting.
             if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
                 raise LoginRefused() from None
             if isinstance(error, RedisError | OSError):
-                reason, remedy = connect_fault(error, is_tls=is_tls)
+                reason, remedy, is_lasting = connect_fault(error, is_tls=is_tls)
+                if reason == CLOSED and not is_tls and TOO_MANY in await self._said_plainly():
+                    reason, remedy, is_lasting = FULL
                 if "DB index" in reason:
                     remedy = "use one from 0 up to the server's setting `databases`, 16 by default"
                     raise SetupError(f"the server has no database {self.database}", remedy) from None
                 why = self._fault() if self._fault is not None else None
-                raise why or Unavailable(f"server at {_address(self._options)}: {reason}", remedy) from None
+                kind = Unconnectable if is_lasting else Unavailable
+                raise why or kind(f"server at {self.address}: {reason}", remedy) from None
             raise
         return Connection(connection, state or FixedRouteState(), self.bounds)
+
+    async def _said_plainly(self, words: bytes = b"", seconds: float = 0.5) -> str:
+        """Return what the server says on a connection without TLS; "" if it says nothing or cannot be reached.
+
+        A server that has too many clients tells each new one, and hangs up. What it told is lost if the client has sent
+        something before.
+
+        Args:
+            words: what to send; nothing secret.
+            seconds: longest time.
+        """
+        path = self._options.get("path")
+        try:
+            with anyio.fail_after(seconds):
+                stream = await (anyio.connect_unix(str(path)) if path else anyio.connect_tcp(self.host, self.port))
+                async with stream:
+                    if words:
+                        await stream.send(words)
+                    return (await stream.receive(1_000)).decode(errors="replace")
+        except (OSError, TimeoutError, anyio.EndOfStream, anyio.BrokenResourceError):
+            return ""
 
     async def ask(self, *commands: Sequence[Argument]) -> list[Reply | Refused]:
         """Send commands in one write on a new connection. Raises the errors of `connect` and `Connection.call_many`."""
@@ -205,7 +249,7 @@ class Endpoint:
             with anyio.fail_after(self.bounds.lookup_seconds):
                 (reply,) = await self.ask(command)
         except TimeoutError:
-            raise Unavailable(f"server at {_address(self._options)}: no answer", "check that it runs") from None
+            raise Unavailable(f"server at {self.address}: no answer", "check that it runs") from None
         if isinstance(reply, Refused) and reply.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
             raise LoginRefused(reply.code)
         return answered(reply)
@@ -229,3 +273,58 @@ def _address(options: Mapping[str, object]) -> str:
         return str(path)
     host = str(options.get("host", "localhost"))
     return f"{f'[{host}]' if ':' in host else host}:{options.get('port', 6379)}"
+
+
+class _PasswordFile:
+    """A file that holds a password. It is read for each connection, so that it can be replaced while a bus is open."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: str | None = None
+        self._fault = ""
+
+    @classmethod
+    def of(cls, options: dict[str, object]) -> "_PasswordFile | None":
+        """Take the option `password_file` from the options of a URL; None if there is none.
+
+        Raises:
+            SetupError: the file has no name, or the URL has a password too.
+        """
+        name = options.pop("password_file", None)
+        if name is None:
+            return None
+        if options.get("password"):
+            raise SetupError("server URL: it has a password and a password_file", "leave one of them out")
+        return cls(Path(str(name)))
+
+    def read(self) -> str:
+        """Return the password. If the file cannot be read, return the one that was read last: it may just be replaced.
+
+        Raises:
+            SetupError: the file cannot be read, and never was.
+        """
+        try:
+            self._last, self._fault = self._read(), ""
+        except SetupError as error:
+            if self._last is None:
+                raise
+            if error.fault != self._fault:
+                self._fault = error.fault
+                _log.warning("the password that was read last is used on: %s", error)
+        return self._last
+
+    def _read(self, limit_bytes: int = 4_096) -> str:
+        """Read the file. Not in a thread: it is local and small, and few connections are made."""
+        what, remedy = "password file", "name another file with password_file=FILE in the URL"
+        try:
+            with os.fdopen(open_owned(self._path, what, remedy), "rb") as file:
+                data = file.read(limit_bytes + 1)
+            password = data.decode().removesuffix("\n").removesuffix("\r")
+        except OSError as error:
+            raise SetupError(f"{what} {self._path}: {error.strerror or error}", remedy) from None
+        except ValueError:  # no UTF-8, or a name that no file can have
+            raise SetupError(f"{what} {self._path}: it cannot be read as text", remedy) from None
+        if not password or "\n" in password or len(data) > limit_bytes:
+            fault = f"{what} {self._path}: it does not hold one line of at most {limit_bytes} bytes"
+            raise SetupError(fault, "write the password into it, and nothing else")
+        return password

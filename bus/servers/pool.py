@@ -6,7 +6,7 @@ from typing import Protocol, cast
 
 import anyio
 
-from lanebus.bus.errors import Closed, Refused, Unavailable
+from lanebus.bus.errors import Closed, Refused, Unavailable, Unconnectable
 from lanebus.bus.origin import BusOrigin
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.servers.bounds import ConnectionBounds
@@ -148,6 +148,8 @@ class ConnectionPool:
         """
         try:
             return await self._once(commands, more_seconds)
+        except Unconnectable:
+            raise
         except Unavailable:
             await self.drop_idle()
             if not again:

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import anyio
 
-from lanebus.bus.errors import LoginRefused, SetupError, Unavailable
+from lanebus.bus.errors import LoginRefused, SetupError, Unavailable, Unconnectable
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.endpoint import Endpoint
 from lanebus.bus.servers.replies import Reply
@@ -69,6 +69,10 @@ class SentinelRoute:
             await connection.close()
             raise
         return connection
+
+    async def primary(self) -> Endpoint:
+        """Return the primary that the Sentinels name. Raises the errors of `connect`."""
+        return self._primary.at(*await self._look_up())
 
     async def watch(self) -> None:
         """Ask each Sentinel for the primary every `ConnectionBounds.watch_seconds`, until cancelled.
@@ -130,12 +134,16 @@ class SentinelRoute:
 
     async def _look_up(self) -> tuple[str, int]:
         """Return the primary's address from the first Sentinel that knows it. Later calls ask this Sentinel first."""
-        unreachable, fault = 0, None
+        unreachable = 0
+        fault: LoginRefused | Unconnectable | None = None
         for sentinel in list(self._sentinels):
             try:
                 reply = await sentinel.look_up(*self._question)
             except LoginRefused as refusal:
                 fault = LoginRefused(refusal.code, "a Sentinel")
+                continue
+            except Unconnectable as lasting:
+                fault = lasting
                 continue
             except Unavailable:
                 unreachable += 1

@@ -17,7 +17,7 @@ from lanebus.bus.errors import SetupError
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.cluster import Cluster
 from lanebus.bus.servers.cluster_pool import ClusterPool
-from lanebus.bus.servers.connection import Connection, Route, ServerRoute
+from lanebus.bus.servers.connection import Connection, Route
 from lanebus.bus.servers.endpoint import Endpoint, check_login
 from lanebus.bus.servers.pool import ConnectionPool, Pool
 from lanebus.bus.servers.replies import Argument, Reply
@@ -57,6 +57,15 @@ class Topology(Protocol):
         """Return a pool of connections for short calls to all servers, with at most `limit` connections to each."""
         ...
 
+    async def primaries(self) -> list[Endpoint]:
+        """Return the present primary of each part of the bus, for questions to one server.
+
+        Raises:
+            Unavailable: the servers did not name them.
+            SetupError: the URL names no such service or cluster.
+        """
+        ...
+
     async def watch(self) -> None:
         """Leave servers that no longer serve their keys, until cancelled. Return at once if the servers say so
         themselves."""
@@ -68,7 +77,7 @@ class OneServer:
 
     is_one = True
 
-    def __init__(self, route: ServerRoute, bounds: ConnectionBounds | None = None) -> None:
+    def __init__(self, route: Endpoint | SentinelRoute, bounds: ConnectionBounds | None = None) -> None:
         self._route, self._bounds = route, bounds
 
     def route(self, key: str) -> Route:
@@ -79,6 +88,10 @@ class OneServer:
     def pool(self, limit: int = 8) -> Pool:
         """See `Topology`."""
         return ConnectionPool(self._route, limit, self._bounds)
+
+    async def primaries(self) -> list[Endpoint]:
+        """See `Topology`."""
+        return [await self._route.primary() if isinstance(self._route, SentinelRoute) else self._route]
 
     async def watch(self) -> None:
         """See `Topology`."""
@@ -101,6 +114,10 @@ class ManyServers:
     def pool(self, limit: int = 8) -> Pool:
         """See `Topology`."""
         return ClusterPool(self._cluster, limit)
+
+    async def primaries(self) -> list[Endpoint]:
+        """See `Topology`."""
+        return await self._cluster.primaries()
 
     async def watch(self) -> None:
         """See `Topology`."""
@@ -148,8 +165,12 @@ def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
             "server URL: one service has to follow the hosts", "write redis+sentinel://host:port,host:port/service"
         )
     user, password = (query.pop(f"sentinel_{part}", "") for part in ("username", "password"))
+    file = query.pop("sentinel_password_file", None)
     primary = _servers(parts, SENTINEL_PORT, query, bounds)[0]
-    query.pop("db", None)  # a Sentinel has no databases
+    for name in ("db", "username", "password", "password_file"):  # a Sentinel has no databases, and users of its own
+        query.pop(name, None)
+    if file is not None:
+        query["password_file"] = file
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
     return SentinelRoute(_servers(parts, SENTINEL_PORT, query, bounds, login), service, primary)
 

@@ -106,11 +106,6 @@ class Credentials:
             self._checked = self._keys.lines()
             self._usable = self._checked or ()
 
-    @property
-    def start_token(self) -> str | None:
-        """The first start token; None if there is none."""
-        return next(iter(self._start.known()), None)
-
     def log_weaknesses(self, least_characters: int = 16) -> None:
         """Log a warning for each file of secrets that others may read, and for tokens that can be guessed.
 

@@ -9,15 +9,17 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from math import inf
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import anyio
 import click
 
 from lanebus.bus.archive.blob_archive import archive_store_at
 from lanebus.bus.bus import Bus, DurabilityWarning
-from lanebus.bus.errors import SessionErased
+from lanebus.bus.errors import SessionErased, Unavailable, Unconnectable
 from lanebus.bus.media.blob_media import media_store_at
+from lanebus.bus.redaction import Redact
+from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.errors import ServerSilent, SessionEmpty
 from lanebus.handlers.cli.options import Settings
@@ -25,8 +27,11 @@ from lanebus.handlers.cli.redact import redact_of
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import tell
 from lanebus.handlers.cli.traces import tracing_of
+from lanebus.handlers.monitoring.log_events import ServerAwaited, ServerFound, write_event
 
-__all__ = ("existing", "on_bus", "on_session", "open_bus", "open_session")
+__all__ = ("Patience", "existing", "on_bus", "on_session", "open_bus", "open_session")
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -36,17 +41,34 @@ OPEN_SECONDS = 10.0
 HINT_SECONDS = 3.0
 """seconds after which a notice tells the user that the embedded server is still starting: it loads large logs slowly"""
 
-WARNS = frozenset({"acp", "demo", "doctor", "mcp", "serve", "verify", "worker"})
+WARNS = frozenset({"acp", "demo", "mcp", "serve", "verify", "worker"})
 """the commands that warn if the server may lose acknowledged messages, has known security holes, or is reached
-without encryption. They run long or check the server; the other
-commands would repeat the warning at every call"""
+without encryption. They run long or check the log; other commands would repeat the warning at every call, and `doctor`
+has findings of its own"""
 
 WAITING = "waiting for the embedded server, which may be loading a large log; Ctrl-C stops waiting"
 
 
+class Patience(NamedTuple):
+    """How a command waits for a server of a URL that does not answer yet. Times are in seconds."""
+
+    seconds: float
+    """longest time to wait; 0 does not wait"""
+    first_pause: float = 0.2
+    """pause before the second attempt; each further pause is twice as long"""
+    longest_pause: float = 5.0
+    told: float = 60.0
+    """time between two lines of the log that say that the command waits"""
+
+
 @asynccontextmanager
-async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
+async def open_bus(settings: Settings, patience: Patience | None = None) -> AsyncGenerator[Bus]:
     """Open the bus that the settings name.
+
+    Args:
+        settings: names the bus.
+        patience: how to wait for the server of a URL. A fault that needs another setting is raised at once. None does
+            not wait. The embedded server needs no patience: opening it starts it.
 
     Raises:
         SetupError: a setting cannot work; the error names this setting.
@@ -55,6 +77,39 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
         ServerSilent: the server of the URL did not answer within `OPEN_SECONDS`.
     """
     redact = redact_of(settings.redact)  # first: an import may be slow, and is no wait for the server
+    async with AsyncExitStack() as stack:
+        if patience is None or settings.url is None:
+            bus = await stack.enter_async_context(_opened(settings, redact))
+        else:
+            bus = await _await_server(stack, settings, redact, patience)
+        yield bus
+
+
+async def _await_server(stack: AsyncExitStack, settings: Settings, redact: Redact | None, patience: Patience) -> Bus:
+    """Open the bus on the stack. Try again while the server may only not have started yet."""
+    backoff = Backoff(patience.first_pause, patience.longest_pause, jitter=0.25, patience=patience.seconds)
+    begin, told = anyio.current_time(), -inf
+    while True:
+        try:
+            bus = await stack.enter_async_context(_opened(settings, redact))
+        except Unavailable as fault:
+            waited = anyio.current_time() - begin
+            if isinstance(fault, Unconnectable) or not fault.is_transient or waited >= patience.seconds:
+                raise
+            if waited - told >= patience.told:
+                told = waited
+                write_event(_log, ServerAwaited(fault=str(fault), seconds=round(waited, 3)))
+            if not await backoff.wait():
+                raise
+            continue
+        if told >= 0:
+            write_event(_log, ServerFound(what="open", seconds=round(anyio.current_time() - begin, 3)))
+        return bus
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, redact: Redact | None) -> AsyncGenerator[Bus]:
+    """Open the bus once."""
     hint = None if settings.url else asyncio.get_running_loop().call_later(HINT_SECONDS, tell, WAITING)
     with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as timeout:
         opening = Bus.open(

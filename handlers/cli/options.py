@@ -1,7 +1,8 @@
 """Options of every command: which bus to open, and how to print. They may precede or follow the command's name."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -23,7 +24,10 @@ __all__ = (
     "ViewGroup",
     "WithBusOptions",
     "typed_values",
+    "wait_option",
 )
+
+F = TypeVar("F", bound=Callable[..., object])
 
 _BUS = "lanebus.handlers.cli.bus"
 _FORM, _WIDE = "lanebus.handlers.cli.form", "lanebus.handlers.cli.wide"
@@ -51,6 +55,17 @@ def _store(ctx: click.Context, param: click.Parameter, value: str | bool | None)
     if value is not None and value is not False:
         source = ctx.get_parameter_source(param.name)
         _values(ctx)[param.name] = _Value(str(value), source is ParameterSource.COMMANDLINE)
+
+
+def wait_option(command: F) -> F:
+    """Add `--wait` to a command, and pass it to it as `wait`; None means unlimited."""
+    return click.option(
+        "--wait",
+        type=click.FloatRange(min=0.0),
+        metavar="SECONDS",
+        help="Longest time to wait at the start for a server of --url that does not answer yet; 0 ends at once;"
+        " default: without limit.",
+    )(command)
 
 
 class SharedOption(NamedTuple):

@@ -63,6 +63,11 @@ class _ServiceSettings(BaseModel):
     monitor_allow_host: tuple[str, ...] = Field(
         default=(), description="More host names that requests to the monitor may name."
     )
+    wait: float | None = Field(
+        default=None,
+        ge=0,
+        description="Longest time to wait at the start for the server, in seconds; none is no limit.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least severe lines to log: debug, info, warning or error."
     )

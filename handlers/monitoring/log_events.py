@@ -28,6 +28,7 @@ __all__ = (
     "LoopResumed",
     "ModelFailed",
     "MonitorBegun",
+    "ServerAwaited",
     "ServerFound",
     "ServerLost",
     "ServerUnsafe",
@@ -212,6 +213,16 @@ class KeysMany(LogEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerAwaited(LogEvent):
+    """A command waits for the bus's server, which did not answer since the start. Logged again each minute."""
+
+    NAME = "server.awaited"
+    LEVEL = logging.WARNING
+    fault: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLost(LogEvent):
     """The bus's server does not answer, or refuses requests."""
 
@@ -233,7 +244,7 @@ class ServerUnsafe(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFound(LogEvent):
-    """The bus's server answers again."""
+    """The bus's server answers again, or for the first time."""
 
     NAME = "server.found"
     what: str
@@ -318,6 +329,7 @@ EVENTS: tuple[type[LogEvent], ...] = (
     WorkDead,
     LeaseLost,
     KeysMany,
+    ServerAwaited,
     ServerLost,
     ServerFound,
     ServerUnsafe,

@@ -14,7 +14,7 @@ FIELD_MEANINGS = {
     "command": "the command that the server's user may not run; empty if it is unknown",
     "concurrency": "most sessions at a time",
     "error": "type of the error, or the server's code such as `NOPERM`",
-    "fault": "what may be lost, and what to do",
+    "fault": "what is wrong or may be lost, and what to do",
     "group": "consumer group",
     "handed_back": "sessions returned to the group unfinished",
     "has_left": "false: its work has to be claimed by other workers",
@@ -33,11 +33,12 @@ FIELD_MEANINGS = {
     "refused": "connections that were refused since the last event",
     "refusal": "why: the name of an HTTP error, or the reason of the access rules",
     "runs": "calls of an agent since the start",
-    "seconds": "pause until the next attempt, duration, or age of a heartbeat; null if unknown",
+    "seconds": "pause until the next attempt, duration, time waited, or age of a heartbeat; null if unknown",
     "sessions": "running sessions",
     "status": "HTTP status; null if there is none",
     "tokens": "all tokens",
     "turns": "turns of the loop",
-    "what": "what was asked: `heartbeat`, `leases`, `fetch`, `ack`, `work` (what sessions do), `ping` or `read`",
+    "what": "what was asked: `heartbeat`, `leases`, `fetch`, `ack`, `work` (what sessions do), `ping`,"
+    " `read`, or `open` at the start",
 }
 """What the fields of the events mean."""

@@ -58,7 +58,8 @@ async def serve(
         reader_token, token_files, identify, authorize: as for `create_app`.
         allowed_hosts: more `Host` headers to accept, with ports, such as `bus.example.com:8420`.
         allowed_origins, trusted_proxies, base_path: as for `create_app`.
-        on_ready: called once with the page's URL, including the start token, when the server accepts requests.
+        on_ready: called once with the page's URL when the server accepts requests. The URL contains `token`, or the
+            random one, and never a token of a file.
         bounds: limits and periods that rarely need another value.
         projections: projections to serve besides lanebus's own.
         uploads: directory where uploaded files are kept until a message names them. It belongs to one bus; processes of
@@ -86,7 +87,6 @@ async def serve(
     token = token or None
     credentials = Credentials(token, reader_token, token_files, bounds.access)
     credentials.log_weaknesses()
-    shown = credentials.start_token
     with listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()
@@ -114,7 +114,7 @@ async def serve(
         def on_started() -> None:
             if on_ready is not None:
                 on_ready(
-                    f"http://{shown_host(host)}:{port}{base_path.rstrip('/')}/" + (f"#token={shown}" if shown else "")
+                    f"http://{shown_host(host)}:{port}{base_path.rstrip('/')}/" + (f"#token={token}" if token else "")
                 )
 
         async with AsyncExitStack() as running:

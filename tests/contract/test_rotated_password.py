@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
@@ -75,6 +76,21 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
         await eventually(lambda: seen == ["a", "c"])
         await eventually(lambda: woken == [1])
         tasks.cancel_scope.cancel()
+
+
+async def test_bus_takes_a_rotated_password_from_its_file(process: RealServer, tmp_path: Path) -> None:
+    secured(process)
+    file = tmp_path / "password"
+    file.write_text("old\n")
+    async with Bus.open(f"unix://app@{process.socket}?password_file={file}") as bus:
+        session = bus.session("s")
+        first = await session.publish(said("a"))
+        file.write_text("new\n")
+        rotate(process, "new")
+        assert (await session.publish(said("b"), seconds=60)).position == first.position + 1
+        file.unlink()  # as while it is replaced: the password that was read last is used on
+        process.do("CLIENT", "KILL", "USER", "app")
+        assert (await session.publish(said("c"), seconds=60)).position == first.position + 2
 
 
 async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> None:

@@ -17,19 +17,29 @@ _WIDEST = len("aof-load-truncated")
 
 
 @click.command("doctor", cls=ViewCommand)
+@click.option(
+    "--write",
+    "writes",
+    is_flag=True,
+    help="Also publish, read, lease and erase in a new namespace, which is removed, and write to object stores.",
+)
 @click.pass_context
-def command(ctx: click.Context) -> int:
-    """Look for causes of lost messages and of failing commands, and show a remedy for each. Changes nothing.
+def command(ctx: click.Context, *, writes: bool) -> int:
+    """Look for causes of lost messages and of failing commands, and show a remedy for each. Changes nothing on the
+    server, unless --write is given.
 
     \b
     It checks
     - the versions of lanebus, Python, redis-py and the server, and servers with known bugs,
     - local modules that hide installed ones,
-    - settings of the server that lose messages in a crash, a failover or when memory is full,
-    - the clock of the server, and the rights of its user.
+    - settings of the server and of its replicas that lose messages in a crash or a failover,
+    - full memory, missing replicas, a failing disk and too many clients, which refuse messages,
+    - settings that end connections, or refuse what is large,
+    - the clock of the server, the rights of its user, and the schema of the namespace,
+    - the stores of --archive and --media, with a file that is written and removed.
 
     The exit code is 7 if there is an error, and 0 if there are only warnings. As JSON, each line is a finding: level,
-    check, text, remedy.
+    check, text, remedy, node.
 
     \b
     Example: lanebus doctor --url redis://localhost:6379
@@ -37,16 +47,17 @@ def command(ctx: click.Context) -> int:
     settings, output = Settings.of(ctx), Output.of(ctx)
 
     async def main() -> list[Finding]:
-        return await run_checks(settings, seconds=OPEN_SECONDS)
+        return await run_checks(settings, seconds=OPEN_SECONDS, writes=writes)
 
     findings = [
         each._replace(text=without_secrets(each.text), remedy=without_secrets(each.remedy)) for each in run(main)
     ]
     for each in findings:
         if output.is_json:
-            output.json({**each._asdict(), "remedy": each.remedy or None})
+            output.json({**each._asdict(), "remedy": each.remedy or None, "node": each.node or None})
         else:
-            output.line(f"{each.level:<8} {each.check:<{_WIDEST}}  {each.text}")
+            place = f"{each.node}: " if each.node else ""
+            output.line(f"{each.level:<8} {each.check:<{_WIDEST}}  {place}{each.text}")
             if each.remedy:
                 output.line(f"{'':<8} {'':<{_WIDEST}}  hint: {each.remedy}")
     return ExitCode.FAULTS if any(each.level == "error" for each in findings) else ExitCode.DONE

@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.embedded.data_dir import DataDir, default_data_dir
@@ -16,12 +18,12 @@ from lanebus.handlers.access.access import Identify
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.hooks import load_authorize, load_identify
 from lanebus.handlers.access.request import Authorize
-from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.access import Patience, open_bus
 from lanebus.handlers.cli.extras import needs_mcp
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, page_monitor
-from lanebus.handlers.cli.options import BusCommand, Settings
+from lanebus.handlers.cli.options import BusCommand, Settings, wait_option
 from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.usage import WrongUsage
@@ -128,6 +130,7 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     help="Serve MCP clients at /mcp too, with the rights of their tokens: to read, or to send messages as well. Needs"
     " the extra `mcp`.",
 )
+@wait_option
 @monitor_options
 @log_options
 @click.pass_context
@@ -153,13 +156,15 @@ def command(
     projections: tuple[str, ...],
     uploads: str | None,
     mcp: str | None,
+    wait: float | None,
     monitor: str | None,
     monitor_allowed: tuple[str, ...],
     log_level: str,
     log_format: str,
 ) -> None:
-    """Serve the web page that shows sessions live, until Ctrl-C. Prints the page's URL, which contains the token.
-    If a reader's token is given and the log is text, also prints a read-only URL.
+    """Serve the web page that shows sessions live, until Ctrl-C. Prints the page's URL. It contains the token only if
+    that is random, or typed as --token: the output of a service is stored. If --reader-token is typed and the log is
+    text, also prints a read-only URL. If the server of --url does not answer yet, waits for it.
 
     \b
     Example: lanebus serve --port 8421
@@ -174,8 +179,8 @@ def command(
         audience=audience,
     )
     tokens = _Tokens(
-        token or None,
-        reader_token or None,
+        _Token(token, is_shown=token_file is None and _is_typed(ctx, "token")),
+        _Token(reader_token, is_shown=reader_token_file is None and _is_typed(ctx, "reader_token")),
         files,
         None if identify is None else load_module(load_identify, identify),
         None if authorize is None else load_module(load_authorize, authorize),
@@ -189,7 +194,12 @@ def command(
     main = partial(main, uploads=_path(uploads) or _uploads_of(settings), hosted=_hosted(mcp))
     found = tuple(load_module(find_projection, each) for each in projections)
     with logging_to_stderr(log_level, log_format) as is_json:
-        run(partial(main, projections=found, address=address, is_quiet=is_json))
+        patience = Patience(inf if wait is None else wait)
+        run(partial(main, projections=found, address=address, is_quiet=is_json, patience=patience))
+
+
+def _is_typed(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _hosted(mcp: str | None) -> tuple["HostedApp", ...]:
@@ -233,9 +243,15 @@ class Edge(NamedTuple):
     media_urls: tuple[str, ...] = ()
 
 
+class _Token(NamedTuple):
+    text: str | None
+    is_shown: bool
+    """whether a URL that is printed may contain it"""
+
+
 class _Tokens(NamedTuple):
-    start: str | None
-    reader: str | None
+    start: _Token
+    reader: _Token
     files: TokenFiles
     identify: Identify | None
     authorize: Authorize | None
@@ -254,23 +270,30 @@ async def _serve(
     hosted: tuple["HostedApp", ...],
     address: MonitorAddress | None,
     is_quiet: bool,
+    patience: Patience,
 ) -> None:
     def on_ready(url: str) -> None:
-        output.line(url, flush=True)
+        page = url.partition("#")[0]
+        is_hidden = tokens.files.token is not None or bool(tokens.start.text and not tokens.start.is_shown)
+        output.line(page if is_hidden else url, flush=True)
         if is_quiet:
             return
-        if tokens.reader is not None:
-            tell(f"read-only URL: {url.partition('#')[0]}#token={tokens.reader}")
-        tell("open this URL in a browser; Ctrl-C stops the server")
+        if tokens.reader.text and tokens.reader.is_shown:
+            tell(f"read-only URL: {page}#token={tokens.reader.text}")
+        if is_hidden:
+            where = f"a line of {tokens.files.token}" if tokens.files.token is not None else "the token that is set"
+            tell(f"open this URL in a browser, with #token= and {where} at its end; Ctrl-C stops the server")
+        else:
+            tell("open this URL in a browser; Ctrl-C stops the server")
 
     connections = ConnectionCounts()
-    async with open_bus(settings) as bus, page_monitor(bus, address, connections):
+    async with open_bus(settings, patience) as bus, page_monitor(bus, address, connections):
         await serve_page(
             bus,
             host=host,
             port=port,
-            token=tokens.start,
-            reader_token=tokens.reader,
+            token=tokens.start.text or None,
+            reader_token=tokens.reader.text or None,
             token_files=tokens.files,
             identify=tokens.identify,
             authorize=tokens.authorize,

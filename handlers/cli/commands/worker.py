@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 
 import click
 
@@ -13,11 +14,11 @@ from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
 from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker
-from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.access import Patience, open_bus
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, worker_monitor
-from lanebus.handlers.cli.options import BusCommand, Settings
+from lanebus.handlers.cli.options import BusCommand, Settings, wait_option
 from lanebus.handlers.cli.run import on_sigterm, run
 from lanebus.handlers.cli.session_id import complete_group
 from lanebus.handlers.cli.terminal.output import tell
@@ -90,6 +91,7 @@ _SECONDS = click.FloatRange(min=0.0, min_open=True)
     help="Longest backoff before the second attempt; it doubles with each attempt.",
     show_default=True,
 )
+@wait_option
 @monitor_options
 @log_options
 @click.pass_context
@@ -105,6 +107,7 @@ def command(
     drain: float,
     attempts: int,
     retry_base: float,
+    wait: float | None,
     monitor: str | None,
     monitor_allowed: tuple[str, ...],
     log_level: str,
@@ -114,8 +117,8 @@ def command(
     new user messages. Sessions belong to an agent by its `name`; an agent without a name gets the sessions of the
     default agent (`lanebus agents`). Modules are also searched in the current directory.
 
-    On SIGTERM, the worker accepts no new sessions, finishes the running ones and exits with 0. On a second SIGTERM or
-    on Ctrl-C, it returns them to the group at once.
+    If the server does not answer yet, the worker waits for it. On SIGTERM, the worker accepts no new sessions, finishes
+    the running ones and exits with 0. On a second SIGTERM or on Ctrl-C, it returns them to the group at once.
 
     \b
     Example: lanebus worker lanebus.handlers.agent.demo:agent
@@ -135,7 +138,8 @@ def command(
     )
     with logging_to_stderr(log_level, log_format) as is_json:
         greeting = "" if is_json else f"worker {{}} of group {group} runs {agent}; Ctrl-C stops it"
-        run(partial(_work, Settings.of(ctx), make, group, greeting, address))
+        patience = Patience(inf if wait is None else wait)
+        run(partial(_work, Settings.of(ctx), make, group, greeting, address, patience=patience))
 
 
 def _named(text: str) -> tuple[str, str]:
@@ -168,7 +172,13 @@ async def _tell_namesake(bus: Bus, group: str, name: str) -> None:
 
 
 async def _work(
-    settings: Settings, make: Callable[[Bus], Worker], group: str, greeting: str, address: MonitorAddress | None
+    settings: Settings,
+    make: Callable[[Bus], Worker],
+    group: str,
+    greeting: str,
+    address: MonitorAddress | None,
+    *,
+    patience: Patience,
 ) -> None:
     collect_rarely()
 
@@ -178,7 +188,7 @@ async def _work(
         tell(greeting.format(worker.name))
         _tell_agents(bus, worker)
 
-    async with open_bus(settings) as bus:
+    async with open_bus(settings, patience) as bus:
         worker = make(bus)
         await _tell_namesake(bus, group, worker.name)
         async with worker_monitor(bus, worker, address):

@@ -2,25 +2,27 @@
 
 import time
 import warnings
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import unquote, urlsplit
 
 import anyio
 
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.errors import BusError, Refused, UnsafeServer
-from lanebus.bus.servers.durability import check_durability, server_infos
+from lanebus.bus.resources import check_stored_form
+from lanebus.bus.servers.durability import check_durability, read_info
+from lanebus.bus.servers.replies import Reply, answered
 from lanebus.bus.servers.topology import Endpoint, OneServer, Pool, Topology, topology_at
 from lanebus.bus.servers.transport import transport_risk
 from lanebus.bus.wire.keys import Keys, check_namespace
 from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
 from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
 from lanebus.handlers.cli.doctor.rights import check_rights
-from lanebus.handlers.cli.doctor.server import ServerFacts, check_clock, check_server
+from lanebus.handlers.cli.doctor.server import SETTINGS, ServerFacts, check_clock, check_replica, check_server
+from lanebus.handlers.cli.doctor.trial import try_store, try_write
 from lanebus.handlers.cli.errors import ServerSilent
 from lanebus.handlers.cli.next_step import next_step
 from lanebus.handlers.cli.options import Settings
@@ -28,47 +30,145 @@ from lanebus.handlers.cli.options import Settings
 __all__ = ("run_checks",)
 
 
-async def run_checks(settings: Settings, *, seconds: float) -> list[Finding]:
-    """Return the findings on the installation and on the servers that the settings name.
+async def run_checks(
+    settings: Settings, *, seconds: float, writes: bool = False, node_seconds: float = 3.0
+) -> list[Finding]:
+    """Return the findings on the installation, and on the servers and stores that the settings name.
 
     Args:
         settings: which bus to look at. The embedded server is started if it does not run.
-        seconds: longest time for all questions to the servers.
+        seconds: longest time for all questions to the servers, for each store, and for the write.
+        writes: whether to publish, read and erase in a namespace of its own, and to write to object stores.
+        node_seconds: longest time for all questions to one replica.
     """
     findings = [*check_versions(), *check_imports(Path.cwd())]
+    for what, place in (("archive", settings.archive), ("media", settings.media)):
+        if place is not None:
+            findings.append(await try_store(what, place, seconds=seconds, writes=writes))
     try:
-        with anyio.move_on_after(seconds) as timeout:
-            await _servers(settings, findings)
-        if timeout.cancelled_caught:
-            raise ServerSilent(seconds)
+        async with AsyncExitStack() as stack:
+            if settings.url is None:
+                embedded = await stack.enter_async_context(open_server(settings.data_dir))
+                topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket)))
+            else:
+                topology = topology_at(settings.url)
+            pool = topology.pool(1)
+            stack.push_async_callback(pool.close)
+            is_reached = False
+            with anyio.move_on_after(seconds) as timeout:
+                is_reached = await _servers(settings, topology, pool, findings, node_seconds)
+            if timeout.cancelled_caught:
+                raise ServerSilent(seconds)
+            if writes and is_reached:
+                findings.append(await try_write(settings, pool, seconds=seconds))
     except BusError as fault:
-        findings.append(error("server", fault.fault, next_step(fault)))
+        findings.append(_fault(fault))
     return findings
 
 
-async def _servers(settings: Settings, findings: list[Finding]) -> None:
-    """Add the findings on the servers. An error leaves those that were made before it."""
+def _fault(fault: BusError, node: str = "") -> Finding:
+    return error("server", fault.fault, next_step(fault))._replace(node=node)
+
+
+class _Node(NamedTuple):
+    """What one server said."""
+
+    endpoint: Endpoint
+    facts: ServerFacts
+    replicas: tuple[tuple[str, int], ...]
+    """the addresses of its replicas, as it sees them"""
+    before: float
+    """time of this machine before it was asked for its time, in seconds UTC"""
+    moment: float
+    """its time"""
+    after: float
+
+
+async def _servers(
+    settings: Settings, topology: Topology, pool: Pool, findings: list[Finding], node_seconds: float
+) -> bool:
+    """Add the findings on the servers. An error leaves those that were made before it.
+
+    Returns:
+        Whether all primaries answered.
+    """
+    findings.append(_transport(settings.url))
     keys = Keys(check_namespace(settings.namespace))
-    async with AsyncExitStack() as stack:
-        if settings.url is None:
-            embedded = await stack.enter_async_context(open_server(settings.data_dir))
-            topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket)))
-        else:
-            topology = topology_at(settings.url)
-        pool = topology.pool(1)
-        stack.push_async_callback(pool.close)
+    nodes = list[_Node]()
+    endpoints = await topology.primaries()
+    for endpoint in endpoints:
+        try:
+            nodes.append(await _ask(endpoint))
+        except BusError as fault:  # the others are told too
+            findings.append(_fault(fault, endpoint.address))
+    if len(nodes) == len(endpoints):
+        longest = max(node.after - node.before for node in nodes)
+        findings.append(ok("server", f"{len(nodes)} reached, answered in {longest * 1000:.0f} ms"))
+    page_bytes = None if settings.bounds is None else settings.bounds.log.page_bytes
+    for node in nodes:
+        found = check_server(node.facts, page_bytes=page_bytes)
+        found.append(check_clock(node.before, node.moment, node.after))
+        findings += [each._replace(node=node.endpoint.address) for each in found]
+    await _replicas(nodes, findings, node_seconds)
+    if len(nodes) < len(endpoints):
+        return False
+    findings += await _rights(topology, keys, _user(settings.url))
+    findings += await _default_user(pool, [node.facts.info for node in nodes], keys)
+    findings.append(await _namespace(pool, keys))
+    return True
+
+
+async def _ask(endpoint: Endpoint) -> _Node:
+    """Ask one server for its time, state, replicas and settings.
+
+    Raises:
+        Refused: the user may not run INFO or TIME.
+        Unavailable: as for `Endpoint.connect`.
+    """
+    connection = await endpoint.connect()
+    try:
         before = time.time()
-        moments = [cast("Sequence[bytes]", reply) for reply in (await pool.call_each("TIME")).values()]
+        moment = cast("Sequence[bytes]", await connection.call("TIME"))
         after = time.time()
-        findings += [ok("server", f"{len(moments)} reached, answered in {(after - before) * 1000:.0f} ms")]
-        findings.append(_transport(settings.url))
-        findings += await _rights(topology, keys, _user(settings.url))
-        infos, kept = await server_infos(pool), await _settings(pool)
-        for address, info in infos.items():
-            findings += check_server(ServerFacts(info, kept.get(address)))
-        findings += await _default_user(pool, [*infos.values()], keys)
-        clocks = {check_clock(before, int(moment[0]) + int(moment[1]) / 1e6, after): None for moment in moments}
-        findings += clocks
+        info, role, config = await connection.call_many([("INFO",), ("ROLE",), ("CONFIG", "GET", *SETTINGS)])
+    finally:
+        await connection.close()
+    settings = None
+    if not isinstance(config, Refused):
+        words = [word.decode(errors="replace") for word in cast("Sequence[bytes]", config)]
+        settings = dict(zip(words[::2], words[1::2], strict=True))
+    facts = ServerFacts(read_info(cast("bytes", answered(info))), settings)
+    return _Node(endpoint, facts, _addresses(role), before, int(moment[0]) + int(moment[1]) / 1e6, after)
+
+
+def _addresses(role: Reply | Refused) -> tuple[tuple[str, int], ...]:
+    """Return the addresses of the replicas that a primary names in its ROLE."""
+    match role:
+        case [b"master", _, list(replicas)]:
+            return tuple((host.decode(), int(port)) for host, port, *_ in cast("list[list[bytes]]", replicas))
+        case _:
+            return ()
+
+
+async def _replicas(nodes: Sequence[_Node], findings: list[Finding], seconds: float) -> None:
+    """Add the findings on the replicas. They are asked at the same time, with the login of their primaries."""
+
+    async def ask(endpoint: Endpoint) -> None:
+        try:
+            with anyio.fail_after(seconds):
+                found = check_replica((await _ask(endpoint)).facts)
+        except (BusError, TimeoutError) as fault:
+            why = fault.fault if isinstance(fault, BusError) else f"no answer within {seconds:g} s"
+            remedy = (
+                "look at appendonly and maxmemory-policy of it: a failover may promote it. Users are not replicated"
+            )
+            found = [warning("replica", f"the replica could not be asked, so its settings are unknown: {why}", remedy)]
+        findings.extend(each._replace(node=endpoint.address) for each in found)
+
+    async with anyio.create_task_group() as tasks:
+        for node in nodes:
+            for address in node.replicas:
+                tasks.start_soon(ask, node.endpoint.at(*address))
 
 
 def _transport(url: str | None) -> Finding:
@@ -91,21 +191,7 @@ async def _rights(topology: Topology, keys: Keys, user: str) -> list[Finding]:
         await connection.close()
 
 
-async def _settings(pool: Pool) -> dict[str, dict[str, str]]:
-    """Return by address the settings of each server that decide what a crash loses; nothing if the user may not read
-    them."""
-    found = defaultdict[str, dict[str, str]](dict)
-    try:
-        for name in ("appendfsync", "aof-load-truncated", "min-replicas-to-write"):
-            for address, reply in (await pool.call_each("CONFIG", "GET", name)).items():
-                words = [word.decode() for word in cast("Sequence[bytes]", reply)]
-                found[address].update(zip(words[::2], words[1::2], strict=True))
-    except Refused:
-        return {}
-    return found
-
-
-async def _default_user(pool: Pool, infos: Sequence[dict[str, str]], keys: Keys) -> list[Finding]:
+async def _default_user(pool: Pool, infos: Sequence[Mapping[str, str]], keys: Keys) -> list[Finding]:
     """Check that a server that loads its file as the default user lets that user write."""
     try:
         with warnings.catch_warnings():
@@ -114,3 +200,18 @@ async def _default_user(pool: Pool, infos: Sequence[dict[str, str]], keys: Keys)
     except UnsafeServer as fault:
         return [error("default user", fault.fault, fault.remedy)]
     return [ok("default user", "a restart of the server loses no message because of the default user's rights")]
+
+
+async def _namespace(pool: Pool, keys: Keys) -> Finding:
+    """Check that this version of lanebus reads what the namespace holds."""
+    try:
+        buckets, schema = cast("list[bytes | None]", await pool.call("HMGET", keys.config, "buckets", "schema"))
+        if buckets is None or schema is None:
+            return ok("namespace", f"{keys.namespace!r} holds nothing yet")
+        check_stored_form(keys.namespace, buckets=buckets, schema=schema)
+    except Refused as refusal:
+        text = f"it is unknown which schema {keys.namespace!r} has: the server refused to read it with {refusal.code}"
+        return warning("namespace", text, next_step(refusal))
+    except BusError as fault:
+        return error("namespace", fault.fault, next_step(fault))
+    return ok("namespace", f"{keys.namespace!r} has the schema that this version reads")

@@ -18,6 +18,8 @@ class Finding(NamedTuple):
     """what the check found"""
     remedy: str = ""
     """what to do; "" if nothing is wrong"""
+    node: str = ""
+    """the server that was looked at, as `host:port` or as the path of its socket; "" if the finding is of none"""
 
 
 def ok(check: str, text: str) -> Finding:

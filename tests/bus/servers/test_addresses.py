@@ -1,5 +1,6 @@
 """Addresses that cannot work are refused with a reason, and an environment's URL is the default."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,60 @@ async def test_a_password_that_is_cut_by_its_own_character_is_refused_and_not_qu
 )
 def test_a_url_whose_characters_are_unambiguous_is_accepted(url: str) -> None:
     topology_at(url)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (None, 0o600, "No such file or directory"),
+        (b"", 0o600, "does not hold one line"),
+        (b"one\ntwo\n", 0o600, "does not hold one line"),
+        (b"x" * 4_097, 0o600, "does not hold one line"),
+        (b"\xff", 0o600, "cannot be read as text"),
+        (b"secret\n", 0o666, "other users may write to it"),
+    ],
+)
+async def test_a_password_file_that_cannot_be_used_is_named_before_anything_is_sent(
+    tmp_path: Path, content: bytes | None, mode: int, said: str
+) -> None:
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content)
+        file.chmod(mode)
+    with pytest.raises(SetupError, match=f"password file .*{said}") as caught:
+        async with Bus.open(f"redis://127.0.0.1:1?password_file={file}"):
+            pass
+    assert "secret" not in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_a_url_has_a_password_or_a_file_of_it() -> None:
+    with pytest.raises(SetupError, match="a password and a password_file"):
+        topology_at("redis://u:p@h:1?password_file=/f")
+
+
+@pytest.mark.parametrize("own", ["", "&sentinel_password_file={folder}/own", "&sentinel_password=of-sentinels"])
+async def test_a_sentinel_is_never_sent_the_password_of_the_primary(tmp_path: Path, own: str) -> None:
+    (tmp_path / "primary").write_text("of-the-primary")
+    (tmp_path / "own").write_text("of-sentinels")
+    received, answering = bytearray(), list[asyncio.Task[None] | None]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.append(asyncio.current_task())
+        received.extend(await reader.read(1_000))
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        place = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for login in ("u@{0}/m?password_file={folder}/primary", "{0}/m?username=u&password=of-the-primary"):
+            received.clear()
+            url = f"redis+sentinel://{login + own}".format(place, folder=tmp_path)
+            with pytest.raises(Unavailable, match="no Sentinel of 1 names"):
+                async with Bus.open(url):
+                    pass
+            await asyncio.gather(*filter(None, answering))
+            assert (b"of-the-primary" in received, b"of-sentinels" in received) == (False, bool(own))
 
 
 async def test_an_unknown_option_of_a_url_is_named() -> None:

@@ -4,11 +4,11 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from lanebus.bus.errors import Unavailable
+from lanebus.bus.errors import Unavailable, Unconnectable
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.endpoint import Endpoint
 from lanebus.bus.servers.replies import refusal_of
@@ -21,19 +21,24 @@ CERTIFICATE = ROOT / "tests/support/servers/localhost.pem"
 
 @asynccontextmanager
 async def listening(answer: bytes, *, is_tls: bool) -> AsyncGenerator[int]:
-    """Run a server that answers one request with these bytes, and closes. Yield its port."""
+    """Run a server that answers one request of each connection with these bytes, and closes. Yield its port."""
+    answering = list[asyncio.Task[None] | None]()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if is_tls else None
     if context is not None:
         context.load_cert_chain(CERTIFICATE)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if await reader.read(1000):
-            writer.write(answer)
-        writer.close()
+        answering.append(asyncio.current_task())
+        with suppress(ConnectionError):
+            if await reader.read(1000):
+                writer.write(answer)
+            writer.close()
+            await writer.wait_closed()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     async with server:
         yield server.sockets[0].getsockname()[1]
+        await asyncio.gather(*filter(None, answering))
 
 
 async def fault(url: str) -> tuple[str, str]:
@@ -76,6 +81,22 @@ async def test_plain_text_to_a_tls_port_is_named() -> None:
     assert "rediss://" in remedy
 
 
+async def test_a_server_that_has_too_many_clients_is_told_as_that() -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        del reader  # unread bytes: the client's kernel may drop what is told
+        answering.append(asyncio.current_task())
+        writer.write(b"-ERR max number of clients reached\r\n")
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+    answering = list[asyncio.Task[None] | None]()
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        text, remedy = await fault(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        await asyncio.gather(*filter(None, answering))
+    assert (text.endswith("it has too many clients"), "maxclients" in remedy) == (True, True)
+
+
 async def test_another_protocol_is_named() -> None:
     async with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n", is_tls=False) as port:
         text, remedy = await fault(f"redis://localhost:{port}")
@@ -85,20 +106,38 @@ async def test_another_protocol_is_named() -> None:
 
 @pytest.mark.parametrize(("scheme", "is_named"), [("redis", False), ("rediss", True)])
 async def test_silence_after_a_tls_greeting_names_the_url_without_tls(scheme: str, is_named: bool) -> None:
-    is_over = asyncio.Event()
+    ignoring = list[asyncio.Task[None] | None]()
 
     async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ignoring.append(asyncio.current_task())
         await reader.read()
         writer.close()
         await writer.wait_closed()
-        is_over.set()
 
     async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(Unavailable, match="no answer") as caught:
             await Endpoint(f"{scheme}://localhost:{port}", ConnectionBounds(connect_seconds=0.2)).connect()
-        await is_over.wait()
+        await asyncio.gather(*filter(None, ignoring))
     assert ("use redis://" in caught.value.remedy) is is_named
+
+
+async def test_tls_to_a_silent_port_that_answers_without_it_needs_another_url() -> None:
+    async def answer_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.append(asyncio.current_task())
+        with suppress(ConnectionError):
+            while words := await reader.read(1000):  # as servers that wait for the rest of the line
+                if words.startswith(b"PING"):
+                    writer.write(b"-NOAUTH Authentication required.\r\n")
+            writer.close()
+            await writer.wait_closed()
+
+    answering = list[asyncio.Task[None] | None]()
+    async with await asyncio.start_server(answer_plainly, "127.0.0.1", 0) as server:
+        url = f"rediss://localhost:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(Unconnectable, match="does not speak TLS on this port"):
+            await Endpoint(url, ConnectionBounds(connect_seconds=0.2)).connect()
+        await asyncio.gather(*filter(None, answering))
 
 
 async def test_time_that_passes_in_a_busy_process_is_told_as_silence() -> None:

@@ -1,7 +1,9 @@
 """`lanebus doctor`: its findings, their remedies and its exit code."""
 
 import re
+import socket
 import subprocess
+from contextlib import closing
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -13,10 +15,12 @@ from lanebus.bus.servers.rights import acl_users
 from lanebus.bus.wire.keys import Keys
 from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
 from lanebus.handlers.cli.doctor.rights import needed_commands
-from lanebus.handlers.cli.doctor.server import ServerFacts, check_clock, check_server
+from lanebus.handlers.cli.doctor.server import SETTINGS, ServerFacts, check_clock, check_replica, check_server
+from lanebus.handlers.cli.doctor.trial import try_store
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.paths import ROOT
-from tests.support.servers.real import RealServer
+from tests.support.servers.clusters import at_free_port, real_cluster, wait_until
+from tests.support.servers.real import RealServer, one_server
 
 __all__ = ()
 
@@ -30,6 +34,7 @@ def wait_ready(server: subprocess.Popen[str]) -> None:
 VALKEY = {"valkey_version": "9.1.2", "redis_version": "7.2.4", "aof_enabled": "1", "role": "master"}
 REDIS = {"redis_version": "7.0.15", "aof_enabled": "1", "role": "master"}
 SAFE = {"appendfsync": "always", "aof-load-truncated": "yes", "min-replicas-to-write": "0"}
+SNAPSHOTS = {**SAFE, "save": "3600 1", "stop-writes-on-bgsave-error": "yes"}
 
 
 def levels(lines: str) -> dict[str, str]:
@@ -67,7 +72,8 @@ def test_unsafe_server_and_a_user_without_rights_are_errors(
     assert unsafe.code == 7
     assert levels(unsafe.out) == {
         **dict.fromkeys(("versions", "imports", "server", "encryption", "rights"), "ok"),
-        **dict.fromkeys(("replicas", "default user", "clock"), "ok"),
+        **dict.fromkeys(("replicas", "default user", "clock", "namespace", "memory", "disk", "clients"), "ok"),
+        **dict.fromkeys(("timeout", "output buffer", "bulk length"), "ok"),
         "security": "warning",  # Debian keeps the version number when it fixes a hole
         **dict.fromkeys(("appendonly", "maxmemory-policy"), "error"),
     }
@@ -110,10 +116,154 @@ def test_server_that_is_not_there_is_an_error_with_its_cause(lanebus: CommandLin
         "check": "server",
         "text": "server at 127.0.0.1:1: Connection refused",
         "remedy": "check its address, and that it runs",
+        "node": "127.0.0.1:1",
     }
     shown = lanebus("doctor", "--url", "redis://127.0.0.1:1", "--table").out.splitlines()
     assert shown[-2].startswith("error    server ")
     assert shown[-1].strip().startswith("hint: check its address")
+
+
+def worst(lines: str) -> list[tuple[object, object]]:
+    """Return the check and the node of each error."""
+    return [(line["check"], line["node"]) for line in objects(lines) if line["level"] == "error"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "check", "code"),
+    [({"maxmemory": "1mb"}, "memory", "OOM"), ({"min-replicas-to-write": "1"}, "replicas", "NOREPLICAS")],
+)
+def test_a_server_that_refuses_each_publish_is_an_error_and_a_trial_says_so_too(
+    lanebus: CommandLine, valkey: RealServer, settings: dict[str, str], check: str, code: str
+) -> None:
+    for name, value in settings.items():
+        valkey.do("CONFIG", "SET", name, value)
+    refused = lanebus("publish", "s", "hi", "--url", valkey.url)
+    assert (refused.code, code in refused.err) == (5, True)
+    found = lanebus("doctor", "--url", valkey.url)
+    assert (found.code, worst(found.out)) == (7, [(check, str(valkey.socket))])
+    tried = lanebus("doctor", "--url", valkey.url, "--write")
+    assert worst(tried.out) == [(check, str(valkey.socket)), ("write", None)]
+    assert code in str(objects(tried.out)[-1]["text"])
+    assert f"{valkey.socket}: " in lanebus("doctor", "--url", valkey.url, "--table").out
+
+
+@pytest.mark.parametrize(("schema", "said"), [("99", "a newer package"), ("1", "lanebus export"), ("x", "a number")])
+def test_a_namespace_that_this_version_cannot_read_is_an_error(
+    lanebus: CommandLine, valkey: RealServer, schema: str, said: str
+) -> None:
+    valkey.do("HSET", "lanebus:config", "schema", schema, "buckets", "64")
+    found = lanebus("doctor", "--url", valkey.url)
+    assert (found.code, worst(found.out)) == (7, [("namespace", None)])
+    assert said in str(objects(found.out)[-1]["remedy"]) + str(objects(found.out)[-1]["text"])
+    assert lanebus("sessions", "--url", valkey.url).code == 2
+    assert worst(lanebus("doctor", "--url", valkey.url, "--namespace", "other").out) == []
+
+
+@pytest.mark.parametrize("what", ["archive", "media"])
+def test_a_store_that_cannot_be_written_is_an_error_and_nothing_is_left_in_one_that_can(
+    lanebus: CommandLine, tmp_path: Path, what: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    bad = lanebus("doctor", f"--{what}", tmp_path / "file" / "store")
+    assert (bad.code, worst(bad.out)) == (7, [(what, None)])
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    assert worst(lanebus("doctor", f"--{what}", tmp_path / "open").out) == [(what, None)]
+    (tmp_path / "own").mkdir(0o700)
+    for place in (tmp_path / "own", tmp_path / "missing" / "store"):
+        good = lanebus("doctor", f"--{what}", place)
+        assert (good.code, levels(good.out)[what]) == (0, "ok")
+    assert sorted(each.name for each in tmp_path.rglob("*")) == ["file", "open", "own"]
+
+
+async def test_an_object_store_that_does_not_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        settings = {"ENDPOINT": address, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "REGION": "r"}
+        for name, value in {**settings, "ALLOW_HTTP": "true"}.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        found = await try_store("media", "s3://bucket", seconds=0.2, writes=False)
+    assert (found.level, "did not answer within 0.2 s" in found.text) == ("error", True)
+    found = await try_store("archive", "nosuch://bucket", seconds=5.0, writes=True)
+    assert (found.level, "unknown scheme" in found.text) == ("error", True)
+
+
+async def test_an_object_store_is_written_only_if_that_is_wanted() -> None:
+    texts = [(await try_store("media", "memory:///", seconds=60.0, writes=writes)).text for writes in (False, True)]
+    assert texts == ["the store answers; --write tries to write to it", "the store can be written, read and cleared"]
+
+
+def test_a_trial_writes_to_a_namespace_of_its_own_and_leaves_no_key(lanebus: CommandLine, valkey: RealServer) -> None:
+    assert lanebus("publish", "s", "hi", "--url", valkey.url).code == 0
+    keys = valkey.do("KEYS", "*")
+    found = lanebus("doctor", "--write", "--url", valkey.url)
+    assert (found.code, found.err) == (0, "")
+    assert (objects(found.out)[-1]["check"], objects(found.out)[-1]["level"]) == ("write", "ok")
+    assert sorted(map(str, keys if isinstance(keys, list) else [])) == sorted(
+        map(str, after if isinstance(after := valkey.do("KEYS", "*"), list) else [])
+    )
+
+
+def test_a_trial_of_a_user_of_one_namespace_is_told_as_unknown(lanebus: CommandLine, valkey: RealServer) -> None:
+    user = acl_users("lanebus")[1]
+    valkey.do("ACL", "SETUSER", user.name, *user.rules, ">pass")
+    found = lanebus("doctor", "--write", "--url", f"unix://lanebus-bus:pass@{valkey.socket}")
+    (line,) = [line for line in objects(found.out) if line["check"] == "write"]
+    assert (found.code, line["level"], "is unknown" in str(line["text"])) == (0, "warning", True)
+    (unread,) = [line for line in objects(found.out) if line["check"] == "settings"]
+    assert all(name in str(unread["text"]) for name in SETTINGS)
+
+
+def test_a_replica_that_loses_messages_as_a_primary_is_an_error(lanebus: CommandLine) -> None:
+    with at_free_port() as (primary, port):
+        bad = ("--appendonly", "no", "--maxmemory-policy", "allkeys-lru")
+        with at_free_port("--replicaof", f"127.0.0.1 {port}", *bad) as (replica, other):
+            wait_until(lambda: "state=online" in str(primary.do("INFO", "replication")))
+            for url in (f"redis://127.0.0.1:{port}", primary.url):
+                found = worst(lanebus("doctor", "--url", url).out)
+                assert found == [("appendonly", f"127.0.0.1:{other}"), ("maxmemory-policy", f"127.0.0.1:{other}")]
+            replica.do("CONFIG", "SET", "requirepass", "secret")
+            unknown = lanebus("doctor", "--url", primary.url)
+            (line,) = [line for line in objects(unknown.out) if line["check"] == "replica"]
+            assert (line["level"], line["node"]) == ("warning", f"127.0.0.1:{other}")
+            assert "its settings are unknown" in str(line["text"])
+
+
+def test_a_replica_that_is_never_promoted_may_lose_messages() -> None:
+    facts = ServerFacts({**VALKEY, "role": "slave", "aof_enabled": "0", "maxmemory_policy": "allkeys-lru"}, SAFE)
+    assert {each.level for each in check_replica(facts)} == {"error"}
+    backup = ServerFacts({**facts.info, "slave_priority": "0"}, SAFE)
+    assert [each.level for each in check_replica(backup)] == ["ok"]
+    assert [each.level for each in check_replica(ServerFacts(VALKEY, SAFE))] == ["ok"]
+
+
+@pytest.mark.cluster("each of its servers is looked at")
+def test_each_server_of_a_cluster_is_named_and_one_that_is_gone_hides_no_other(lanebus: CommandLine) -> None:
+    with real_cluster() as cluster:
+        cluster.nodes[1].do("CONFIG", "SET", "timeout", "300")
+        first, second, third = (f"127.0.0.1:{port}" for port in cluster.ports)
+        found = objects(lanebus("doctor", "--write", "--url", cluster.url).out)
+        assert [line["node"] for line in found if line["check"] == "timeout"] == [first, second, third]
+        assert [line["node"] for line in found if line["level"] == "warning" and line["check"] == "timeout"] == [second]
+        assert (found[-1]["check"], found[-1]["level"]) == ("write", "ok"), found[-1]
+        assert all(node.do("KEYS", "doctor-*") == [] for node in cluster.nodes)
+        cluster.nodes[2].kill()
+        gone = lanebus("doctor", "--url", cluster.url).out
+        assert worst(gone)[0] == ("server", third)
+        assert [line["node"] for line in objects(gone) if line["check"] == "timeout"] == [first, second]
+
+
+@pytest.mark.parametrize("kind", ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))])
+def test_too_many_clients_are_told_as_that(lanebus: CommandLine, kind: str) -> None:
+    with one_server(kind) as server:
+        server.do("CONFIG", "SET", "maxclients", "3")
+        with server.talk() as one, server.talk() as two, server.talk() as three:
+            for say in (one, two, three):
+                assert say("PING") == "PONG"
+            found = lanebus("doctor", "--url", server.url)
+    last = objects(found.out)[-1]
+    assert (found.code, str(last["text"]).endswith("it has too many clients")) == (7, True)
+    assert "maxclients" in str(last["remedy"])
 
 
 @pytest.mark.parametrize(
@@ -125,13 +275,38 @@ def test_server_that_is_not_there_is_an_error_with_its_cause(lanebus: CommandLin
         (VALKEY, SAFE, "appendfsync", "ok"),
         (VALKEY, {**SAFE, "appendfsync": "everysec"}, "appendfsync", "warning"),
         (VALKEY, {**SAFE, "appendfsync": "no"}, "appendfsync", "error"),
-        (VALKEY, None, "appendfsync", "warning"),
+        (VALKEY, None, "settings", "warning"),
         ({**VALKEY, "aof_enabled": "0"}, SAFE, "appendonly", "error"),
         ({**VALKEY, "maxmemory_policy": "volatile-lru"}, SAFE, "maxmemory-policy", "error"),
         ({**VALKEY, "role": "slave"}, SAFE, "replicas", "error"),
         ({**VALKEY, "connected_slaves": "1"}, SAFE, "replicas", "warning"),
         ({**VALKEY, "connected_slaves": "1"}, {**SAFE, "min-replicas-to-write": "1"}, "replicas", "ok"),
         ({**REDIS, "redis_version": "6.2.1"}, SAFE, "server", "error"),
+        ({**VALKEY, "loading": "1"}, SAFE, "server", "error"),
+        ({**VALKEY, "maxmemory": "0", "used_memory": "10"}, SAFE, "memory", "ok"),
+        ({**VALKEY, "maxmemory": "100", "used_memory": "89"}, SAFE, "memory", "ok"),
+        ({**VALKEY, "maxmemory": "100", "used_memory": "90"}, SAFE, "memory", "warning"),
+        ({**VALKEY, "maxmemory": "100", "used_memory": "100"}, SAFE, "memory", "error"),
+        ({**VALKEY, "maxmemory": "100", "used_memory": "105", "mem_not_counted_for_evict": "16"}, SAFE, "memory", "ok"),
+        ({**VALKEY, "aof_last_write_status": "err"}, SAFE, "disk", "error"),
+        ({**VALKEY, "aof_last_bgrewrite_status": "err"}, SAFE, "disk", "warning"),
+        ({**VALKEY, "rdb_last_bgsave_status": "err"}, SAFE, "disk", "ok"),
+        ({**VALKEY, "rdb_last_bgsave_status": "err"}, SNAPSHOTS, "disk", "error"),
+        ({**VALKEY, "min_slaves_good_slaves": "0"}, {**SAFE, "min-replicas-to-write": "1"}, "replicas", "error"),
+        ({**VALKEY, "min_slaves_good_slaves": "0"}, None, "replicas", "error"),
+        ({**VALKEY, "min_slaves_good_slaves": "1"}, {**SAFE, "min-replicas-to-write": "2"}, "replicas", "error"),
+        ({**VALKEY, "min_slaves_good_slaves": "2"}, {**SAFE, "min-replicas-to-write": "2"}, "replicas", "ok"),
+        ({**VALKEY, "maxclients": "100", "connected_clients": "89"}, SAFE, "clients", "ok"),
+        ({**VALKEY, "maxclients": "100", "connected_clients": "90"}, SAFE, "clients", "warning"),
+        (VALKEY, {**SAFE, "timeout": "0"}, "timeout", "ok"),
+        (VALKEY, {**SAFE, "timeout": "300"}, "timeout", "warning"),
+        (VALKEY, {**SAFE, "client-output-buffer-limit": "normal 0 0 0 slave 1 1 60"}, "output buffer", "ok"),
+        (VALKEY, {**SAFE, "client-output-buffer-limit": "normal 67108864 0 0"}, "output buffer", "ok"),
+        (VALKEY, {**SAFE, "client-output-buffer-limit": "normal 0 33554432 10"}, "output buffer", "warning"),
+        (VALKEY, {**SAFE, "client-output-buffer-limit": "normal 1048576 0 0"}, "output buffer", "error"),
+        (VALKEY, {**SAFE, "proto-max-bulk-len": "536870912"}, "bulk length", "ok"),
+        (VALKEY, {**SAFE, "proto-max-bulk-len": "33554432"}, "bulk length", "warning"),
+        (VALKEY, {**SAFE, "proto-max-bulk-len": "1048576"}, "bulk length", "error"),
     ],
 )
 def test_setting_that_loses_messages_is_found(

@@ -41,7 +41,7 @@ KEYS: dict[str, str | None] = {
     "top --once": "time groups without_worker sessions sessions_left_out pace",
     "demo --once --json": "session entries turns usage",
     "config show": "setting value source",
-    "doctor": "level check text remedy",
+    "doctor": "level check text remedy node",
     "fork s1": "session parent position",
     "archive s1 --archive {folder}": "session position entries segments size_bytes orphans",
     "trim s1 --before 2 --dry-run": None,

@@ -200,7 +200,10 @@ URLS = (
     *("u:{}@127.0.0.1:1", "redis:/u:{}@127.0.0.1", "redis://127.0.0.1:1/0?pass={}", "redis://u:{}"),
 )
 
-COMMANDS = ("sessions", "doctor", "config show", "worker lanebus.handlers.agent.demo:agent", "serve --port 0", "verify")
+COMMANDS = (
+    *("sessions", "doctor", "config show", "verify", "serve --port 0 --wait 0"),
+    "worker lanebus.handlers.agent.demo:agent --wait 0",
+)
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -249,7 +249,7 @@ def test_a_module_in_a_working_directory_that_others_may_write_is_refused(shared
         assert refused.returncode == 2, refused.stderr
         assert f"module 'evil' was not imported from {shared}: has mode 1777" in refused.stderr
     assert not (shared / "ran").exists()
-    installed = run_in(shared, "worker", "lanebus.handlers.agent.demo:agent")
+    installed = run_in(shared, "worker", "lanebus.handlers.agent.demo:agent", "--wait", "0")
     assert installed.returncode == 5, installed.stderr
     shared.chmod(0o755)
     assert run_in(shared, "sessions", "--redact", "evil:hide").returncode == 5
@@ -330,6 +330,7 @@ heartbeat = 8.5
 drain = 9.5
 attempts = 10
 retry_base = 11.5
+wait = 12.5
 monitor = "127.0.0.1:0"
 monitor_allow_host = ["m"]
 log_level = "error"
@@ -361,6 +362,7 @@ base_path = "/a"
 mcp = "read"
 projection = ["m:words"]
 uploads = "uploads"
+wait = 12.5
 monitor = "127.0.0.1:0"
 monitor_allow_host = ["m"]
 log_level = "error"

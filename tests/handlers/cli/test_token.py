@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import stat
 from pathlib import Path
 
@@ -115,18 +116,46 @@ def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: 
     files = ("--token-file", str(start), "--key-file", str(key), "--revoked-file", str(revoked))
     with lanebus.running("serve", "--port", "0", *files) as process:
         assert process.stdout is not None
-        url, _, token = process.stdout.readline().strip().partition("#token=")
-        assert token == "of-the-file"
+        url = process.stdout.readline().strip()
 
-        def get() -> int:
-            return httpx2.get(f"{url}api/access", headers={"Authorization": f"Bearer {signed['token']}"}).status_code
+        def get(token: str = str(signed["token"])) -> int:
+            return httpx2.get(f"{url}api/access", headers={"Authorization": f"Bearer {token}"}).status_code
 
-        assert get() == 200
+        assert (get(), get("of-the-file")) == (200, 200)
         assert lanebus("token", "revoke", signed["id"], "--revoked-file", str(revoked)).code == 0
         for _ in range(1_000):  # each request takes some milliseconds
             if get() == 401:
                 break
         assert get() == 401
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize(
+    ("words", "is_of_environment"),
+    [
+        (("--token-file", "{folder}/start"), False),
+        (("--token-file", "{folder}/start", "--token", "of-the-start"), False),
+        (("--token-file", "{folder}/start", "--reader-token-file", "{folder}/reader"), False),
+        ((), True),
+    ],
+)
+def test_a_token_that_a_service_is_given_is_not_in_its_output(
+    lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], is_of_environment: bool, form: str
+) -> None:
+    (tmp_path / "start").write_text("of-the-file\n")
+    (tmp_path / "reader").write_text("of-readers\n")
+    env = {"LANEBUS_TOKEN": "of-the-start", "LANEBUS_READER_TOKEN": "of-readers"} if is_of_environment else {}
+    given = [word.format(folder=tmp_path) for word in words]
+    with lanebus.fed("serve", "--port", "0", "--log-format", form, *given, env=env) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        token = "of-the-start" if is_of_environment else "of-the-file"
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx2.get(f"{url}api/access", headers=headers).status_code == 200
+        process.send_signal(signal.SIGTERM)
+        rest = "".join(process.communicate(b""))
+    assert url.endswith("/")
+    assert [each for each in ("of-the-file", "of-the-start", "of-readers") if each in url + rest] == []
 
 
 @pytest.mark.parametrize(

@@ -187,7 +187,7 @@ def test_a_wrong_usage_has_its_exit_code_its_reason_and_a_next_step(wrong: Comma
 @pytest.mark.parametrize(
     ("words", "code", "reason"),
     [
-        (f"serve --port 0 --url {NOWHERE}", UNAVAILABLE, "127.0.0.1:1: Connection refused"),
+        (f"serve --port 0 --wait 0 --url {NOWHERE}", UNAVAILABLE, "127.0.0.1:1: Connection refused"),
         (f"sessions --url {NOWHERE}", UNAVAILABLE, "127.0.0.1:1: Connection refused"),
         ("serve --port 0", USAGE, "data directory ~"),
         ("sessions", USAGE, "data directory ~"),
