@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from hashlib import sha256
 from math import inf
 from typing import TypeVar
 
@@ -16,9 +17,12 @@ import click
 
 from lanebus.bus.archive.blob_archive import archive_store_at
 from lanebus.bus.bus import Bus, DurabilityWarning
-from lanebus.bus.errors import SessionErased
+from lanebus.bus.embedded.data_dir import default_state_dir
+from lanebus.bus.errors import DirectoryNotCreated, SessionErased
+from lanebus.bus.log.namespace import Namespace
 from lanebus.bus.media.blob_media import media_store_at
 from lanebus.bus.session.session import Session
+from lanebus.bus.storage.state_file import StateFile
 from lanebus.handlers.cli.errors import ServerSilent, SessionEmpty
 from lanebus.handlers.cli.options import Settings
 from lanebus.handlers.cli.redact import redact_of
@@ -26,7 +30,7 @@ from lanebus.handlers.cli.run import run
 from lanebus.handlers.cli.terminal.output import tell
 from lanebus.handlers.cli.traces import tracing_of
 
-__all__ = ("existing", "on_bus", "on_session", "open_bus", "open_session")
+__all__ = ("existing", "on_bus", "on_session", "open_bus", "open_session", "remember")
 
 T = TypeVar("T")
 
@@ -45,8 +49,13 @@ WAITING = "waiting for the embedded server, which may be loading a large log; Ct
 
 
 @asynccontextmanager
-async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
+async def open_bus(settings: Settings, *, remembers: bool = False) -> AsyncGenerator[Bus]:
     """Open the bus that the settings name.
+
+    Args:
+        settings: the settings.
+        remembers: whether the bus knows which log earlier processes of this machine have seen, see
+            `Namespace.remember`.
 
     Raises:
         SetupError: a setting cannot work; the error names this setting.
@@ -73,9 +82,22 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
             timeout.deadline = inf
             if hint is not None:
                 hint.cancel()
+            if remembers:
+                await remember(bus.namespace, settings)
             yield bus
     if timeout.cancelled_caught:
         raise ServerSilent(OPEN_SECONDS, is_tls=(settings.url or "").startswith("rediss"))
+
+
+async def remember(namespace: Namespace, settings: Settings) -> None:
+    """Give a namespace the state file of its server. Log a warning if there can be none."""
+    try:
+        folder = settings.state_dir or default_state_dir()
+    except DirectoryNotCreated as error:
+        namespace.warn(error)
+        return
+    name = sha256(f"{settings.place} {settings.namespace}".encode()).hexdigest()[:24]
+    await namespace.remember(StateFile(folder / f"{name}.json"))
 
 
 @contextmanager
@@ -133,8 +155,8 @@ async def existing(bus: Bus, session_id: str) -> Session:
     return session
 
 
-def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
-    """Open the bus of a command, call `do` with it, and return the result.
+def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]], *, remembers: bool = False) -> T:
+    """Open the bus of a command, call `do` with it, and return the result. `remembers` is that of `open_bus`.
 
     Raises:
         BusError: as for `open_bus` and `do`.
@@ -144,7 +166,7 @@ def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
     settings = Settings.of(ctx)
 
     async def main() -> T:
-        async with open_bus(settings) as bus:
+        async with open_bus(settings, remembers=remembers) as bus:
             return await do(bus)
 
     return run(main)

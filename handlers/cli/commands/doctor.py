@@ -25,6 +25,7 @@ def command(ctx: click.Context) -> int:
     It checks
     - the versions of lanebus, Python, redis-py and the server, and servers with known bugs,
     - local modules that hide installed ones,
+    - whether the log was emptied or is an older copy, as far as a worker or `lanebus serve` knows it,
     - settings of the server that lose messages in a crash, a failover or when memory is full,
     - the clock of the server, and the rights of its user.
 

@@ -5,7 +5,6 @@ from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 
 import click
 
@@ -211,11 +210,8 @@ def _uploads_of(settings: Settings) -> Path | None:
     """
     if settings.url is None:
         return DataDir.at(settings.data_dir).path / "uploads"
-    try:
-        bus = urlsplit(settings.url)
-    except ValueError:
-        return None  # the bus refuses the URL
-    place = f"{bus.scheme}://{bus.netloc.rpartition('@')[2]}{bus.path}?{bus.query}"
+    if (place := settings.place) is None:
+        return None
     try:
         home = default_data_dir()
     except DirectoryNotCreated:
@@ -264,7 +260,7 @@ async def _serve(
         tell("open this URL in a browser; Ctrl-C stops the server")
 
     connections = ConnectionCounts()
-    async with open_bus(settings) as bus, page_monitor(bus, address, connections):
+    async with open_bus(settings, remembers=True) as bus, page_monitor(bus, address, connections):
         await serve_page(
             bus,
             host=host,

@@ -178,7 +178,7 @@ async def _work(
         tell(greeting.format(worker.name))
         _tell_agents(bus, worker)
 
-    async with open_bus(settings) as bus:
+    async with open_bus(settings, remembers=True) as bus:
         worker = make(bus)
         await _tell_namesake(bus, group, worker.name)
         async with worker_monitor(bus, worker, address):

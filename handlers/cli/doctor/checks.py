@@ -12,10 +12,13 @@ import anyio
 
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.errors import BusError, Refused, UnsafeServer
+from lanebus.bus.log.log import Log
+from lanebus.bus.log.namespace import Namespace
 from lanebus.bus.servers.durability import check_durability, server_infos
 from lanebus.bus.servers.topology import Endpoint, OneServer, Pool, Topology, topology_at
 from lanebus.bus.servers.transport import transport_risk
 from lanebus.bus.wire.keys import Keys, check_namespace
+from lanebus.handlers.cli.access import remember
 from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
 from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
 from lanebus.handlers.cli.doctor.rights import check_rights
@@ -61,6 +64,7 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
         after = time.time()
         findings += [ok("server", f"{len(moments)} reached, answered in {(after - before) * 1000:.0f} ms")]
         findings.append(_transport(settings.url))
+        findings += await _losses(pool, keys, settings)
         findings += await _rights(topology, keys, _user(settings.url))
         infos = await server_infos(pool)
         for info, config in zip(infos, await _settings(pool, len(infos)), strict=True):
@@ -68,6 +72,16 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
         findings += await _default_user(pool, infos, keys)
         clocks = {check_clock(before, int(moment[0]) + int(moment[1]) / 1e6, after): None for moment in moments}
         findings += clocks
+
+
+async def _losses(pool: Pool, keys: Keys, settings: Settings) -> list[Finding]:
+    """Tell of an emptied or older log that a process has seen and no person has accepted."""
+    namespace = Namespace(Log(pool, keys))
+    await remember(namespace, settings)
+    losses = await namespace.unaccepted()
+    return [error("log", loss.text, loss.remedy(namespace.name)) for loss in losses] or [
+        ok("log", "no process has found that the log was emptied or is an older copy")
+    ]
 
 
 def _transport(url: str | None) -> Finding:
