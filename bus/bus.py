@@ -26,7 +26,7 @@ from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.log.lease import Leases
 from lanebus.bus.log.log import Log
-from lanebus.bus.log.namespace import Namespace
+from lanebus.bus.log.namespace import NamespaceLog
 from lanebus.bus.media.counted import counted_media
 from lanebus.bus.media.offload import Offload
 from lanebus.bus.media.store import MediaStore
@@ -81,7 +81,7 @@ class Bus:
         self._origin = BusOrigin()
         self.log = Log(pool, keys, bounds.log, bounds.work)
         """sends commands and scripts; for the methods of this class"""
-        self.namespace = Namespace(self.log)
+        self.namespace = NamespaceLog(self.log)
         """internal: notices that the log was emptied or went back, for workers and `serve`"""
         self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)

@@ -39,7 +39,7 @@ class Log:
         self.bounds, self.work = bounds or LogBounds(), work or WorkBounds()
         """`bounds` are the bounds of pages and heads, `work` those of consumer groups"""
         self.is_emptied = False
-        """whether `Namespace.look` found that the log was emptied; publishes are refused meanwhile"""
+        """whether `NamespaceLog.look` found that the log was emptied; publishes are refused meanwhile"""
 
     @property
     def keys(self) -> Keys:

@@ -44,7 +44,7 @@ __all__ = (
     "SCHEMA",
     "LogLoss",
     "LossKind",
-    "Namespace",
+    "NamespaceLog",
     "SeenLog",
     "StoredNamespace",
     "begin_namespace",
@@ -163,7 +163,7 @@ def loss_of(known: SeenLog | None, stored: StoredNamespace) -> LogLoss | None:
     return LogLoss("rolled_back", *times) if stored.looks < known.looks else None
 
 
-class Namespace:
+class NamespaceLog:
     """What one process knows of the namespace's log: looks at it, and tells of losses. One for each bus."""
 
     def __init__(self, log: Log, clock: Callable[[], float] = time.time) -> None:

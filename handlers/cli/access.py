@@ -19,7 +19,7 @@ from lanebus.bus.archive.blob_archive import archive_store_at
 from lanebus.bus.bus import Bus, DurabilityWarning
 from lanebus.bus.embedded.data_dir import default_state_dir
 from lanebus.bus.errors import DirectoryNotCreated, SessionErased
-from lanebus.bus.log.namespace import Namespace
+from lanebus.bus.log.namespace import NamespaceLog
 from lanebus.bus.media.blob_media import media_store_at
 from lanebus.bus.session.session import Session
 from lanebus.bus.storage.state_file import StateFile
@@ -55,7 +55,7 @@ async def open_bus(settings: Settings, *, remembers: bool = False) -> AsyncGener
     Args:
         settings: the settings.
         remembers: whether the bus knows which log earlier processes of this machine have seen, see
-            `Namespace.remember`.
+            `NamespaceLog.remember`.
 
     Raises:
         SetupError: a setting cannot work; the error names this setting.
@@ -89,7 +89,7 @@ async def open_bus(settings: Settings, *, remembers: bool = False) -> AsyncGener
         raise ServerSilent(OPEN_SECONDS, is_tls=(settings.url or "").startswith("rediss"))
 
 
-async def remember(namespace: Namespace, settings: Settings) -> None:
+async def remember(namespace: NamespaceLog, settings: Settings) -> None:
     """Give a namespace the state file of its server. Log a warning if there can be none."""
     try:
         folder = settings.state_dir or default_state_dir()

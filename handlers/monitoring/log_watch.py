@@ -5,7 +5,7 @@ import logging
 import anyio
 
 from lanebus.bus.errors import BusError, Refused
-from lanebus.bus.log.namespace import LogLoss, Namespace, moment_of
+from lanebus.bus.log.namespace import LogLoss, NamespaceLog, moment_of
 from lanebus.handlers.monitoring.log_context import LogContext
 from lanebus.handlers.monitoring.log_events import LogAccepted, LogFoundEmptied, LogFoundOlder, write_event
 
@@ -18,7 +18,7 @@ class LogWatch:
     """Looks at a namespace every few seconds, and logs what it finds. A worker and `lanebus serve` have one each."""
 
     def __init__(
-        self, namespace: Namespace, context: LogContext | None = None, *, pause: float, seconds: float
+        self, namespace: NamespaceLog, context: LogContext | None = None, *, pause: float, seconds: float
     ) -> None:
         """
         Args:

@@ -111,10 +111,6 @@ class Worker:
         self._context = LogContext(worker=self.name)
         self.health = ServerHealth(self._context, self._note_found)
         """whether the server answers this worker"""
-        self.log_watch = LogWatch(
-            bus.namespace, self._context, pause=bounds.look_seconds, seconds=heartbeat / bounds.renewals
-        )
-        """whether the server still has the log that this worker knew"""
         self._group, self._concurrency, self._is_running, self._log = group, concurrency, False, bus.log
         self._drain_seconds, self._bounds = drain_seconds, bounds
         # Not the name alone: two processes of the same name would take each other's leases.
@@ -131,6 +127,10 @@ class Worker:
             owner=owner,
             first_page=cache.first_page,
         )
+        self.log_watch = LogWatch(
+            bus.namespace, self._context, pause=bounds.look_seconds, seconds=heartbeat / bounds.renewals
+        )
+        """whether the server still has the log that this worker knew"""
         self._heartbeat = Heartbeat(
             *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.renewals, health=self.health
         )

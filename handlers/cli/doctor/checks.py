@@ -13,7 +13,7 @@ import anyio
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.errors import BusError, Refused, UnsafeServer
 from lanebus.bus.log.log import Log
-from lanebus.bus.log.namespace import Namespace
+from lanebus.bus.log.namespace import NamespaceLog
 from lanebus.bus.servers.durability import check_durability, server_infos
 from lanebus.bus.servers.topology import Endpoint, OneServer, Pool, Topology, topology_at
 from lanebus.bus.servers.transport import transport_risk
@@ -76,7 +76,7 @@ async def _servers(settings: Settings, findings: list[Finding]) -> None:
 
 async def _losses(pool: Pool, keys: Keys, settings: Settings) -> list[Finding]:
     """Tell of an emptied or older log that a process has seen and no person has accepted."""
-    namespace = Namespace(Log(pool, keys))
+    namespace = NamespaceLog(Log(pool, keys))
     await remember(namespace, settings)
     losses = await namespace.unaccepted()
     return [error("log", loss.text, loss.remedy(namespace.name)) for loss in losses] or [
