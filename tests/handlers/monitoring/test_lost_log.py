@@ -7,11 +7,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import UserMessage
-from tests.support.agent.agents import until
+from lanebus import ExtensionMessage, UserMessage
+from lanebus.agent import Run, Worker
+from tests.support.agent.agents import Pause, until
 from tests.support.cli.command_line import Answer, CommandLine, objects
 from tests.support.cli.monitored import Monitored, monitored_command
-from tests.support.servers.real import RealServer, copied, empty
+from tests.support.servers.real import RealServer, copied, empty, eventually
 
 __all__ = ()
 
@@ -130,6 +131,26 @@ async def test_a_worker_that_starts_after_the_loss_knows_the_log_of_the_one_befo
         assert (await run(lanebus, valkey, "namespace", "accept", "--yes")).code == 0
         await second.event("log.accepted")
         await has_reason(second, "")
+
+
+async def test_a_session_that_runs_while_the_log_is_emptied_waits_and_is_not_given_up(valkey: RealServer) -> None:
+    pause = Pause()
+
+    async def agent(run: Run) -> None:
+        await pause.wait()
+        await run.publish(ExtensionMessage.of("done"))
+
+    async with valkey.bus() as bus:
+        await bus.session("s").publish(UserMessage.text("hi"))
+        async with Worker(bus, agent, heartbeat=60.0) as running:
+            await pause.reached.wait()
+            valkey.do("FLUSHALL")
+            running.log_watch.look_soon()
+            await eventually(lambda: running.log_watch.reason is not None)
+            pause.over.set()
+            await eventually(lambda: running.counts.retries > 0)
+            assert (running.counts.given_up, running.counts.dead_letters) == (0, 0)
+            assert bus.monitor.counts().losses == {"emptied": 1, "rolled_back": 0}
 
 
 async def test_the_page_tells_both_losses_and_refuses_to_publish_to_an_emptied_log(
