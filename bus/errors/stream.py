@@ -218,7 +218,7 @@ class LogEmptied(StreamError):
     def __init__(self, namespace: str) -> None:
         super().__init__(
             f"the log of namespace {namespace!r} was emptied: the server does not have the log that was here before",
-            "restore the server's data from a backup; or, if the loss is known or was meant, accept the new log with"
+            "restore the server's data from a backup; or, if the loss is known or was meant, accept the empty log with"
             f" `lanebus namespace accept --namespace {namespace}`",
         )
         self.namespace = namespace

@@ -67,7 +67,7 @@ def test_unsafe_server_and_a_user_without_rights_are_errors(
     assert unsafe.code == 7
     assert levels(unsafe.out) == {
         **dict.fromkeys(("versions", "imports", "server", "encryption", "rights"), "ok"),
-        **dict.fromkeys(("replicas", "default user", "clock"), "ok"),
+        **dict.fromkeys(("log", "replicas", "default user", "clock"), "ok"),
         "security": "warning",  # Debian keeps the version number when it fixes a hole
         **dict.fromkeys(("appendonly", "maxmemory-policy"), "error"),
     }
