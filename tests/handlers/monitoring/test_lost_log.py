@@ -12,7 +12,8 @@ from lanebus.agent import Run, Worker
 from tests.support.agent.agents import Pause, until
 from tests.support.cli.command_line import Answer, CommandLine, objects
 from tests.support.cli.monitored import Monitored, monitored_command
-from tests.support.servers.real import RealServer, copied, empty, eventually
+from tests.support.log.groups import pending
+from tests.support.servers.real import RealServer, blocked, copied, empty, eventually
 
 __all__ = ()
 
@@ -151,6 +152,31 @@ async def test_a_session_that_runs_while_the_log_is_emptied_waits_and_is_not_giv
             await eventually(lambda: running.counts.retries > 0)
             assert (running.counts.given_up, running.counts.dead_letters) == (0, 0)
             assert bus.monitor.counts().losses == {"emptied": 1, "rolled_back": 0}
+
+
+async def test_work_that_a_fetch_brings_after_the_log_was_emptied_waits_until_it_is_accepted(
+    valkey: RealServer,
+) -> None:
+    ran: list[str] = []
+
+    async def agent(run: Run) -> None:
+        ran.append(run.session.id)
+
+    async with valkey.bus() as bus, Worker(bus, agent, name="w", heartbeat=60.0) as running:
+        await running.log_watch.wait_trusted()
+        await eventually(lambda: blocked(valkey) > 0)  # its fetch is under way
+        valkey.do("FLUSHALL")
+        running.log_watch.look_soon()
+        await eventually(lambda: running.log_watch.reason is not None)
+        async with valkey.bus() as other:
+            await other.session("s").publish(UserMessage.text("hi"))
+            await eventually(lambda: pending(valkey, "agents", "agent") == [("s", "w")])
+            for _ in range(20):  # the server answered the fetch before these: without a wait, the agent has run by then
+                await other.namespace.unaccepted()
+            assert ran == []
+            await other.namespace.accept()
+        running.log_watch.look_soon()
+        await eventually(lambda: ran == ["s"])
 
 
 async def test_the_page_tells_both_losses_and_refuses_to_publish_to_an_emptied_log(
