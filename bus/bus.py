@@ -26,6 +26,7 @@ from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.log.lease import Leases
 from lanebus.bus.log.log import Log
+from lanebus.bus.log.namespace import NamespaceLog
 from lanebus.bus.media.counted import counted_media
 from lanebus.bus.media.offload import Offload
 from lanebus.bus.media.store import MediaStore
@@ -80,6 +81,8 @@ class Bus:
         self._origin = BusOrigin()
         self.log = Log(pool, keys, bounds.log, bounds.work)
         """sends commands and scripts; for the methods of this class"""
+        self.namespace = NamespaceLog(self.log)
+        """internal: notices that the log was emptied or went back, for workers and `serve`"""
         self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)
         self.leases = Leases(self._grouped_log)
@@ -114,7 +117,7 @@ class Bus:
             lambda route: Hub(route, keys, self.log, bounds.hub),
             lambda route, buckets: WakeUps(route, keys, buckets, bounds.work),
         )
-        self.monitor = BusMonitor(pool, self._shards, counts)
+        self.monitor = BusMonitor(pool, self._shards, counts, self.namespace.losses)
         """counters of this process, and the state of the servers"""
 
     @classmethod

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from lanebus.bus.servers.primary_status import PrimaryStatus, read_primaries
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lanebus.bus.log.namespace import LossKind
     from lanebus.bus.publishing.publish_counts import PublishCounts
     from lanebus.bus.servers.topology import Pool
     from lanebus.bus.shards import Shards
@@ -33,13 +36,15 @@ class BusCounts:
     """bytes of JSON that wait for followers"""
     fell_behind: int
     """how often a follower was too slow, and read the log again"""
+    losses: Mapping[LossKind, int]
+    """how often a worker or server of the page in this process found that the log was emptied, or rolled back"""
 
 
 class BusMonitor:
     """Reads the counters of a bus and the state of its servers. It writes nothing."""
 
-    def __init__(self, pool: Pool, shards: Shards, counts: PublishCounts) -> None:
-        self._pool, self._shards, self._counts = pool, shards, counts
+    def __init__(self, pool: Pool, shards: Shards, counts: PublishCounts, losses: Mapping[LossKind, int]) -> None:
+        self._pool, self._shards, self._counts, self._losses = pool, shards, counts, losses
 
     def counts(self) -> BusCounts:
         """Return the counters of this process. No I/O."""
@@ -54,6 +59,7 @@ class BusMonitor:
             follower_lag=max((entries for entries, _ in lags), default=0),
             follower_bytes=sum(size for _, size in lags),
             fell_behind=sum(shard.hub.fell_behind for shard in shards),
+            losses=self._losses,
         )
 
     async def ping(self) -> None:

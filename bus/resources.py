@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
@@ -24,13 +24,14 @@ from lanebus.bus.errors import (
     require_methods,
     require_text,
 )
+from lanebus.bus.log.namespace import SCHEMA, begin_namespace
 from lanebus.bus.media.redis_media import RedisMedia
 from lanebus.bus.media.store import SharedStore
 from lanebus.bus.publishing.limits import Limits
 from lanebus.bus.servers.advisories import warn_of_advisories
 from lanebus.bus.servers.durability import check_durability, server_infos
 from lanebus.bus.servers.transport import warn_of_transport
-from lanebus.bus.wire.keys import BUCKETS, DEFAULT_AGENT, Keys, check_namespace, is_name
+from lanebus.bus.wire.keys import DEFAULT_AGENT, Keys, check_namespace, is_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.topology import Pool, Topology
 
 __all__ = ("BusResources", "check_options", "check_stored_form", "open_resources")
-
-SCHEMA = 3
-"""The version of the stored form that this package writes."""
 
 _OLDEST_REDIS = (7, 0)
 
@@ -157,7 +155,7 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
         _check(info, is_one=topology.is_one)
     await check_durability(pool, infos, Keys(namespace))
     warn_of_advisories(infos)
-    buckets, schema, agent = await _configured(pool, Keys(namespace).config)
+    buckets, schema, agent = await begin_namespace(pool, Keys(namespace))
     check_stored_form(namespace, buckets=buckets, schema=schema)
     name = DEFAULT_AGENT if agent is None else agent.decode(errors="replace")
     return int(buckets), name if is_name(name) else DEFAULT_AGENT
@@ -178,21 +176,6 @@ def check_stored_form(namespace: str, *, buckets: bytes, schema: bytes) -> None:
         raise OldNamespace(namespace, int(schema), SCHEMA)
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
-
-
-async def _configured(pool: Pool, config: str) -> tuple[bytes, bytes, bytes | None]:
-    """Return the namespace's number of buckets, schema and default agent. Write the first two if they are missing.
-
-    They are read first, so that a user without the right to write can open a bus.
-    """
-    while True:
-        reply = cast("list[bytes | None]", await pool.call("HMGET", config, "buckets", "schema", "agent"))
-        match reply:
-            case [bytes() as buckets, bytes() as schema, agent]:
-                return buckets, schema, agent
-            case _:
-                await pool.call("HSETNX", config, "buckets", BUCKETS)
-                await pool.call("HSETNX", config, "schema", SCHEMA)
 
 
 async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:

@@ -18,7 +18,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "bus/archive/segment.py:LINE_LIMIT_BYTES",
             "bus/archive/segment.py:TEXT_LIMIT_BYTES",
             "bus/archive/store.py:FILE_LIMIT_BYTES",
-            "bus/resources.py:SCHEMA",
+            "bus/log/namespace.py:SCHEMA",
             "bus/wire/codec.py:MESSAGE_LIMIT_BYTES",
             "bus/wire/codec.py:VERSION",
             "bus/wire/keys.py:BUCKETS",

@@ -10,7 +10,7 @@ from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFai
 from lanebus.bus.storage.folder import FULL
 from lanebus.bus.storage.ownership import owner_fault
 
-__all__ = ("DataDir", "default_data_dir", "remedy_of")
+__all__ = ("DataDir", "default_data_dir", "default_state_dir", "remedy_of")
 
 # The size of sun_path without its final NUL byte.
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
@@ -29,14 +29,32 @@ def default_data_dir() -> Path:
     """
     if chosen := os.environ.get("LANEBUS_DATA_DIR"):
         return Path(chosen)
-    data_home = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if sys.platform != "darwin" and data_home.is_absolute():
-        return data_home / "lanebus"
-    data_home = Path("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/share")
-    found = _expanded(data_home / "lanebus")
+    return _in_home("data directory", "XDG_DATA_HOME", "~/.local/share", "lanebus")
+
+
+def default_state_dir() -> Path:
+    """Return the directory of what processes remember of a log, if none is given.
+
+    This is the directory `lanebus` in XDG_STATE_HOME or ~/.local/state, or on macOS `lanebus-state` in
+    ~/Library/Application Support.
+
+    Raises:
+        DirectoryNotCreated: the variable is not set, and this user has no home directory.
+    """
+    name = "lanebus-state" if sys.platform == "darwin" else "lanebus"
+    return _in_home("state directory", "XDG_STATE_HOME", "~/.local/state", name)
+
+
+def _in_home(what: str, variable: str, linux: str, name: str) -> Path:
+    """Return the directory `name` in the user's directory of this kind."""
+    home = Path(os.environ.get(variable, ""))
+    if sys.platform != "darwin" and home.is_absolute():
+        return home / name
+    home = Path("~/Library/Application Support" if sys.platform == "darwin" else linux)
+    found = _expanded(home / name)
     # An empty HOME would name the root directory, and a relative HOME a directory that changes with the current one.
     if os.environ.get("HOME") == "" or not found.is_absolute():
-        raise DirectoryNotCreated("data directory", data_home / "lanebus", "HOME is not an absolute path", _ANOTHER)
+        raise DirectoryNotCreated(what, home / name, "HOME is not an absolute path", _ANOTHER)
     return found
 
 

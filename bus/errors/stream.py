@@ -18,6 +18,7 @@ __all__ = (
     "HeadMissing",
     "LeaseHeld",
     "LeaseNotHeld",
+    "LogEmptied",
     "LogRolledBack",
     "NoSuchPosition",
     "OverLimit",
@@ -204,6 +205,25 @@ class PreviewFull(StreamError):
         self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
 
 
+class LogEmptied(StreamError):
+    """The log of the namespace that this process knew is gone, and another one has begun in its place: the server lost
+    its data or was flushed. Nothing was written.
+
+    Sessions that the process knew raise `LogRolledBack` instead. All publishes are refused until the data is restored,
+    or `lanebus namespace accept` accepts the new log.
+
+    Fields: `namespace`.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(
+            f"the log of namespace {namespace!r} was emptied: the server does not have the log that was here before",
+            "restore the server's data from a backup; or, if the loss is known or was meant, accept the empty log with"
+            f" `lanebus namespace accept --namespace {namespace}`",
+        )
+        self.namespace = namespace
+
+
 class LogRolledBack(StreamError):
     """The log lost entries that were acknowledged or read: an older copy was restored, by a restart, a failover, or
     keys that were replaced in the server that runs.
@@ -367,4 +387,4 @@ def is_of_session(error: BaseException) -> bool:
     the others."""
     if isinstance(error, Refused):
         return not error.is_of_server
-    return isinstance(error, StreamError | MessageError)
+    return isinstance(error, StreamError | MessageError) and not isinstance(error, LogEmptied)

@@ -2,5 +2,6 @@
 
 `log.py` sends commands and scripts. `scripts/` contains the Lua scripts. Each script is atomic and starts with a list
 of its keys. `head.py` reads a session's head, the facts that are known without reading entries. `incarnations.py`
-checks whether a log still holds the entries that a reader saw.
+checks whether a log still holds the entries that a reader saw. `namespace.py` checks the same of the whole namespace,
+for processes that run long.
 """

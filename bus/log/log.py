@@ -38,6 +38,8 @@ class Log:
         self.pool, self._keys = pool, keys
         self.bounds, self.work = bounds or LogBounds(), work or WorkBounds()
         """`bounds` are the bounds of pages and heads, `work` those of consumer groups"""
+        self.is_emptied = False
+        """whether `NamespaceLog.look` found that the log was emptied; publishes are refused meanwhile"""
 
     @property
     def keys(self) -> Keys:

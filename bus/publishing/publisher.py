@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from lanebus.bus.errors import Closed, LogRolledBack, OutcomeUnknown, OverLimit, Refused, Unavailable
+from lanebus.bus.errors import Closed, LogEmptied, LogRolledBack, OutcomeUnknown, OverLimit, Refused, Unavailable
 from lanebus.bus.publishing.append import PUBLISH, PublishLimits, publish_command, seeds_of
 from lanebus.bus.publishing.batch import Batch
 from lanebus.bus.publishing.bounds import PublishBounds
@@ -71,7 +71,7 @@ class Publisher:
         Args:
             cause: returns why the server ended, if it is known. A publish that is not answered in time names it.
         """
-        self._cause = cause
+        self._cause, self._log = cause, log
         self._outboxes, self._counts = outboxes, counts or PublishCounts()
         self._seeds = seeds_of(outboxes.producer)
         self._limits, self._quota, self._bounds = limits, quota, bounds or PublishBounds()
@@ -120,6 +120,7 @@ class Publisher:
             MessageError: a message, its media or the key is damaged or too large; nothing was appended.
             StreamError: the log refused the publish, as for `Session.publish`; nothing was appended.
             LogRolledBack: the server restarted from an older copy and lost acknowledged appends.
+            LogEmptied: a worker or server of the page in this process found that the namespace was emptied.
             OutcomeUnknown: the publish was sent, but not answered within `seconds`.
             Unavailable: the publish was not sent within `seconds`, or the server refused it for all of this time.
             Closed: the bus is closed.
@@ -129,6 +130,8 @@ class Publisher:
         future: asyncio.Future[Receipt] | None = None
         agent, deadline = conditions.agent or agent, began + seconds
         try:
+            if self._log.is_emptied:
+                raise LogEmptied(self._keys.namespace)
             if session not in offload.turns:
                 plan = encode_publish(messages, conditions, self._seeds, offload.body_bytes, limit)
             if plan is None:

@@ -18,7 +18,7 @@ from lanebus.bus.storage.descriptors import FILE, HAS_DESCRIPTORS, PASS, READ
 from lanebus.bus.storage.ownership import owner_fault
 from lanebus.bus.threads import run_in_thread
 
-__all__ = ("FULL", "Folder")
+__all__ = ("FULL", "Folder", "write_and_rename")
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class Folder:
             except FileNotFoundError:
                 is_stored = False
             if not is_stored:  # this also replaces a link or a pipe of this name
-                _write_and_rename(folders[-1], name.name, data)
+                write_and_rename(folders[-1], name.name, data)
             # This is also needed if the file existed: its writer may have been killed before the name was on disk.
             for folder in reversed(folders):
                 os.fsync(folder)
@@ -243,14 +243,26 @@ def _size_at(folder: int, name: str) -> int | None:
     return facts.st_size if stat.S_ISREG(facts.st_mode) else None
 
 
-def _write_and_rename(folder: int, name: str, data: bytes) -> None:
+def write_and_rename(folder: int, name: str, data: bytes, *, is_durable: bool = True) -> None:
+    """Write a file that only its owner can read, and give it its name, in place of an earlier file.
+
+    Args:
+        folder: descriptor of the folder.
+        name: name of the file.
+        data: its content.
+        is_durable: whether the content is on disk before the file has its name. The name itself is not flushed.
+
+    Raises:
+        OSError: the file cannot be written; an earlier file is unchanged.
+    """
     part = f"{name[:100]}.{token_hex(8)}{_PART}"
     try:
         file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE, 0o600, dir_fd=folder)
         with os.fdopen(file, "wb") as writer:
             writer.write(data)
             writer.flush()
-            os.fsync(writer.fileno())
+            if is_durable:
+                os.fsync(writer.fileno())
         os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)  # a concurrent writer has written the same bytes
     except BaseException:
         with suppress(OSError):

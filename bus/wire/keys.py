@@ -2,7 +2,7 @@
 
 | key | type | members | deleted |
 |---|---|---|---|
-| ns:config | hash | buckets, schema; `agent`: the default agent, absent for "agent" | never |
+| ns:config | hash | of the whole namespace, see below | never |
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane's entries, ids <position>-0 | with the session |
 | ns:{b}:s:<sid>:live | stream | live deltas, ids <position>-<k> | after their message ended; expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: an erased session keeps it as a tombstone |
@@ -24,6 +24,16 @@
 | ns:group:{<group>}:consumers | hash | consumer -> its heartbeat, see below | after a day of silence |
 | ns:media:<sha256> | string | media by content, shared by all sessions | by erase, on request |
 | ns:media:sizes | hash | SHA-256 of stored media -> bytes; `:bytes` is their sum | with the media |
+
+The config has `buckets` and `schema`, and `agent`: the default agent, absent for "agent". Its other fields show whether
+the log was emptied or went back, see `bus/log/namespace.py`:
+
+- `generation`: a random text, written once with the namespace. `accepted`: the generation that a person has accepted in
+  place of an earlier one.
+- `looks`: how often workers and servers of the page have looked at this hash; `looked`: when the last one did, in
+  milliseconds.
+- `lost`: "<kind> <seen> <found> <seen at> <found at>", a loss that a process has found and no person has accepted.
+  `seen` and `found` are numbers of looks, the times are in milliseconds.
 
 The head is a single hash, because every append reads and writes most of its fields:
 

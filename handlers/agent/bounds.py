@@ -127,6 +127,8 @@ class WorkerBounds:
     """runs in a row that may leave the oldest command unanswered; after these, the worker refuses all commands"""
     lost_attempts: int = 10
     """attempts without an outcome before the session becomes a dead letter: the session probably kills its workers"""
+    look_seconds: float = 5.0
+    """pause between two looks at whether the log was emptied or went back. The end of an outage ends it"""
     renewals: int = 3
     """renewals within one heartbeat period; the time-out of each is an equal share of the period"""
     run: RunBounds = field(default_factory=RunBounds)

@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from hashlib import sha256
 from math import inf
 from typing import NamedTuple, TypeVar
 
@@ -16,11 +17,14 @@ import click
 
 from lanebus.bus.archive.blob_archive import archive_store_at
 from lanebus.bus.bus import Bus, DurabilityWarning
-from lanebus.bus.errors import SessionErased, Unavailable, Unconnectable
+from lanebus.bus.embedded.data_dir import default_state_dir
+from lanebus.bus.errors import DirectoryNotCreated, SessionErased, Unavailable, Unconnectable
+from lanebus.bus.log.namespace import NamespaceLog
 from lanebus.bus.media.blob_media import media_store_at
 from lanebus.bus.redaction import Redact
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.bus.session.session import Session
+from lanebus.bus.storage.state_file import StateFile
 from lanebus.handlers.cli.errors import ServerSilent, SessionEmpty
 from lanebus.handlers.cli.options import Settings
 from lanebus.handlers.cli.redact import redact_of
@@ -29,7 +33,7 @@ from lanebus.handlers.cli.terminal.output import tell
 from lanebus.handlers.cli.traces import tracing_of
 from lanebus.handlers.monitoring.log_events import ServerAwaited, ServerFound, write_event
 
-__all__ = ("Patience", "existing", "on_bus", "on_session", "open_bus", "open_session")
+__all__ = ("Patience", "existing", "on_bus", "on_session", "open_bus", "open_session", "remember")
 
 _log = logging.getLogger(__name__)
 
@@ -62,13 +66,17 @@ class Patience(NamedTuple):
 
 
 @asynccontextmanager
-async def open_bus(settings: Settings, patience: Patience | None = None) -> AsyncGenerator[Bus]:
+async def open_bus(
+    settings: Settings, patience: Patience | None = None, *, remembers: bool = False
+) -> AsyncGenerator[Bus]:
     """Open the bus that the settings name.
 
     Args:
         settings: names the bus.
         patience: how to wait for the server of a URL. A fault that needs another setting is raised at once. None does
             not wait. The embedded server needs no patience: opening it starts it.
+        remembers: whether the bus knows which log earlier processes of this machine have seen, see
+            `NamespaceLog.remember`.
 
     Raises:
         SetupError: a setting cannot work; the error names this setting.
@@ -82,6 +90,8 @@ async def open_bus(settings: Settings, patience: Patience | None = None) -> Asyn
             bus = await stack.enter_async_context(_opened(settings, redact))
         else:
             bus = await _await_server(stack, settings, redact, patience)
+        if remembers:
+            await remember(bus.namespace, settings)
         yield bus
 
 
@@ -131,6 +141,17 @@ async def _opened(settings: Settings, redact: Redact | None) -> AsyncGenerator[B
             yield bus
     if timeout.cancelled_caught:
         raise ServerSilent(OPEN_SECONDS, is_tls=(settings.url or "").startswith("rediss"))
+
+
+async def remember(namespace: NamespaceLog, settings: Settings) -> None:
+    """Give a namespace the state file of its server. Log a warning if there can be none."""
+    try:
+        folder = settings.state_dir or default_state_dir()
+    except DirectoryNotCreated as error:
+        namespace.warn(error)
+        return
+    name = sha256(f"{settings.place} {settings.namespace}".encode()).hexdigest()[:24]
+    await namespace.remember(StateFile(folder / f"{name}.json"))
 
 
 @contextmanager
@@ -188,8 +209,8 @@ async def existing(bus: Bus, session_id: str) -> Session:
     return session
 
 
-def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
-    """Open the bus of a command, call `do` with it, and return the result.
+def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]], *, remembers: bool = False) -> T:
+    """Open the bus of a command, call `do` with it, and return the result. `remembers` is that of `open_bus`.
 
     Raises:
         BusError: as for `open_bus` and `do`.
@@ -199,7 +220,7 @@ def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]]) -> T:
     settings = Settings.of(ctx)
 
     async def main() -> T:
-        async with open_bus(settings) as bus:
+        async with open_bus(settings, remembers=remembers) as bus:
             return await do(bus)
 
     return run(main)

@@ -107,6 +107,7 @@ def code_of(error: "BusError") -> ExitCode:
             | errors.ArchiveDamaged()
             | errors.EntriesMissing()
             | errors.HeadMissing()
+            | errors.LogEmptied()
             | errors.SessionDamaged()
             | errors.ForgedEntry()
             | RequestDamaged()

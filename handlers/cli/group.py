@@ -47,6 +47,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "acl": "Print users for the access list of your server.",
         "doctor": "Look for what loses messages or makes commands fail.",
         "verify": "Check that stored sessions are complete and undamaged.",
+        "namespace": "Accept a log that was emptied, or is an older copy.",
         "replay": "Recompute projections, and compare them with the stored ones.",
         "archive": "Copy entries of sessions to compressed files.",
         "trim": "Delete the oldest entries of a session.",

@@ -13,6 +13,7 @@ from lanebus.handlers.agent.worker.background import in_background
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS
+from lanebus.handlers.monitoring.log_watch import LogWatch
 from lanebus.handlers.monitoring.server_health import ServerHealth, watch_server
 from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
 
@@ -83,7 +84,7 @@ async def worker_monitor(bus: Bus, worker: Worker, address: MonitorAddress | Non
             return "the worker drains: it stops after its present sessions"
         if not status.is_running:
             return "the worker does not run"
-        return worker.health.reason
+        return worker.health.reason or worker.log_watch.reason
 
     async with _monitor(bus, worker.health, address, not_ready=not_ready, worker=worker, groups=(worker.status.group,)):
         yield
@@ -95,7 +96,7 @@ async def page_monitor(
 ) -> AsyncGenerator[None, None]:
     """Serve the monitor of `lanebus serve` during the block, if there is an address.
 
-    Outages of the bus's server are logged during the block, even without an address.
+    Outages of the bus's server, and losses of its log, are logged during the block, even without an address.
 
     Args:
         bus: the bus.
@@ -106,13 +107,18 @@ async def page_monitor(
         MissingExtra: the packages of the extra `metrics` are not installed.
         SetupError: the process cannot listen on the address.
     """
-    health, bounds = ServerHealth(), DEFAULT_MONITOR_BOUNDS
+    bounds = DEFAULT_MONITOR_BOUNDS
+    log_watch = LogWatch(bus.namespace, pause=bounds.look_seconds, seconds=bounds.ping_seconds)
+    health = ServerHealth(found=log_watch.look_soon)
 
     async def watch() -> None:
         await watch_server(bus, health, pause=bounds.ping_pause_seconds, seconds=bounds.ping_seconds)
 
-    shown = _monitor(bus, health, address, not_ready=lambda: health.reason, connections=connections)
-    async with in_background(watch), shown:
+    def not_ready() -> str | None:
+        return health.reason or log_watch.reason
+
+    shown = _monitor(bus, health, address, not_ready=not_ready, connections=connections)
+    async with in_background(watch, log_watch.run), shown:
         yield
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -103,6 +104,13 @@ _BUS_OPTIONS = (
         "Log of the embedded server; default: lanebus in the user's data directory, such as ~/.local/share.",
         "LANEBUS_DATA_DIR",
     ),
+    SharedOption(
+        "state-dir",
+        "DIRECTORY",
+        "Where worker and serve keep which log they have seen, to notice after a restart that it was lost; default: "
+        "lanebus in the user's state directory, such as ~/.local/state.",
+        "LANEBUS_STATE_DIR",
+    ),
     SharedOption("namespace", "NAME", "Prefix of every key on the server; default: lanebus.", "LANEBUS_NAMESPACE"),
     SharedOption(
         "media",
@@ -184,7 +192,7 @@ def _view_options() -> list[click.Parameter]:
 def _from_file(configuration: "Configuration | None") -> dict[str, _Value]:
     if configuration is None:
         return {}
-    names = ("url", "data_dir", "namespace", "media", "archive", "redact", "traces")
+    names = ("url", "data_dir", "state_dir", "namespace", "media", "archive", "redact", "traces")
     found = {name: getattr(configuration, name) for name in names}
     return {name: _Value(str(value), is_typed=False, is_of_file=True) for name, value in found.items() if value}
 
@@ -205,6 +213,8 @@ class Settings(NamedTuple):
     """bounds of the bus; None means the defaults"""
     is_traced: bool = False
     """whether to set up the OpenTelemetry SDK if it is not set up"""
+    state_dir: Path | None = None
+    """directory of the state files; None means the default"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Settings":
@@ -238,7 +248,25 @@ class Settings(NamedTuple):
             redact.text if redact else None,
             configuration.bounds if configuration is not None else None,
             is_traced="traces" in values,
+            state_dir=Path(values["state_dir"].text) if "state_dir" in values else None,
         )
+
+    @property
+    def place(self) -> str | None:
+        """A text that names the server, without user and password; None if the URL is none, which the bus refuses.
+
+        Raises:
+            SetupError: the path of the embedded server's data directory cannot be used.
+        """
+        if self.url is None:
+            from lanebus.bus.embedded.data_dir import DataDir  # noqa: PLC0415  # the help of a command does not need it
+
+            return str(DataDir.at(self.data_dir).path)
+        try:
+            bus = urlsplit(self.url)
+        except ValueError:
+            return None
+        return f"{bus.scheme}://{bus.netloc.rpartition('@')[2]}{bus.path}?{bus.query}"
 
 
 class WithBusOptions(click.Command):

@@ -137,6 +137,7 @@ class Configuration(BaseSettings):
 
     url: str | None = Field(default=None, description="Redis or Valkey server; none is the embedded server.")
     data_dir: Path | None = Field(default=None, description="Log of the embedded server.")
+    state_dir: Path | None = Field(default=None, description="Where worker and serve keep which log they have seen.")
     namespace: str = Field(default="lanebus", description="Prefix of every key on the server.")
     media: str | None = Field(default=None, description="Store of large media: a directory or s3://bucket.")
     archive: str | None = Field(default=None, description="Archive of sessions: a directory or s3://bucket.")

@@ -37,6 +37,7 @@ over the short variable for the same key."""
 _BUS = (
     "LANEBUS_URL",
     "LANEBUS_DATA_DIR",
+    "LANEBUS_STATE_DIR",
     "LANEBUS_NAMESPACE",
     "LANEBUS_MEDIA",
     "LANEBUS_ARCHIVE",

@@ -15,6 +15,8 @@ class MonitorBounds:
     """pause between two checks of whether the bus's server answers, for `/readyz` of `lanebus serve`"""
     ping_seconds: float = 3.0
     """how long one check for `/readyz` of `lanebus serve` waits for the bus's server"""
+    look_seconds: float = 5.0
+    """pause between two looks of `lanebus serve` at whether the log was emptied or went back"""
     read_seconds: float = 3.0
     """longest time to read the server's state for one scrape; after that, the scrape has only this process's metrics"""
     cached_seconds: float = 1.0

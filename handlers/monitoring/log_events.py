@@ -22,7 +22,10 @@ __all__ = (
     "DrainEnded",
     "KeysMany",
     "LeaseLost",
+    "LogAccepted",
     "LogEvent",
+    "LogFoundEmptied",
+    "LogFoundOlder",
     "LoopBegun",
     "LoopEnded",
     "LoopResumed",
@@ -252,6 +255,44 @@ class ServerFound(LogEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogFoundEmptied(LogEvent):
+    """The log that this process, or an earlier one on its machine, knew is gone, and the namespace was begun anew.
+
+    Publishes are refused and workers fetch nothing, until the data is restored or the new log is accepted.
+    """
+
+    NAME = "log.emptied"
+    LEVEL = logging.ERROR
+    namespace: str
+    seen: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFoundOlder(LogEvent):
+    """The server has an older copy of the log: what was appended between `found` and `seen` may be lost.
+
+    Work goes on. `found` is empty if the copy does not tell its time.
+    """
+
+    NAME = "log.rolled_back"
+    LEVEL = logging.ERROR
+    namespace: str
+    seen: str
+    found: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogAccepted(LogEvent):
+    """The process works on after `log.emptied`: the new log was accepted, or the known one is back."""
+
+    NAME = "log.accepted"
+    namespace: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionsRefused(LogEvent):
     """The page's server refused connections since the last such event, because too many were open.
 
@@ -333,6 +374,9 @@ EVENTS: tuple[type[LogEvent], ...] = (
     ServerLost,
     ServerFound,
     ServerUnsafe,
+    LogFoundEmptied,
+    LogFoundOlder,
+    LogAccepted,
     ConnectionsRefused,
     AccessRead,
     AccessAllowed,

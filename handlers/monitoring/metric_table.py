@@ -39,6 +39,9 @@ METRICS: Mapping[str, MetricRow] = {
     "lanebus_followers_fell_behind_total": MetricRow(
         "counter", "How often a follower was too slow for its buffer, and read the log again"
     ),
+    "lanebus_log_lost_total": MetricRow(
+        "counter", "How often this process found that the log was emptied, or is an older copy: rolled_back", ("kind",)
+    ),
     "lanebus_http_connections": MetricRow("gauge", "Open connections to the page's server"),
     "lanebus_http_connections_refused_total": MetricRow(
         "counter", "Connections to the page's server that were refused, because it or their address had too many"

@@ -87,6 +87,7 @@ def _of_process(observed: Observed) -> Mapping[str, Samples | Histogram]:
         "lanebus_follower_lag_entries": _one(bus.follower_lag),
         "lanebus_follower_lag_bytes": _one(bus.follower_bytes),
         "lanebus_followers_fell_behind_total": _one(bus.fell_behind),
+        "lanebus_log_lost_total": [((kind,), float(count)) for kind, count in bus.losses.items()],
     }
 
 

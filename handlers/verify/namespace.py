@@ -19,7 +19,8 @@ __all__ = ("verify_all",)
 
 @resumable
 async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> AsyncGenerator[Report, None]:
-    """Yield a report for each session, sorted by id. The last report, of session "", is about all other keys.
+    """Yield a report for each session, sorted by id. The last report, of session "", is about all other keys, and about
+    losses of the whole log that no person has accepted.
 
     Args:
         bus: the bus whose namespace to verify.
@@ -29,6 +30,8 @@ async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) 
         Unavailable: the server cannot be reached.
     """
     inspector, rest = bus.inspector, Findings("", bounds)
+    for loss in await bus.namespace.unaccepted():
+        rest.add(loss.kind, 0, f"{loss.text}: {loss.remedy(bus.namespace.name)}")
     risks = await inspector.loss_risks()
     buckets = range(inspector.keys.buckets)
     pointers = [Pointers() for _ in buckets]

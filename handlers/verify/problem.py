@@ -31,6 +31,8 @@ ProblemKind = Literal[
     "live",  # a live delta has an invalid id, or cannot be decoded
     "wrong_type",  # a key has another type
     "orphan",  # a key belongs to no session
+    "emptied",  # the namespace's log was lost, and another one began
+    "rolled_back",  # the namespace's log is an older copy
 ]
 """The kinds of problems."""
 

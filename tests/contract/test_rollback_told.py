@@ -1,9 +1,5 @@
 """A log restored from an older copy: its producers get the error, however late their next call."""
 
-import shutil
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-
 import anyio
 import pytest
 
@@ -14,27 +10,7 @@ from lanebus.errors import LogRolledBack, OutcomeUnknown
 from tests.support.laws.cancelling import Moment, cut
 from tests.support.log.said import said, words
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import RealServer, eventually
-
-
-@contextmanager
-def copied(server: RealServer) -> Generator[Callable[[], None], None, None]:
-    """Copy the server's file. Yield a function that kills the server, restores the copy and starts it."""
-    server.kill()
-    copy = server.directory.with_name(server.directory.name + "-copy")
-    shutil.copytree(server.directory, copy, ignore=shutil.ignore_patterns("s", "proxy"))
-    server.start()
-
-    def restore() -> None:
-        server.kill()
-        shutil.rmtree(server.directory / "appendonlydir")
-        shutil.copytree(copy / "appendonlydir", server.directory / "appendonlydir")
-        server.start()
-
-    try:
-        yield restore
-    finally:
-        shutil.rmtree(copy)
+from tests.support.servers.real import RealServer, copied, eventually
 
 
 async def fill(session: Session, texts: str) -> None:

@@ -13,6 +13,7 @@ from lanebus.bus.errors import (
     CursorTrimmed,
     Fenced,
     InvalidArgument,
+    LogEmptied,
     LogRolledBack,
     SessionClosed,
     SessionErased,
@@ -139,7 +140,9 @@ class SessionRun:
                     if not inspect.isawaitable(began):
                         raise InvalidArgument("agent", agent, "define it with `async def`: a worker awaits its agent")
                     await began
-        except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):
+        except (Unavailable, LogEmptied, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced):
+            raise
+        except (SessionClosed, SessionErased):
             raise
         except TryAgain as error:
             return await assignment.reschedule(

@@ -23,6 +23,7 @@ from lanebus.bus.errors import (
     BusError,
     CursorTrimmed,
     Fenced,
+    LogEmptied,
     LogRolledBack,
     Refused,
     SessionClosed,
@@ -160,7 +161,7 @@ class SessionTask:
             return Done()
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", self.session, error)
-        except Unavailable as error:
+        except (Unavailable, LogEmptied) as error:  # neither is a failure of the agent
             if isinstance(error, Refused) and error.is_of_server:
                 self._services.health.note(WORK, error)
                 self.is_refused = True

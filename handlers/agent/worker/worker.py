@@ -42,6 +42,7 @@ from lanebus.handlers.monitoring.log_events import (
     WorkerEnded,
     write_event,
 )
+from lanebus.handlers.monitoring.log_watch import LogWatch
 from lanebus.handlers.monitoring.server_health import ACK, WORK, ServerHealth
 from lanebus.handlers.monitoring.worker_counts import WorkerCounts, WorkerStatus
 
@@ -126,6 +127,10 @@ class Worker:
             owner=owner,
             first_page=cache.first_page,
         )
+        self.log_watch = LogWatch(
+            bus.namespace, self._context, pause=bounds.look_seconds, seconds=heartbeat / bounds.renewals
+        )
+        """whether the server still has the log that this worker knew"""
         self._heartbeat = Heartbeat(
             *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.renewals, health=self.health
         )
@@ -206,7 +211,8 @@ class Worker:
             begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
             write_event(_log, begun, self._context)
             async with in_background(
-                self._heartbeat.run, self._acks.run, self._keep_warm, self._sweep, self._drain, self._probe
+                *(self._heartbeat.run, self._acks.run, self._keep_warm, self._sweep, self._drain, self._probe),
+                self.log_watch.run,
             ):
                 async with anyio.create_task_group() as group:
                     await self._fetch_forever(group)
@@ -264,9 +270,12 @@ class Worker:
             while True:
                 # Back-pressure: a worker without a free slot leaves work to other workers.
                 await self._slots.wait_free()
+                await self.log_watch.wait_trusted()
                 while {ACK, WORK} & self.health.faults.keys():  # other workers may have the rights that this one lacks
                     await self._found.wait()
-                for work in await self._consumer.fetch(max(self._slots.free, 1)):
+                works = await self._consumer.fetch(max(self._slots.free, 1))
+                await self.log_watch.wait_trusted()  # the log may have been emptied while the fetch waited
+                for work in works:
                     self._give(work, group)
                 await asyncio.sleep(0)  # let the tasks start before the next fetch, so turns start sooner
 
@@ -292,7 +301,9 @@ class Worker:
             self._is_idle.set()
 
     def _note_found(self) -> None:
-        """After a fault of the server, retry the sessions that wait for its end, and fetch again."""
+        """After a fault of the server, retry the sessions that wait for its end, and fetch again. The server may have
+        come back without its log."""
+        self.log_watch.look_soon()
         self._found.set()
         self._found = anyio.Event()
         for task in tuple(self._tasks.values()):

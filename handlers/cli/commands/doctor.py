@@ -33,6 +33,7 @@ def command(ctx: click.Context, *, writes: bool) -> int:
     - the versions of lanebus, Python, redis-py and the server, and servers with known bugs,
     - local modules that hide installed ones,
     - settings of the server and of its replicas that lose messages in a crash or a failover,
+    - whether the log was emptied or is an older copy, as far as a worker or `lanebus serve` knows it,
     - full memory, missing replicas, a failing disk and too many clients, which refuse messages,
     - settings that end connections, or refuse what is large,
     - the clock of the server, the rights of its user, and the schema of the namespace,

@@ -6,7 +6,6 @@ from hashlib import sha256
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import urlsplit
 
 import click
 from click.core import ParameterSource
@@ -221,11 +220,8 @@ def _uploads_of(settings: Settings) -> Path | None:
     """
     if settings.url is None:
         return DataDir.at(settings.data_dir).path / "uploads"
-    try:
-        bus = urlsplit(settings.url)
-    except ValueError:
-        return None  # the bus refuses the URL
-    place = f"{bus.scheme}://{bus.netloc.rpartition('@')[2]}{bus.path}?{bus.query}"
+    if (place := settings.place) is None:
+        return None
     try:
         home = default_data_dir()
     except DirectoryNotCreated:
@@ -287,7 +283,7 @@ async def _serve(
             tell("open this URL in a browser; Ctrl-C stops the server")
 
     connections = ConnectionCounts()
-    async with open_bus(settings, patience) as bus, page_monitor(bus, address, connections):
+    async with open_bus(settings, patience, remembers=True) as bus, page_monitor(bus, address, connections):
         await serve_page(
             bus,
             host=host,

@@ -44,6 +44,9 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
     - the head, producers, keys and checkpoints agree with the entries,
     - stored projections equal a new fold of the log, byte for byte.
 
+    With --all, it also reports that the log was emptied or is an older copy. It knows that from workers and `lanebus
+    serve` that ran meanwhile, or that ran earlier on this machine as this user. `lanebus namespace accept` accepts it.
+
     A session is "unproven" if no problem is found, but one may be hidden. Either a stored projection is custom or of
     another version, or the server was restarted and may have lost acknowledged entries in a power failure.
 
@@ -55,7 +58,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
     """
     if is_all == bool(sessions):
         raise WrongUsage("SESSION and --all: one of them is needed", "give either SESSION or --all")
-    return on_bus(ctx, partial(_verify, sessions=sessions, output=Output.of(ctx)))
+    return on_bus(ctx, partial(_verify, sessions=sessions, output=Output.of(ctx)), remembers=True)
 
 
 async def _verify(bus: Bus, *, sessions: Sequence[str], output: Output) -> int:

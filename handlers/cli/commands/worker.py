@@ -188,7 +188,7 @@ async def _work(
         tell(greeting.format(worker.name))
         _tell_agents(bus, worker)
 
-    async with open_bus(settings, patience) as bus:
+    async with open_bus(settings, patience, remembers=True) as bus:
         worker = make(bus)
         await _tell_namesake(bus, group, worker.name)
         async with worker_monitor(bus, worker, address):

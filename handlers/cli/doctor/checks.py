@@ -12,12 +12,15 @@ import anyio
 
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.errors import BusError, Refused, UnsafeServer
+from lanebus.bus.log.log import Log
+from lanebus.bus.log.namespace import NamespaceLog
 from lanebus.bus.resources import check_stored_form
 from lanebus.bus.servers.durability import check_durability, read_info
 from lanebus.bus.servers.replies import Reply, answered
 from lanebus.bus.servers.topology import Endpoint, OneServer, Pool, Topology, topology_at
 from lanebus.bus.servers.transport import transport_risk
 from lanebus.bus.wire.keys import Keys, check_namespace
+from lanebus.handlers.cli.access import remember
 from lanebus.handlers.cli.doctor.finding import Finding, error, ok, warning
 from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
 from lanebus.handlers.cli.doctor.rights import check_rights
@@ -112,6 +115,7 @@ async def _servers(
     await _replicas(nodes, findings, node_seconds)
     if len(nodes) < len(endpoints):
         return False
+    findings += await _losses(pool, keys, settings)
     findings += await _rights(topology, keys, _user(settings.url))
     findings += await _default_user(pool, [node.facts.info for node in nodes], keys)
     findings.append(await _namespace(pool, keys))
@@ -169,6 +173,16 @@ async def _replicas(nodes: Sequence[_Node], findings: list[Finding], seconds: fl
         for node in nodes:
             for address in node.replicas:
                 tasks.start_soon(ask, node.endpoint.at(*address))
+
+
+async def _losses(pool: Pool, keys: Keys, settings: Settings) -> list[Finding]:
+    """Tell of an emptied or older log that a process has seen and no person has accepted."""
+    namespace = NamespaceLog(Log(pool, keys))
+    await remember(namespace, settings)
+    losses = await namespace.unaccepted()
+    return [error("log", loss.text, loss.remedy(namespace.name)) for loss in losses] or [
+        ok("log", "no process has found that the log was emptied or is an older copy")
+    ]
 
 
 def _transport(url: str | None) -> Finding:

@@ -78,6 +78,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "export": (["s"], 0, '"type":"lanebus.export"'),
     "convert": (["--from", "native", "--to", "native"], 0, '"hi"'),
     "verify": (["--all"], 0, '"is_whole":true'),
+    "namespace": (["accept", "--yes"], 0, '"accepted":[]'),
     "replay": (["s"], 0, '"projection":"usage"'),
     "fork": (["s", "--id", "f"], 0, '"parent":"s"'),
     "archive": (["s", "--archive", "{folder}"], 0, '"position":1'),

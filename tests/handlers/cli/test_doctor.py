@@ -72,7 +72,7 @@ def test_unsafe_server_and_a_user_without_rights_are_errors(
     assert unsafe.code == 7
     assert levels(unsafe.out) == {
         **dict.fromkeys(("versions", "imports", "server", "encryption", "rights"), "ok"),
-        **dict.fromkeys(("replicas", "default user", "clock", "namespace", "memory", "disk", "clients"), "ok"),
+        **dict.fromkeys(("log", "replicas", "default user", "clock", "namespace", "memory", "disk", "clients"), "ok"),
         **dict.fromkeys(("timeout", "output buffer", "bulk length"), "ok"),
         "security": "warning",  # Debian keeps the version number when it fixes a hole
         **dict.fromkeys(("appendonly", "maxmemory-policy"), "error"),

@@ -129,6 +129,30 @@ def test_promtool_accepts_the_alerts() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+LOST = """
+rule_files: [{rules}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {{series: 'lanebus_log_lost_total{{instance="a", kind="emptied"}}', values: '0x5 1x300'}}
+      - {{series: 'lanebus_log_lost_total{{instance="b", kind="emptied"}}', values: '_x5 1x300'}}
+      - {{series: 'lanebus_log_lost_total{{instance="c", kind="emptied"}}', values: '0x300'}}
+    promql_expr_test:
+      - {{expr: "count(ALERTS{{alertname='{name}'}})", eval_time: 10m, exp_samples: [{{value: 2, labels: '{{}}'}}]}}
+      - {{expr: "count(ALERTS{{alertname='{name}'}})", eval_time: 3h, exp_samples: []}}
+"""
+"""a process that finds a loss while it runs, one that finds it before its first scrape, and one that finds none"""
+
+
+@pytest.mark.needs("promtool")
+def test_a_lost_log_fires_its_alert_for_an_hour_whether_it_is_found_early_or_late(tmp_path: Path) -> None:
+    (tmp_path / "lost.yml").write_text(LOST.format(rules=RULES, name="LanebusLogLost"))
+    command = ["promtool", "test", "rules", str(tmp_path / "lost.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 async def test_publishes_are_counted_by_outcome_with_their_time() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")

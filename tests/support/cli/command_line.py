@@ -224,7 +224,13 @@ class CommandLine:
         wait_until(lambda: not anyio.run(server_status, self.data_dir).running)
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        return {**_bare_environment(), "LANEBUS_DATA_DIR": str(self.data_dir), "TZ": "UTC", **(more or {})}
+        own = {"LANEBUS_DATA_DIR": str(self.data_dir), "XDG_STATE_HOME": str(self.state_home), "TZ": "UTC"}
+        return {**_bare_environment(), **own, **(more or {})}
+
+    @property
+    def state_home(self) -> Path:
+        """Where the commands keep which logs they have seen. It is removed with the data directory."""
+        return self.data_dir.parent / "state"
 
 
 def _bare_environment() -> dict[str, str]:

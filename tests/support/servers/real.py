@@ -43,6 +43,8 @@ __all__ = (
     "RealServer",
     "Talk",
     "blocked",
+    "copied",
+    "empty",
     "eventually",
     "one_server",
     "real_server",
@@ -235,6 +237,33 @@ def real_server(binary: Path, *options: str) -> Generator[RealServer, None, None
     finally:
         server.kill()
         shutil.rmtree(directory)
+
+
+@contextmanager
+def copied(server: RealServer) -> Generator[Callable[[], None], None, None]:
+    """Copy the server's file. Yield a function that kills the server, restores the copy and starts it."""
+    server.kill()
+    copy = server.directory.with_name(server.directory.name + "-copy")
+    shutil.copytree(server.directory, copy, ignore=shutil.ignore_patterns("s", "proxy"))
+    server.start()
+
+    def restore() -> None:
+        server.kill()
+        shutil.rmtree(server.directory / "appendonlydir")
+        shutil.copytree(copy / "appendonlydir", server.directory / "appendonlydir")
+        server.start()
+
+    try:
+        yield restore
+    finally:
+        shutil.rmtree(copy)
+
+
+def empty(server: RealServer) -> None:
+    """Kill a server, remove its file and start it, as after the loss of a disk."""
+    server.kill()
+    shutil.rmtree(server.directory / "appendonlydir")
+    server.start()
 
 
 @pytest.fixture

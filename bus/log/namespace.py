@@ -1,0 +1,347 @@
+"""Whether the log of a whole namespace was emptied or went back, as one process can know it.
+
+A cursor, a projection and a producer notice that *their session* lost entries, see `incarnations.py`. But an empty
+server has no session to notice it in, and a restored one looks healthy to a process that has just started. So the
+namespace's config has two more facts:
+
+- `generation`, a random text, written once with the namespace. Another one means that the namespace was **emptied** and
+  begun anew.
+- `looks`, a counter that each worker and each server of the page raises every few seconds. A lower count in the same
+  generation means that the log was **rolled back**: an older copy was restored, or a crash or failover lost its end.
+
+A process remembers both, and may keep them in a `StateFile` for the next process on its machine. Publishes are not
+slower, as they touch neither. The rejected alternatives: INFO's `run_id` changes with each restart that loses nothing,
+and a stored time would be overtaken by the first process that looks after a restore, so that the others miss it.
+
+Between two looks of one process, a loss of fewer looks than other processes add meanwhile stays unseen here. On a
+cluster, the config is on one primary, and only its loss is seen here. Sessions notice their own losses in both cases.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+from lanebus.bus.errors import LogEmptied, Refused, SetupError
+from lanebus.bus.log.log import count_in
+from lanebus.bus.servers.replies import call_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Argument, Pool
+    from lanebus.bus.storage.state_file import StateFile
+    from lanebus.bus.wire.keys import Keys
+
+__all__ = (
+    "SCHEMA",
+    "LogLoss",
+    "LossKind",
+    "NamespaceLog",
+    "SeenLog",
+    "StoredNamespace",
+    "begin_namespace",
+    "loss_of",
+    "moment_of",
+)
+
+SCHEMA = 3
+"""The version of the stored form that this package writes."""
+
+LossKind = Literal["emptied", "rolled_back"]
+
+_log = logging.getLogger(__name__)
+
+_FIELDS = ("schema", "generation", "looks", "looked", "accepted", "lost")
+_LOST = re.compile(rb"(emptied|rolled_back)((?: [0-9]{1,13}){4})")
+
+
+class SeenLog(NamedTuple):
+    """What a process knows of the namespace's log since its last look."""
+
+    generation: str
+    looks: int
+    looked: int
+    """when a process last looked, by its clock, milliseconds"""
+
+
+class LogLoss(NamedTuple):
+    """A loss of the namespace's log."""
+
+    kind: LossKind
+    seen: int
+    """the number of looks of the log that was known"""
+    found: int
+    """the number of looks of the log that the server has now"""
+    seen_at: int
+    """when the log that was known was last looked at, milliseconds"""
+    found_at: int
+    """when the log that the server has now was last looked at before the loss was found, milliseconds; 0 if never"""
+
+    @property
+    def text(self) -> str:
+        """What is lost, in words for people."""
+        until = f", which was here at {moment_of(self.seen_at) or 'an unknown time'},"
+        if self.kind == "emptied":
+            return f"the log was emptied: the one that was known{until} is gone, and another one began in its place"
+        of = moment_of(self.found_at) or "an unknown time"
+        return f"the log is an older copy, of {of}: the one that was known{until} had more"
+
+    def remedy(self, namespace: str) -> str:
+        """What to do about it, in words for people."""
+        accept = f"`lanebus namespace accept --namespace {namespace}`"
+        if self.kind == "emptied":
+            return LogEmptied(namespace).remedy
+        return f"restore a newer backup if there is one; to acknowledge the loss, run {accept}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredNamespace:
+    """The facts of a namespace's config that show a loss. Those that are missing or damaged are "", 0 or None."""
+
+    exists: bool = False
+    generation: str = ""
+    looks: int = 0
+    looked: int = 0
+    accepted: str = ""
+    lost: LogLoss | None = None
+    """the loss that a process has recorded, unless a person has accepted it"""
+
+    @classmethod
+    def parse(cls, fields: Sequence[bytes | None]) -> StoredNamespace:
+        """Return the facts in the values of `_FIELDS`."""
+        schema, generation, looks, looked, accepted, lost = fields
+        recorded = _LOST.fullmatch(lost or b"")
+        loss = None
+        if recorded is not None:
+            loss = LogLoss(cast("LossKind", recorded[1].decode()), *map(int, recorded[2].split()))
+        return cls(
+            exists=schema is not None,
+            generation=(generation or b"").decode(errors="replace"),
+            looks=count_in(looks),
+            looked=count_in(looked),
+            accepted=(accepted or b"").decode(errors="replace"),
+            lost=loss,
+        )
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether a person has accepted this generation in place of an earlier one."""
+        return bool(self.generation) and self.accepted == self.generation
+
+
+def moment_of(milliseconds: int) -> str:
+    """Return a time in ISO 8601, UTC, to the second; "" if it is 0 or cannot be one."""
+    try:
+        return datetime.fromtimestamp(milliseconds // 1_000, UTC).isoformat() if milliseconds else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def loss_of(known: SeenLog | None, stored: StoredNamespace) -> LogLoss | None:
+    """Return the loss that a process sees; None if there is none. Pure.
+
+    Args:
+        known: what the process knows; None if neither it nor an earlier process of its machine has looked. Such a
+            process believes what another one has recorded of an emptied log.
+        stored: what the server has.
+    """
+    if known is None:
+        is_believed = stored.lost is not None and stored.lost.kind == "emptied"
+        return stored.lost if is_believed else None
+    times = (known.looks, stored.looks, known.looked, stored.looked)
+    if not stored.exists or stored.generation not in {"", known.generation}:
+        return None if stored.is_accepted else LogLoss("emptied", *times)
+    # Without a generation, this is a copy of the time before there were any: an older one, too.
+    return LogLoss("rolled_back", *times) if stored.looks < known.looks else None
+
+
+class NamespaceLog:
+    """What one process knows of the namespace's log: looks at it, and tells of losses. One for each bus."""
+
+    def __init__(self, log: Log, clock: Callable[[], float] = time.time) -> None:
+        """
+        Args:
+            log: the namespace's log. While it is emptied, its publishes are refused.
+            clock: returns the time in seconds UTC, for the times that people are told.
+        """
+        self._log, self._clock = log, clock
+        self._known: SeenLog | None = None
+        self._state: StateFile | None = None
+        self._may_write, self._has_seen = True, False
+        self.losses: Counter[LossKind] = Counter({"emptied": 0, "rolled_back": 0})
+        """how many losses of each kind the looks of this process have found"""
+
+    @property
+    def name(self) -> str:
+        """The prefix of all keys."""
+        return self._log.keys.namespace
+
+    @property
+    def emptied(self) -> LogEmptied | None:
+        """The error with which publishes are refused; None unless a look found that the log was emptied."""
+        return LogEmptied(self.name) if self._log.is_emptied else None
+
+    async def remember(self, state: StateFile) -> None:
+        """Begin with what earlier processes of this machine have seen, and keep there what the looks see.
+
+        If the file cannot be used, a warning is logged, and the process remembers in its memory only.
+
+        Args:
+            state: the file.
+        """
+        try:
+            values = await state.read()
+        except SetupError as error:
+            self.warn(error)
+            return
+        self._state = state
+        match values:
+            case {"generation": str() as generation, "looks": int() as looks, "looked": int() as looked}:
+                self._known = SeenLog(generation, looks, looked)
+            case _:
+                pass
+
+    async def look(self) -> LogLoss | None:
+        """Compare the log with what is known. Return a loss that this call found, and None if it was found before.
+
+        An emptied log is not adopted before a person accepts it: its `emptied` refuses publishes until then, and the
+        known log may still be restored. An older copy is adopted once it was told. If a running process finds a loss,
+        it records it in the namespace, for processes that have never seen the lost log.
+
+        Raises:
+            Refused: the server's user may not read the config.
+            Unavailable: the server did not answer. A cancelled or unanswered look may have raised the counter.
+        """
+        stored = await self._read()
+        loss = loss_of(self._known, stored)
+        if loss is None or loss.kind == "rolled_back":
+            if loss is not None:
+                await self._write((self._record(loss),))
+            await self._adopt(stored)
+            self._log.is_emptied = False
+        elif self._log.is_emptied:
+            return None
+        else:
+            if self._has_seen:  # a state file proves less: another server may have got the address of the known one
+                await self._write((*_begin(self._log.keys), self._record(loss)))
+            self._log.is_emptied = True
+        if loss is not None:
+            self.losses[loss.kind] += 1
+        return loss
+
+    async def unaccepted(self) -> tuple[LogLoss, ...]:
+        """Return the losses that no person has accepted: the recorded one, and the one that the state file shows.
+
+        Nothing is written.
+
+        Raises:
+            Unavailable: the server did not answer.
+        """
+        stored = await self._read()
+        found = [loss for loss in (stored.lost, loss_of(self._known, stored)) if loss is not None]
+        return tuple({loss.kind: loss for loss in reversed(found)}.values())
+
+    async def accept(self) -> tuple[LogLoss, ...]:
+        """Accept the log that the server has, in place of any that a process knew. Return the accepted losses.
+
+        Raises:
+            Refused: the server's user may not write.
+            Unavailable: the server did not answer.
+        """
+        losses, config = await self.unaccepted(), self._log.keys.config
+        await call_all(self._log, _begin(self._log.keys))
+        stored = await self._read()
+        behind = max((loss.seen for loss in losses if loss.kind == "rolled_back"), default=0) - stored.looks
+        if behind > 0:  # state files of other machines know the higher count
+            await self._log.call("HINCRBY", config, "looks", behind)
+        await call_all(self._log, [("HSET", config, "accepted", stored.generation), ("HDEL", config, "lost")])
+        self._log.is_emptied = False
+        return losses
+
+    async def _read(self) -> StoredNamespace:
+        fields = await self._log.call("HMGET", self._log.keys.config, *_FIELDS)
+        return StoredNamespace.parse(cast("Sequence[bytes | None]", fields))
+
+    async def _adopt(self, stored: StoredNamespace) -> None:
+        """Raise the counter, and remember what it is then."""
+        config, now = self._log.keys.config, int(self._clock() * 1_000)
+        generation = stored.generation or (self._known.generation if self._known else "")
+        if not stored.generation and await self._write(
+            [("HSETNX", config, "generation", generation or token_urlsafe(9))]
+        ):
+            generation = (await self._read()).generation  # another process may have been first
+        looks = stored.looks
+        match await self._write((("HINCRBY", config, "looks", 1), ("HSET", config, "looked", now))):
+            case [int() as looks, *_] if looks <= stored.looks:
+                return  # the log went back in between; the next look tells of it
+            case _:
+                pass
+        if not generation:
+            return  # a user that may only read, in a namespace of an earlier version
+        self._known, self._has_seen = SeenLog(generation, looks, now), True
+        if self._state is not None:
+            try:
+                await self._state.write({"namespace": self.name, **self._known._asdict()})
+            except SetupError as error:
+                self._state = None
+                self.warn(error)
+
+    async def _write(self, commands: Sequence[Sequence[Argument]]) -> Sequence[object]:
+        """Send commands. A user without the right to write can only compare, and is asked once."""
+        if not self._may_write:
+            return ()
+        try:
+            return await call_all(self._log, commands)
+        except Refused as refusal:
+            if refusal.code != "NOPERM":
+                raise
+            self._may_write = False
+            return ()
+
+    def _record(self, loss: LogLoss) -> Sequence[Argument]:
+        text = f"{loss.kind} {loss.seen} {loss.found} {loss.seen_at} {loss.found_at}"
+        return ("HSETNX", self._log.keys.config, "lost", text)
+
+    def warn(self, error: SetupError) -> None:
+        """Log that only this process's memory knows which log it has seen, and why."""
+        _log.warning("a lost log is noticed only while a process runs: %s", error)
+
+
+def _begin(keys: Keys) -> Sequence[Sequence[Argument]]:
+    """Return the commands that begin a namespace, unless it has begun."""
+    return (
+        ("HSETNX", keys.config, "buckets", keys.buckets),
+        ("HSETNX", keys.config, "generation", token_urlsafe(9)),
+        ("HSETNX", keys.config, "schema", SCHEMA),
+    )
+
+
+async def begin_namespace(pool: Pool, keys: Keys) -> tuple[bytes, bytes, bytes | None]:
+    """Return the namespace's number of buckets, its schema and its default agent. Begin the namespace if it is missing.
+
+    They are read first, so that a user without the right to write can open a bus.
+
+    Args:
+        pool: connections to the servers.
+        keys: the names of the keys. A new namespace gets their number of buckets.
+
+    Raises:
+        Refused: the server's user may not read the config, or may not begin the namespace.
+        Unavailable: the server did not answer.
+    """
+    while True:
+        reply = cast("list[bytes | None]", await pool.call("HMGET", keys.config, "buckets", "schema", "agent"))
+        match reply:
+            case [bytes() as buckets, bytes() as schema, agent]:
+                return buckets, schema, agent
+            case _:
+                for command in _begin(keys):
+                    await pool.call(*command)
