@@ -102,7 +102,7 @@ def _ended(state: TimelineState) -> float | None:
 
 
 def _start(turn: Turn, mark: TurnMark) -> float:
-    return min([turn.started, *(call.started for call in mark.calls)])
+    return min([turn.started, *(call.started for call in mark.calls if call.started is not None)])
 
 
 def _turn(state: TimelineState, index: int) -> Mapping[str, object]:

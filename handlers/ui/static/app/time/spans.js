@@ -1,7 +1,7 @@
 // Turns a timeline, as the server answers it, into the rows of a waterfall. Pure.
 //
 // A row is `{key, parent, kind, level, name, note, status, start, end, from, to, cost, usage, turn, hasChildren}`. Times are
-// Unix seconds; `end` is null while it runs. `from` and `to` are positions.
+// Unix seconds; `end` is null while it runs. `from` and `to` are positions. A row that `isUntimed` has a place, but no length.
 
 export const KINDS = {
   loop: "loop",
@@ -108,11 +108,12 @@ function ofTurn(turn, level) {
       name: turn.model ?? "model",
       note: index > 0 ? `call ${index + 1}` : "",
       status: call.message === null && call.ended !== null ? "lost" : (call.stopReason ?? "running"),
-      start: call.started,
+      start: call.started ?? call.ended ?? turn.started,
       end: call.ended,
       from: call.position,
       to: call.message,
       turn,
+      isUntimed: call.started === null, // nobody measured it, as in imported history
     });
   });
   for (const [index, tool] of turn.tools.entries()) {

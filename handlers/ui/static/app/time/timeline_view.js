@@ -89,13 +89,14 @@ function openTo(row, rows, shut, setClosed) {
 function Head({ timeline, axis, rows, now, shut, onAll, isWhole, setWhole, hasCharts, setCharts }) {
   const { usage } = timeline;
   const whole = usage ? usage.input + usage.cache_read + usage.cache_write : 0;
-  const worked = busy(rows.filter((row) => row.kind === "model"), now).reduce((sum, [start, end]) => sum + end - start, 0);
+  const timed = rows.filter((row) => row.kind === "model" && !row.isUntimed);
+  const worked = timed.length ? busy(timed, now).reduce((sum, [start, end]) => sum + end - start, 0) : null;
   const bad = rows.filter((row) => (row.kind === "turn" || row.kind === "tool") && isBad(row)).length;
   const isOpen = !rows.some((row) => row.kind !== "loop" && shut.has(row.key));
   return html`<div class="tl-head">
     <ul class="tl-facts" aria-label="The whole session">
       <li><b>${count(timeline.count)}</b> ${timeline.count === 1 ? "turn" : "turns"}</li>
-      <li title="time of all shown model calls together"><b>${duration(worked)}</b> model</li>
+      <li title=${worked === null ? "no shown model call was timed" : "time of all shown model calls together"}><b>${duration(worked)}</b> model</li>
       <li><b>${money(usage?.cost)}</b> cost</li>
       ${whole ? html`<li title="part of the input that the provider's cache held"><b>${Math.round((100 * usage.cache_read) / whole)} %</b> cached</li>` : null}
       ${bad ? html`<li class="bad"><b>${count(bad)}</b> failed</li>` : null}
