@@ -56,7 +56,7 @@ function Failure({ session, status, access, isOpen, onChanged }) {
   if (text === null) return null;
   return html`<div class=${isDead ? "cause dead" : "cause"}>
     <p>${text}</p>
-    ${isDead && isOpen && may(access, "redrive") ? html`<button type="button" disabled=${isSending} title="Give the session back to the workers" onClick=${send}>Redrive</button>` : null}
+    ${isDead && isOpen && may(access, "redrive") ? html`<span class="buttons"><button type="button" disabled=${isSending} title="Give the session back to the workers" onClick=${send}>Redrive</button></span>` : null}
     ${fault ? html`<p class="fault" role="alert">${fault}</p>` : null}
   </div>`;
 }

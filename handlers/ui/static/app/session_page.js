@@ -14,7 +14,7 @@ function Conversation({ session, feed, status, isClosed, access, hasComposer, on
   const commandSender = useCommandSender(session);
   const isBusy = isLoopOpen(status);
   const composer = may(access, "send")
-    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} waiting=${status?.waiting.length ?? 0} commandSender=${commandSender} />`
+    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} waiting=${status?.waiting.length ?? 0} isDecided=${status?.doing === "queued"} commandSender=${commandSender} />`
     : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`;
   return html`
     ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} onChanged=${onChanged} />` : null}

@@ -270,7 +270,7 @@ function momentOf(rows, position) {
   return time;
 }
 
-const statusName = (row) => (row.status === "waiting" ? STATES.waiting : row.status);
+const statusName = (row) => (row.status === "waiting" || row.status === "queued" ? STATES[row.status] : row.status);
 
 function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose, toggle, showEntry }) {
   const took = row.isUntimed ? null : until - row.start;
@@ -289,7 +289,7 @@ function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose
       ${row.hasChildren ? html`<button type="button" class="tl-twist" tabindex="-1" aria-label=${isClosed ? "Unfold" : "Fold"} onClick=${onTwist}>${isClosed ? "▸" : "▾"}</button>` : html`<i class="tl-twist"></i>`}
       <i class="tl-dot" aria-hidden="true"></i><span class="hidden">${KINDS[row.kind]} </span><b title=${name}>${name}</b>
       ${row.note ? html`<small title=${visible(row.note)}>${visible(row.note)}</small>` : null}
-      ${isBad(row) || (row.status === "waiting" && row.kind !== "wait") ? html`<small class="tl-status">${statusName(row)}</small>` : null}
+      ${isBad(row) || ((row.status === "waiting" || row.status === "queued") && row.kind !== "wait") ? html`<small class="tl-status">${statusName(row)}</small>` : null}
       <button type="button" class="tl-entry" tabindex="-1" title=${`Show entry #${row.from} in the log`} onClick=${onEntry}>#${row.from}</button>
     </span>
     <span role="gridcell" class="tl-took">${row.end === null ? html`<em>${duration(took)}</em>` : duration(took)}</span>
