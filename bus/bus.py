@@ -255,6 +255,7 @@ class Bus:
     group_status = bus_groups.group_status
     remove_group = bus_groups.remove_group
     dead_letters = bus_groups.dead_letters
+    failed_work = bus_groups.failed_work
     lease_status = bus_groups.lease_status
 
     @property

@@ -6,12 +6,13 @@ from collections.abc import Collection
 from lanebus.bus.bus_agents import HasLog
 from lanebus.bus.groups import status
 from lanebus.bus.groups.dead_letters import DeadLetters
+from lanebus.bus.groups.failed_work import FailedWorks
 from lanebus.bus.groups.lease_status import LeaseStatus, read_leases
 from lanebus.bus.groups.names import all_group_names
 from lanebus.bus.groups.status import GroupStatus
 from lanebus.bus.wire.keys import check_group
 
-__all__ = ("dead_letters", "group_status", "groups", "lease_status", "remove_group")
+__all__ = ("dead_letters", "failed_work", "group_status", "groups", "lease_status", "remove_group")
 
 
 def dead_letters(self: HasLog, group: str) -> DeadLetters:
@@ -24,6 +25,11 @@ def dead_letters(self: HasLog, group: str) -> DeadLetters:
         InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
     """
     return DeadLetters(self.log, check_group(group))
+
+
+def failed_work(self: HasLog) -> FailedWorks:
+    """Return a reader of the work that is tried again or became a dead letter, over all groups. No I/O."""
+    return FailedWorks(self.log)
 
 
 async def groups(self: HasLog) -> tuple[str, ...]:

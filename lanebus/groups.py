@@ -4,6 +4,7 @@ from lanebus.bus.groups.activity import Activity
 from lanebus.bus.groups.agents import AgentStatus
 from lanebus.bus.groups.consumer import Consumer
 from lanebus.bus.groups.dead_letters import DeadLetter, DeadLetters
+from lanebus.bus.groups.failed_work import FailedWork, FailedWorks
 from lanebus.bus.groups.lease_status import LeaseStatus
 from lanebus.bus.groups.retry_policy import GiveUp, Jitter, Retry, RetryPolicy
 from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
@@ -18,6 +19,8 @@ __all__ = (
     "ConsumerStatus",
     "DeadLetter",
     "DeadLetters",
+    "FailedWork",
+    "FailedWorks",
     "GiveUp",
     "GroupStatus",
     "Jitter",

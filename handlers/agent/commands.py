@@ -9,6 +9,7 @@ text.
 Cancelling a call leaves it open whether the command was published. Send it again with the same `key`.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from lanebus.bus.errors import (
@@ -21,18 +22,23 @@ from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny,
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session, require_session
-from lanebus.bus.wire.envelope import Cursor
+from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey, check_key
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.command_arguments import make_control, read_turn_id
 from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
+from lanebus.handlers.agent.errors import CallDecided
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 from lanebus.handlers.agent.user_message import as_user_message
+from lanebus.handlers.projections.agent_activity import earlier_decision
+from lanebus.handlers.projections.agent_status import STATUS, Status
+from lanebus.handlers.projections.projection import Projected, look
 
 __all__ = (
     "abort",
     "approve",
+    "decide_call",
     "deny",
     "follow_up",
     "handoff",
@@ -187,6 +193,51 @@ async def deny(
     )
 
 
+async def decide_call(
+    session: Session,
+    control: Approve | Deny,
+    *,
+    key: str | None = None,
+    agent: str | None = None,
+    status: Callable[[], Awaitable[Projected[Status]]] | None = None,
+) -> Receipt:
+    """Publish an approval or denial if the log has none for this call yet.
+
+    `approve` and `deny` publish in any case, and a worker answers a second command as late. This function is for
+    people: a person who decides after another one is told so, even if no worker runs.
+
+    Args:
+        session: the session.
+        control: the command.
+        key: idempotency key; a repeat of this command with the same key adds nothing, and is not refused.
+        agent: as for `Session.publish`.
+        status: reads the session's `STATUS`, for example from a cache; None reads the log.
+
+    Raises:
+        CallDecided: another command has decided about the call, whether or not a worker has applied it.
+        Conflict: other clients appended first, 1,000 times in a row.
+        BusError: the log could not be read, or as for `Session.publish`.
+    """
+    require_session(session)
+    require_instance("control", control, (Approve, Deny), "pass Approve(…) or Deny(…)")
+    for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):
+        now = await (look(session, STATUS) if status is None else status())
+        first = earlier_decision(now.state, control)
+        try:
+            if first is None:
+                return await send(session, control, key=key, agent=agent, expected=now.cursor)
+            if key is not None:  # before the first entry, only a repeat succeeds
+                return await send(session, control, key=key, agent=agent, expected=START)
+        except Conflict:
+            if first is None and attempt == DEFAULT_RUN_BOUNDS.publish_attempts - 1:
+                raise
+        if first is not None:
+            decision: Literal["approve", "deny"] = "approve" if first.message.kind == Approve.KIND else "deny"
+            by = first.control.by if isinstance(first.control, Control) else None
+            raise CallDecided(session.id, control.tool_call_id, decision, by, first.position)
+    raise AssertionError
+
+
 async def pause(
     session: Session, *, reason: str | None = None, by: str | None = None, key: str | None = None
 ) -> Receipt:
@@ -264,6 +315,7 @@ async def send(
     *,
     key: str | None = None,
     agent: str | None = None,
+    expected: Cursor | None = None,
 ) -> Receipt:
     """Publish a command. The functions for single commands, such as `abort`, call this function.
 
@@ -274,12 +326,14 @@ async def send(
             other commands.
         key: idempotency key; a repeat of this command with the same key adds nothing.
         agent: as for `Session.publish`.
+        expected: as for `Session.publish`. A `Steer` with a message has a cursor of its own instead.
 
     Returns:
         The positions of the published messages; the last position is the command's.
 
     Raises:
-        Conflict: other clients appended first, 1,000 times in a row.
+        Conflict: the session has moved on from `expected`; or, for a `Steer`, other clients appended first, 1,000 times
+            in a row.
         BusError: as for `Session.publish`.
     """
     require_session(session)
@@ -291,17 +345,23 @@ async def send(
     prefix = ReservedKey(f"{control.KIND}:")
     try:
         stored = None if key is None else ReservedKey(f"{control.KIND}:{key}")
-        return await _publish(session, control, message, stored, agent)
+        return await _publish(session, control, message, key=stored, agent=agent, expected=expected)
     except KeyTooLong as error:
         raise KeyTooLong(error.size_bytes - len(prefix), error.limit_bytes - len(prefix)) from None
 
 
 async def _publish(
-    session: Session, control: Control, message: UserMessage | None, key: ReservedKey | None, agent: str | None
+    session: Session,
+    control: Control,
+    message: UserMessage | None,
+    *,
+    key: ReservedKey | None,
+    agent: str | None,
+    expected: Cursor | None,
 ) -> Receipt:
     """Publish a command under a stored key. A command with a message gets the message's position."""
     if message is None or not isinstance(control, Steer):
-        return await session.publish(control.as_extension(), key=key, agent=agent)
+        return await session.publish(control.as_extension(), key=key, agent=agent, expected=expected)
     last = (await session.head()).cursor
     for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):
         placed = control.model_copy(update={"position": last.position + 1})

@@ -13,6 +13,7 @@ __all__ = (
     "AgentNotFound",
     "AnswerTimeout",
     "ApprovalRefused",
+    "CallDecided",
     "ChildTaken",
     "CostUnknown",
     "Delay",
@@ -36,6 +37,26 @@ __all__ = (
     "TryAgain",
     "Unanswered",
 )
+
+
+class CallDecided(StreamError):
+    """Another command has approved or denied the tool call first. The new command was not published.
+
+    Fields: `session`; `tool_call_id`; `decision`, "approve" or "deny"; `by`, the sender of the first command, or None;
+    `position`, that of the first command.
+    """
+
+    def __init__(
+        self, session: str, tool_call_id: str, decision: Literal["approve", "deny"], by: str | None, position: int
+    ) -> None:
+        done = {"approve": "approved", "deny": "denied"}[decision]
+        super().__init__(
+            f"session {session!r}: the call {tool_call_id!r} was already {done}{f' by {by}' if by else ''}, "
+            f"at position {position}",
+            "look at the session again: the first decision counts",
+        )
+        self.session, self.tool_call_id, self.decision, self.by = session, tool_call_id, decision, by
+        self.position = position
 
 
 class AgentNotFound(SetupError):

@@ -171,7 +171,8 @@ class OpenWorkReader:
             return True
         self._states.keep(head.session, now, len(_STATE.dump(now.state)))
         status = now.state.card.status
-        asked = tuple(call.since or head.updated for call in card_waits(head.session, now.state.card))
+        calls = card_waits(head.session, now.state.card)
+        asked = tuple(call.since or head.updated for call in calls if call.decision is None)
         loop, is_run = own_loop(head.session, status), doing(head.session, status) in {"model", "tools"}
         began = max(loop.started, now.state.resumed) if loop is not None and is_run else None
         self._rows.pop(head.session, None)

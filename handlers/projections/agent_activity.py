@@ -1,18 +1,21 @@
 """Name the activity of a session's agent in one word, for a person who watches the session. Pure."""
 
+from collections.abc import Mapping
 from typing import Literal
 
+from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.events import ToolWaiting
-from lanebus.handlers.projections.agent_status import LoopStatus, Status
+from lanebus.handlers.projections.agent_status import Command, LoopStatus, Status
 
-__all__ = ("Doing", "doing", "own_loop", "waiting_calls")
+__all__ = ("Doing", "decisions", "doing", "earlier_decision", "own_loop", "waiting_calls")
 
-Doing = Literal["idle", "model", "tools", "waiting", "paused", "handoff"]
+Doing = Literal["idle", "model", "tools", "waiting", "queued", "paused", "handoff"]
 """The activity of a session's agent.
 
 `idle`: no loop is open. `model`: the agent waits for the model's answer. `tools`: the agent runs tools. `waiting`: at
-least one tool call waits for a person; the loop continues when all such calls are approved or denied. `paused`,
-`handoff`: workers do not answer until the session is resumed.
+least one tool call waits for a person; the loop continues when all such calls are approved or denied. `queued`: all
+calls that waited were approved or denied, and a worker has to apply this. `paused`, `handoff`: workers do not answer
+until the session is resumed.
 """
 
 
@@ -23,8 +26,9 @@ def doing(session: str, status: Status) -> Doing:
     loop = own_loop(session, status)
     if loop is None or loop.ended is not None:
         return "idle"
-    if waiting_calls(loop):
-        return "waiting"
+    if waiting := waiting_calls(loop):
+        decided = decisions(status)
+        return "queued" if all(call.tool_call_id in decided for call in waiting) else "waiting"
     return "tools" if loop.calls_started else "model"
 
 
@@ -35,6 +39,34 @@ def own_loop(session: str, status: Status) -> LoopStatus | None:
 
 
 def waiting_calls(loop: LoopStatus) -> tuple[ToolWaiting, ...]:
-    """Return the tool calls that a person has yet to approve or deny, in the order in which they began to wait."""
+    """Return the tool calls that wait for the approval or denial of a person, in the order in which they began to wait.
+
+    This includes the calls of `decisions`: a call waits until a worker has applied the command.
+    """
     over = loop.calls_answered.keys() | loop.calls_ended.keys()
     return tuple(call for name, call in loop.calls_waiting.items() if name not in over)
+
+
+def decisions(status: Status) -> Mapping[str, Command]:
+    """Return the commands that approve or deny waiting calls and that no worker has answered, by tool call id.
+
+    A worker applies the first command for a call, so only this one is returned.
+    """
+    if status.loop is None:
+        return {}
+    waiting = {call.tool_call_id: call.turn_id for call in waiting_calls(status.loop)}
+    found: dict[str, Command] = {}
+    for command in status.commands:
+        control = command.control
+        if isinstance(control, Approve | Deny) and waiting.get(control.tool_call_id) == control.turn_id:
+            found.setdefault(control.tool_call_id, command)
+    return found
+
+
+def earlier_decision(status: Status, control: Approve | Deny) -> Command | None:
+    """Return the command that has approved or denied the call of `control`; None if the log shows none."""
+    loop, call = status.loop, control.tool_call_id
+    question = None if loop is None else loop.calls_waiting.get(call)
+    if loop is None or question is None or question.turn_id != control.turn_id:
+        return None
+    return loop.calls_answered.get(call) or decisions(status).get(call)

@@ -2,7 +2,8 @@
 
 The state has the `TURNS` of the session, and the positions and times that `TURNS` leaves out, but no text of messages.
 Times are seconds UTC by the server's clock. Imported entries have the times of their authors, if they have any, so an
-imported session does not look as if it had happened during the import.
+imported session does not look as if it had happened during the import. The time between two of them is not that of a
+model call: only a recorded start tells how long a call took.
 
 The log does not say when the first piece of an answer arrived: pieces are live deltas, which are not kept.
 """
@@ -66,7 +67,7 @@ def _evolve(state: TimelineState, envelope: Envelope) -> TimelineState:
             state = _touched(state, turn_id, own.position)
         case _:
             pass
-    return changed(state, said=own.time) if own.is_imported and isinstance(own.message, LlmMessage) else state
+    return state
 
 
 def _in_own_time(envelope: Envelope) -> Envelope:
@@ -116,8 +117,7 @@ def _on_answer(state: TimelineState, message: AssistantMessage, envelope: Envelo
     if calls and calls[-1].answer is None:
         calls = (*calls[:-1], changed(calls[-1], **ends))
     else:
-        began = min(state.said, envelope.time) if envelope.is_imported and state.said is not None else envelope.time
-        known = CallMark(position=envelope.position, started=began, message_id=message.id)
+        known = CallMark(position=envelope.position, message_id=message.id)
         calls = (*calls, changed(known, **ends))
     return change_marks(_counted(state, index, envelope.position), index, calls=calls)
 
@@ -249,5 +249,5 @@ def _event(message: ExtensionMessage) -> AgentEvent | None:
         return None
 
 
-TIMELINE = projection("timeline", version=3, forked=TimelineState())(_evolve)
+TIMELINE = projection("timeline", version=4, forked=TimelineState())(_evolve)
 """The timeline of a session. For a fork, the state contains only the fork's own turns and loops."""

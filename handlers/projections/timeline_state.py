@@ -26,8 +26,9 @@ class CallMark(Frozen):
     """One call of the model. A turn has several if its worker was lost and another one called the model again."""
 
     position: int
-    """position of the call's start; in imported history, of its answer"""
-    started: float
+    """position of the call's start; of its answer if the log has no start"""
+    started: float | None = None
+    """None if nobody recorded the start, as in imported history: the call's duration is unknown"""
     ended: float | None = None
     """when the answer was recorded, or the call was repeated; None while the call runs"""
     answer: int | None = None
@@ -119,8 +120,6 @@ class TimelineState(Frozen):
     compactions: PersistentList[CompactionMark] = PersistentList()
     decisions: Mapping[str, OpenDecision] = {}
     """position of the command → the command. The oldest is dropped first"""
-    said: float | None = None
-    """own time of the newest message of an imported history: the next answer began then"""
 
 
 def change_marks(state: TimelineState, index: int, **changes: object) -> TimelineState:

@@ -1,8 +1,8 @@
 """An index of all sessions of a bus, kept by the server that lists them, so that a poll costs only what changed.
 
-The first request reads the heads of all sessions. Later ones read the change notices, and the heads and new entries of
-the sessions that these name. Each request folds for a bounded time; a session that was not read yet is listed without
-what only its entries tell.
+The first request reads the heads of all sessions. Later ones read the change notices, the failed work, and the heads
+and new entries of the sessions that changed. Each request folds for a bounded time; a session that was not
+read yet is listed without what only its entries tell.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -24,13 +24,24 @@ from lanebus.bus.errors import (
     is_of_session,
 )
 from lanebus.bus.groups.activity import Activity
+from lanebus.bus.groups.failed_work import FailedWork
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.projections.all_sessions import names_all
-from lanebus.handlers.projections.cards import CARD, CallToDecide, Card, CardState, card_start, card_state, card_waits
+from lanebus.handlers.projections.cards import (
+    CARD,
+    CallToDecide,
+    Card,
+    CardState,
+    Logged,
+    card_start,
+    card_waits,
+    logged,
+    session_state,
+)
 from lanebus.handlers.projections.projection import Projected, fold
 from lanebus.handlers.projections.sessions import SESSIONS, SessionLine
 from lanebus.handlers.recent import RecentSessions
@@ -78,8 +89,15 @@ class IndexRow:
     cost: Decimal | None = None
     """US dollars; None also if no call has a known cost"""
     turns: int | None = None
-    state: CardState | None = None
+    log: Logged | None = None
     waits: tuple[CallToDecide, ...] = ()
+    work: FailedWork | None = None
+    """its failed work; None if it has none"""
+
+    @property
+    def state(self) -> CardState | None:
+        """What the session does."""
+        return None if self.log is None else session_state(self.head, self.log, self.work)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +125,7 @@ class SessionIndex:
         self._large = anyio.Lock()
         self._stale: set[str] = set()
         self._activity: Activity | None = None
+        self._failed_works = bus.failed_work()
         self._swept_at, self._refreshed_at = 0.0, 0.0
         self._lock = anyio.Lock()
 
@@ -153,10 +172,14 @@ class SessionIndex:
             self._swept_at = now
         else:
             heads, gone = await self._bus.log.heads(sorted(latest.sessions)), set[str]()
+        failed = await self._failed_works.read()
         for head in heads:
             self._note(head)
         for session in gone:
             self._forget(session)
+        for session, row in self._rows.items():
+            if row.work != (work := failed.get(session)):
+                self._rows[session] = replace(row, work=work)
         self._activity = latest
 
     def _note(self, head: SessionHead) -> None:
@@ -229,14 +252,14 @@ class SessionIndex:
             return
         is_read = is_searched and now.position >= head.position
         card, usage = now.state, now.state.line.usage
-        self._rows[name] = IndexRow(
-            self._rows[name].head,
-            is_read,
-            title,
-            None if usage.cost is None else usage.cost.total,
-            card.line.turns,
-            card_state(head, card),
-            card_waits(name, card),
+        self._rows[name] = replace(
+            self._rows[name],
+            is_read=is_read,
+            title=title,
+            cost=None if usage.cost is None else usage.cost.total,
+            turns=card.line.turns,
+            log=logged(name, card.status, card.signs),
+            waits=card_waits(name, card),
         )
         if is_read:
             self._stale.discard(name)

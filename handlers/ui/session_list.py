@@ -11,7 +11,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from lanebus.bus.groups.failed_work import FailedWork
+from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.projections.agent_status import Command
 from lanebus.handlers.projections.cards import CardState
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.session_index import IndexRow
@@ -23,7 +26,9 @@ __all__ = (
     "SessionQuery",
     "Sort",
     "VisibleRow",
+    "decision_json",
     "facets_json",
+    "failure_json",
     "page_of",
     "waiting_json",
 )
@@ -63,8 +68,15 @@ class VisibleRow(NamedTuple):
 
     @property
     def waiting(self) -> int | None:
-        """Number of calls that wait for a person, if the client may read it."""
-        return len(self.row.waits) if Lane.EXTENSION in self.lanes and self.row.is_read else None
+        """Number of calls that nobody has approved or denied, if the client may read it."""
+        may_read = Lane.EXTENSION in self.lanes and self.row.is_read
+        return sum(call.decision is None for call in self.row.waits) if may_read else None
+
+    @property
+    def failure(self) -> dict[str, JsonValue] | None:
+        """Why the session is dead or tried again, if it is and the client may read both lanes."""
+        is_shown = len(self.lanes) == len(Lane) and self.state in {"dead", "retrying"}
+        return failure_json(self.row.work) if is_shown else None
 
 
 class ListCursor(NamedTuple):
@@ -165,13 +177,16 @@ def facets_json(rows: Collection[VisibleRow], query: SessionQuery, agents: int) 
 
 
 def waiting_json(rows: Iterable[VisibleRow], limit: int) -> Mapping[str, JsonValue]:
-    """Return `{"count": …, "waiting": […]}`: the calls that wait for a person, the longest wait first. Pure."""
+    """Return `{"count": …, "waiting": […]}`: the calls that wait for a person, the longest wait first. Pure.
+
+    A call that was decided is listed until a worker has applied the decision, and not counted.
+    """
     calls = [
         (call.since or 0.0, shown, call) for shown in rows if Lane.EXTENSION in shown.lanes for call in shown.row.waits
     ]
     calls.sort(key=lambda each: each[0])
     return {
-        "count": len(calls),
+        "count": sum(call.decision is None for _, _, call in calls),
         "waiting": [
             {
                 "session": shown.row.head.session,
@@ -183,10 +198,31 @@ def waiting_json(rows: Iterable[VisibleRow], limit: int) -> Mapping[str, JsonVal
                 "why": call.event.why,
                 "since": call.since,
                 "position": call.position or None,
+                "decision": decision_json(call.decision),
             }
             for _, shown, call in calls[:limit]
         ],
     }
+
+
+def decision_json(command: Command | None) -> dict[str, JsonValue] | None:
+    """Return `{"decision", "by", "position"}`: what a command decides about a call. None if there is no command."""
+    control = None if command is None else command.control
+    if command is None or not isinstance(control, Approve | Deny):
+        return None
+    return {
+        "decision": "approve" if isinstance(control, Approve) else "deny",
+        "by": control.by,
+        "position": command.position,
+    }
+
+
+def failure_json(work: FailedWork | None) -> dict[str, JsonValue] | None:
+    """Return `{"group", "attempts", "reason", "since"}` of failed work; `since` is null unless it is a dead letter."""
+    if work is None:
+        return None
+    since = work.time if work.is_dead else None
+    return {"group": work.group, "attempts": work.attempts, "reason": work.reason, "since": since}
 
 
 def _activity(shown: VisibleRow) -> _Key:

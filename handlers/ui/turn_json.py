@@ -7,7 +7,15 @@ from lanebus.bus.session.session import Session
 from lanebus.handlers.projections.loops import total_usage
 from lanebus.handlers.projections.projection import Projected
 from lanebus.handlers.projections.timeline import TIMELINE, TimelineState
-from lanebus.handlers.projections.timeline_state import CallMark, CompactionMark, LoopMark, ToolMark, TurnMark, WaitMark
+from lanebus.handlers.projections.timeline_state import (
+    CallMark,
+    CompactionMark,
+    LoopMark,
+    OpenDecision,
+    ToolMark,
+    TurnMark,
+    WaitMark,
+)
 from lanebus.handlers.projections.turns_state import Loop, ToolRun, Turn
 from lanebus.handlers.projections.usage import summary
 from lanebus.handlers.projections.views import Views
@@ -102,7 +110,7 @@ def _ended(state: TimelineState) -> float | None:
 
 
 def _start(turn: Turn, mark: TurnMark) -> float:
-    return min([turn.started, *(call.started for call in mark.calls)])
+    return min([turn.started, *(call.started for call in mark.calls if call.started is not None)])
 
 
 def _turn(state: TimelineState, index: int) -> Mapping[str, object]:
@@ -110,6 +118,9 @@ def _turn(state: TimelineState, index: int) -> Mapping[str, object]:
     before = state.turns.turn_chunks[index - 1] if index else None
     is_retry = before is not None and before.status == "failed" and before.loop_id == turn.loop_id is not None
     turn_id, tools = turn.turn_id, {tool.id: tool for tool in mark.tools}
+    pending = dict[str, OpenDecision]()
+    for decision in state.decisions.values():
+        pending.setdefault(decision.tool_call_id, decision)  # a worker applies the first
     return {
         "index": index,
         "turnId": None if turn_id is None else str(turn_id),
@@ -124,7 +135,7 @@ def _turn(state: TimelineState, index: int) -> Mapping[str, object]:
         "prompts": list(turn.prompts),
         "message": turn.message,
         "calls": [_call(call) for call in mark.calls],
-        "tools": [_tool(run, tools.get(run.id, _NO_MARK)) for run in turn.tools],
+        "tools": [_tool(run, tools.get(run.id, _NO_MARK), pending.get(run.id)) for run in turn.tools],
         "usage": _usage(turn.usage),
         "started": _start(turn, mark),
         "ended": turn.ended,
@@ -156,7 +167,7 @@ def _call(call: CallMark) -> Mapping[str, object]:
     }
 
 
-def _tool(run: ToolRun, mark: ToolMark) -> Mapping[str, object]:
+def _tool(run: ToolRun, mark: ToolMark, pending: OpenDecision | None) -> Mapping[str, object]:
     return {
         "id": run.id,
         "name": run.name,
@@ -168,22 +179,24 @@ def _tool(run: ToolRun, mark: ToolMark) -> Mapping[str, object]:
         "startedPosition": mark.position,
         "endedPosition": mark.ended_at,
         "attempts": run.attempts,
-        "waits": [_wait(wait) for wait in mark.waits],
+        "waits": [_wait(wait, pending) for wait in mark.waits],
         "childLoop": run.child_loop,
         "childSession": mark.child,
         "childAgent": mark.child_agent,
     }
 
 
-def _wait(wait: WaitMark) -> Mapping[str, object]:
+def _wait(wait: WaitMark, pending: OpenDecision | None) -> Mapping[str, object]:
+    """Return a wait. A decision that no worker has applied has no `command` yet."""
+    decided = wait if pending is None or wait.until is not None else pending
     return {
         "position": wait.position,
         "why": wait.why,
         "since": wait.since,
         "until": wait.until,
-        "decision": wait.decision,
+        "decision": decided.decision,
         "command": wait.command,
-        "by": wait.by,
+        "by": decided.by,
     }
 
 

@@ -234,6 +234,34 @@ def _mentions(server: AnyServer, name: str, session: str) -> bool:
 # --- dead letters -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("the letters and the open work of several nodes are merged")
+async def test_failed_work_is_what_is_tried_again_and_what_was_given_up(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        failed = bus.failed_work()
+        await wake(bus, "a", "b", "c")
+        works = {work.session: work for work in await take_all(consumer, 3)}
+        assert await failed.read() == {}
+        await consumer.nack(works["a"], delay=600, error="slow down")
+        await consumer.dead_letter(works["b"], reason="broken", attempts=3)
+        await consumer.ack(works["c"])
+        now = await failed.read()
+        assert now.keys() == {"a", "b"}
+        again, dead = now["a"], now["b"]
+        assert (again.is_dead, again.is_held) == (False, False)
+        assert (again.attempts, again.reason, again.delay) == (1, "slow down", 600)
+        assert (dead.is_dead, dead.attempts, dead.reason, dead.group, dead.position) == (True, 3, "broken", "g", 1)
+        (letter,) = [each async for each in bus.dead_letters("g").read()]
+        assert dead.time == letter.time
+        assert await failed.read() == now  # the letters are not read again
+        assert await failed.read("b") == {"b": dead}
+        assert await failed.read("c") == {}
+        assert await bus.dead_letters("g").redrive_all() == 1
+        redriven = (await failed.read())["b"]
+        assert (redriven.is_dead, redriven.attempts, redriven.delay) == (False, 0, 0)
+        taken = await take_one(consumer)
+        assert (await failed.read())[taken.session].is_held
+
+
 @pytest.mark.cluster("smoke test of dead_letter and of reading dead letters")
 @pytest.mark.sentinel("smoke test of dead_letter and of reading dead letters")
 async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) -> None:

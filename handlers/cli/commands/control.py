@@ -6,14 +6,14 @@ from functools import partial
 import click
 from pydantic import JsonValue
 
-from lanebus.bus.messages.control import Control
+from lanebus.bus.messages.control import Approve, Control, Deny
 from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.command_answer import answered
 from lanebus.handlers.agent.command_specs import COMMAND_SPECS, read_control
-from lanebus.handlers.agent.commands import follow_up, send
+from lanebus.handlers.agent.commands import decide_call, follow_up, send
 from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import read_turn, user_messages
@@ -142,7 +142,10 @@ async def _control(
     if control is None:
         assert message is not None  # noqa: S101  # only for the type checker
         return await follow_up(session, message, key=key), None
-    receipt = await send(session, control, message, key=key)
+    if isinstance(control, Approve | Deny):
+        receipt = await decide_call(session, control, key=key)
+    else:
+        receipt = await send(session, control, message, key=key)
     if wait is None:
         return receipt, None
     try:

@@ -1,7 +1,7 @@
 """`lanebus sessions`: list the sessions."""
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import NamedTuple, get_args
 
@@ -9,6 +9,7 @@ import click
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, InvalidCursor, SessionErased, is_of_session
+from lanebus.bus.groups.failed_work import FailedWork
 from lanebus.bus.log.catalog import CatalogCursor, CatalogPage, SessionState
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
@@ -17,11 +18,13 @@ from lanebus.handlers.cli.next_step import next_step
 from lanebus.handlers.cli.options import ViewCommand
 from lanebus.handlers.cli.session_id import complete_agent
 from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.states import STATES, failure_text
 from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count, moment, money, size
 from lanebus.handlers.cli.usage import WrongUsage
 from lanebus.handlers.projections.agent_activity import doing
 from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.cards import look_at_state
 from lanebus.handlers.projections.projection import look
 from lanebus.handlers.projections.sessions import SessionLine, session_lines
 from lanebus.handlers.projections.usage import summary
@@ -49,7 +52,7 @@ _LOOKED_INTO = 1_000
 """sessions that --waiting looks into"""
 
 _WITH_STATE = (*_COLUMNS[:2], Column("state", is_flexible=True), *_COLUMNS[2:])
-"""the columns if at least one session is closed, forked, trimmed or archived"""
+"""the columns if at least one session is dead, tried again, closed, forked, trimmed or archived"""
 
 
 class _Query(NamedTuple):
@@ -75,6 +78,8 @@ class _Listed(NamedTuple):
     cursor: CatalogCursor
     error: BusError | None
     """why its entries cannot be read; None if they can"""
+    work: FailedWork | None
+    """its work that is dead or tried again; None if it has none"""
 
 
 class _Found(NamedTuple):
@@ -115,10 +120,10 @@ class _Found(NamedTuple):
 def command(
     ctx: click.Context, *, agent: str | None, state: SessionState, is_waiting: bool, limit: int, after: str | None
 ) -> None:
-    """List sessions, most recently active first. The table has a column "state" if a session is closed, forked, trimmed
-    or archived. An agent without a live worker is marked "no worker". A notice on stderr names the option for the next
-    page. Each line of --json has the `cursor` after which the list continues. A session that changes between two pages
-    moves to the beginning of the list.
+    """List sessions, most recently active first. The table has a column "state" if a session is dead, tried again,
+    closed, forked, trimmed or archived. An agent without a live worker is marked "no worker". A notice on stderr names
+    the option for the next page. Each line of --json has the `cursor` after which the list continues. A session that
+    changes between two pages moves to the beginning of the list.
 
     A session whose entries cannot be read is listed with the fault in place of its title, and as "error" in --json. A
     session whose head cannot be read is left out; a warning on stderr names it.
@@ -132,7 +137,7 @@ def command(
     """
     query = _Query(agent, state, is_waiting, limit, None if after is None else _cursor(after))
     found = on_bus(ctx, partial(_sessions, query=query))
-    has_states = any(_state(each.head) for each in found.lines)
+    has_states = any(_state(each) for each in found.lines)
     Output.of(ctx).items(
         found.lines,
         partial(_json, served=found.served),
@@ -175,12 +180,28 @@ async def _sessions(bus: Bus, *, query: _Query) -> _Found:
     lines = await session_lines(bus, heads=[head for head, _ in places], failed=failed)
     served = await bus.live_workers()
     more = f"{left_out}; all: --limit 0, next page: --after {last}" if last else ""
+    works = await _failed_work(bus, [head for head, _ in places if head.session in lines])
     listed = [
-        _Listed(head, lines[name].state if name in lines else SessionLine(), at, failed.get(name))
+        _Listed(head, lines[name].state if name in lines else SessionLine(), at, failed.get(name), works.get(name))
         for head, at in places
         if (name := head.session) in lines or name in failed
     ]
     return _Found(listed, served.keys(), more, hidden)
+
+
+async def _failed_work(bus: Bus, heads: Sequence[SessionHead]) -> dict[str, FailedWork]:
+    """Return the work of sessions that are dead or tried again."""
+    works, found = await bus.failed_work().read(), dict[str, FailedWork]()
+    for head in heads:
+        if (work := works.get(name := head.session)) is None:
+            continue
+        try:
+            if await look_at_state(bus.session(name), head, work) in {"dead", "retrying"}:
+                found[name] = work
+        except BusError as error:
+            if not is_of_session(error):
+                raise
+    return found
 
 
 def _places(page: CatalogPage) -> list[tuple[SessionHead, CatalogCursor]]:
@@ -200,7 +221,7 @@ async def _is_waiting(session: Session, failed: dict[str, BusError]) -> bool:
 
 
 def _json(found: _Listed, *, served: Collection[str]) -> dict[str, object]:
-    head, line, cursor, error = found
+    head, line, cursor, error, work = found
     origin = head.origin
     return {
         "session": head.session,
@@ -220,17 +241,18 @@ def _json(found: _Listed, *, served: Collection[str]) -> dict[str, object]:
         "turns": line.turns,
         "usage": summary(line.usage),
         "error": None if error is None else error.fault,
+        "failure": None if work is None else _failure(work),
         "cursor": str(cursor),
     }
 
 
 def _row(found: _Listed, *, has_state: bool, served: Collection[str]) -> tuple[str, ...]:
-    head, line, _, error = found
+    head, line, _, error, _ = found
     cost = line.usage.cost.total if line.usage.cost else None
     return (
         head.session,
         head.agent if head.agent in served else f"{head.agent} (no worker)",
-        *((_state(head),) if has_state else ()),
+        *((_state(found),) if has_state else ()),
         count(head.position),
         size(head.size_bytes),
         moment(head.updated),
@@ -241,10 +263,18 @@ def _row(found: _Listed, *, has_state: bool, served: Collection[str]) -> tuple[s
     )
 
 
-def _state(head: SessionHead) -> str:
-    """Describe whether a session is closed, forked, trimmed or archived; "" if it is none of these."""
+def _failure(work: FailedWork) -> dict[str, object]:
+    since = work.time if work.is_dead else None
+    facts = {"group": work.group, "attempts": work.attempts, "reason": work.reason, "since": since}
+    return {"state": "dead" if work.is_dead else "retrying", **facts}
+
+
+def _state(listed: _Listed) -> str:
+    """Describe whether a session is dead, tried again, closed, forked, trimmed or archived; "" if nothing holds."""
+    head, work = listed.head, listed.work
     origin = head.origin
     found = [
+        f"{STATES['dead' if work.is_dead else 'retrying']} ({failure_text(work)})" if work else "",
         "closed" if head.is_closed else "",
         f"fork of {origin.session} at {count(origin.position)}" if origin else "",
         f"from {count(head.first_kept)}" if head.trimmed else "",

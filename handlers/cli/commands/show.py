@@ -7,6 +7,8 @@ from functools import partial
 
 import click
 
+from lanebus.bus.groups.failed_work import FailedWorks
+from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor
 from lanebus.handlers.cli.access import on_session
@@ -16,11 +18,13 @@ from lanebus.handlers.cli.session_id import SessionId
 from lanebus.handlers.cli.terminal.line import Line
 from lanebus.handlers.cli.terminal.output import put
 from lanebus.handlers.cli.terminal.screen import has_colours
+from lanebus.handlers.cli.terminal.states import STATES, decision_text, failure_text
 from lanebus.handlers.cli.terminal.text import about, count, counted_from, money, plain
 from lanebus.handlers.cli.terminal.transcript import Transcript
 from lanebus.handlers.cli.terminal.turn_fold import answer_commands
-from lanebus.handlers.projections.agent_activity import doing, own_loop, waiting_calls
+from lanebus.handlers.projections.agent_activity import decisions, doing, own_loop, waiting_calls
 from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.cards import look_at_state
 from lanebus.handlers.projections.projection import look
 from lanebus.handlers.projections.usage import USAGE
 
@@ -29,14 +33,7 @@ __all__ = ("command",)
 _NARROWEST, _WIDEST = 40, 100
 """columns of the text: longer lines are hard to read, whatever the window"""
 
-_DOING = {
-    "idle": "idle",
-    "model": "the model is called",
-    "tools": "tools run",
-    "waiting": "waits for a person",
-    "paused": "paused",
-    "handoff": "handed to a person",
-}
+_WORK = {"model": "the model is called", "tools": "tools run"}
 
 
 @click.command("show", cls=BusCommand)
@@ -45,8 +42,8 @@ _DOING = {
 @click.option("--after", metavar="POSITION", help="Start after this position; default: at the beginning.")
 @click.pass_context
 def command(ctx: click.Context, session: str, *, full: bool, after: str | None) -> None:
-    """Print a session as a conversation: messages, tool calls with their results, tokens and cost. At the end stand the
-    calls that wait for a person, with the commands that answer them.
+    """Print a session as a conversation: messages, tool calls with their results, tokens and cost. At the end stand its
+    state, why it is dead or tried again, and the calls that wait for a person, with the commands that answer them.
 
     The output is text also in a pipe. `lanebus tail --json` prints the entries for programs.
 
@@ -82,25 +79,35 @@ async def _show(session: Session, *, is_full: bool, after: Cursor) -> None:
     for line in transcript.rest():
         say(line)
     say(Line(""))
-    for line in await _end(session):
+    for line in await _end(session, head):
         say(line)
     sys.stdout.flush()
 
 
-async def _end(session: Session) -> list[Line]:
-    """Return what the session cost, what its agent does, and the calls that wait for a person."""
+async def _end(session: Session, head: SessionHead) -> list[Line]:
+    """Return what the session cost, what it does, and the calls that wait for a person."""
     usage, status = await look(session, USAGE), (await look(session, STATUS)).state
+    work = (await FailedWorks(session.resources.log).read(session.id)).get(session.id)
+    state = await look_at_state(session, head, work)
     total, activity = usage.state.total, doing(session.id, status)
+    told = _WORK.get(activity, STATES[state]) if state == "working" else STATES[state]
     spent = f"{about(total.usage.estimated)}{count(total.usage.total_tokens)} tokens"
     cost = money(total.usage.cost.total if total.usage.cost else None)
     calls = f"{count(total.calls)} model call{'' if total.calls == 1 else 's'}"
-    lines = [Line(f"{_DOING[activity]} · {calls}, {spent}, cost {cost}" if total.calls else _DOING[activity], "dim")]
+    lines = [Line(f"{told} · {calls}, {spent}, cost {cost}" if total.calls else told, "dim")]
     if usage.counted_from is not None:
         lines.append(Line(counted_from(session.id, usage.counted_from), "dim"))
     if activity in {"paused", "handoff"}:
         lines.append(Line(f"  lanebus control {session.id} resume", "plain"))
-    loop = own_loop(session.id, status)
+    if work is not None and state in {"dead", "retrying"}:
+        lines.append(Line(failure_text(work), "warn"))
+    if state == "dead":
+        lines.append(Line(f"  lanebus dead redrive --session {session.id}", "plain"))
+    loop, decided = own_loop(session.id, status), decisions(status)
     for call in waiting_calls(loop) if loop is not None and activity != "idle" else ():
+        if (command := decided.get(call.tool_call_id)) is not None:
+            lines.append(Line(f"{plain(call.tool_name)} {decision_text(command)}", "warn"))
+            continue
         lines.append(Line(f"{plain(call.tool_name)} waits for a person:", "warn"))
         lines += [Line(f"  {each}") for each in answer_commands(call, session.id)]
     return lines

@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from lanebus.bus.groups.status import AgentWork, ConsumerStatus, GroupStatus
 from lanebus.handlers.cli.terminal.line import Line, Tone
+from lanebus.handlers.cli.terminal.states import STATES
 from lanebus.handlers.cli.terminal.table import Column, table
 from lanebus.handlers.cli.terminal.text import count, cut, moment, money, plain
 from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
@@ -51,9 +52,10 @@ _ACTIVITIES = {
     "idle": "",
     "model": "calls the model",
     "tools": "runs tools",
-    "waiting": "waits for a person",
-    "paused": "paused",
-    "handoff": "handed to a person",
+    "waiting": STATES["waiting"],
+    "queued": STATES["queued"],
+    "paused": STATES["paused"],
+    "handoff": STATES["handoff"],
 }
 
 

@@ -85,15 +85,39 @@ class SessionAnswer(TypedDict):
     origin: ForkOrigin | None
 
 
+class Failure(TypedDict):
+    """Work of a session that was given up or is tried again."""
+
+    group: str
+    """the consumer group"""
+    attempts: int
+    """number of attempts that failed"""
+    reason: str
+    """why the last attempt failed"""
+    since: float | None
+    """when workers gave it up; null while they try again"""
+
+
+class CallDecision(TypedDict):
+    """The approval or denial of a call that no worker has applied yet."""
+
+    decision: Literal["approve", "deny"]
+    by: str | None
+    position: int
+    """position of the command"""
+
+
 class ListedSession(SessionAnswer):
     """A session of the list. A field is null where the token does not allow it, or the entries were not read yet."""
 
     title: str | None
     state: CardState | None
+    failure: Failure | None
+    """why it is dead or tried again; null otherwise, and for a token that may not read its dead letters"""
     cost: float | None
     turns: int | None
     waiting: int | None
-    """number of calls that wait for a person"""
+    """number of calls that nobody has approved or denied"""
     isRead: bool
 
 
@@ -125,6 +149,8 @@ class WaitingPlace(TypedDict):
     why: str
     since: float | None
     position: int | None
+    decision: CallDecision | None
+    """null until somebody approves or denies the call"""
 
 
 class WaitingAnswer(TypedDict):
@@ -227,6 +253,8 @@ class CallAwaited(TypedDict):
     toolCallId: str
     toolName: str
     why: str | None
+    decision: CallDecision | None
+    """null until somebody approves or denies the call"""
 
 
 class CurrentLoop(TypedDict):
@@ -249,6 +277,9 @@ class StatusAnswer(TypedDict):
     """What the agent does."""
 
     position: int
+    state: CardState
+    """what the session does, as in the list of sessions"""
+    failure: Failure | None
     doing: Doing
     loop: CurrentLoop | None
     waiting: list[CallAwaited]

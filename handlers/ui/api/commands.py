@@ -1,20 +1,23 @@
 """Endpoints that write: messages, commands and handovers."""
 
 from contextlib import suppress
+from functools import partial
 
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.errors import StreamError
+from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.events import SessionAssigned
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.commands import follow_up, send
+from lanebus.handlers.agent.commands import decide_call, follow_up, send
 from lanebus.handlers.agent.metadata_keys import BY
+from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.ui.api.answers import Published
 from lanebus.handlers.ui.api.bodies import CommandBody, HandoverBody, MessageBody
 from lanebus.handlers.ui.api.context import ApiContext
@@ -73,7 +76,8 @@ async def post_command(api: ApiContext, request: Request) -> Response:
 
     The last of the positions is the command's. A worker answers with a `ControlAnswered` event that names this
     position. If a request is repeated with the same key, nothing is published, and the status is 200. 404 if the
-    session has no entries, 409 if the key belongs to a command of other content.
+    session has no entries, 409 if the key belongs to a command of other content, or if somebody has approved or denied
+    the call before (`call_decided`).
     """
     session = api.session(request)
     by = identified(request.scope).principal.name
@@ -85,7 +89,13 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     appended = (*(() if said is None else (said,)), posted.control.as_extension())
     api.gate.count_appended(request, *appended)
     decided = api.gate.decided_agent(request, session.id)
-    receipt = await send(session, posted.control, said, key=posted.key, agent=decided)
+    control, key = posted.control, posted.key
+    if isinstance(control, Approve | Deny):
+        looked = partial(api.views.look, session, STATUS)
+        status = partial(api.folded, owner_of(request.scope), looked)
+        receipt = await decide_call(session, control, key=key, agent=decided, status=status)
+    else:
+        receipt = await send(session, control, said, key=key, agent=decided)
     await check_repeat(session, receipt, posted.key, *appended)
     return _published(receipt)
 

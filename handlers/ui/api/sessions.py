@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.projections.cards import CardState
 from lanebus.handlers.ui.api.answers import AccessAnswer, SessionAnswer, SessionsAnswer, WaitingAnswer
 from lanebus.handlers.ui.api.context import ApiContext
@@ -80,7 +81,8 @@ async def sessions(api: ApiContext, request: Request) -> Response:
     `count` is the number of all that match. `cursor` is null on the last page. `states` and `agents` say how many
     sessions each choice of these filters leaves, if the others stay. A session has a title, its state, cost
     and waiting calls, or null where the token does not allow the lane or its entries were not read yet. The server
-    reads them for a bounded time in each request: repeat it until `isComplete` is true.
+    reads them for a bounded time in each request: repeat it until `isComplete` is true. `failure` says why a session is
+    dead or tried again, to a token that may read its dead letters; `POST …/redrive` gives a dead one back to workers.
     """
     limit = min(_LIMIT.of(request) or api.bounds.sessions, api.bounds.sessions)
     states = frozenset((_STATE.of(request) or "").split(",")) - {""}
@@ -109,11 +111,14 @@ async def sessions(api: ApiContext, request: Request) -> Response:
             await api.index.refresh(unread)
             rows = await _visible(api, request, "read.sessions")
             page = page_of(rows.values(), query)
+        failed = [each.row.head for each in page.shown if each.failure is not None]
+        letters = await api.gate.visible_lanes(request, "read.dead_letters", failed)
+        told = {name for name, lanes in letters.items() if len(lanes) == len(Lane)}
         origins = rows if api.gate.is_limited(request) else None
         return {
             "count": page.count,
             "sessions": [
-                {**_head_json(shown.row.head, served, _origin(shown.row.head, origins)), **_card_json(shown)}
+                {**_head_json(shown.row.head, served, _origin(shown.row.head, origins)), **_card_json(shown, told)}
                 for shown in page.shown
             ],
             "cursor": None if page.cursor is None else str(page.cursor),
@@ -127,7 +132,8 @@ async def sessions(api: ApiContext, request: Request) -> Response:
 async def waiting(api: ApiContext, request: Request) -> Response:
     """Return `{"count": …, "waiting": […], "isComplete": …}`: the calls of all sessions that wait for a person.
 
-    The longest wait comes first. `GET …/call` has the whole call. Repeat the request until `isComplete` is true.
+    The longest wait comes first. A call with a `decision` waits for a worker to apply it, and is not counted.
+    `GET …/call` has the whole call. Repeat the request until `isComplete` is true.
     """
     limit = min(_LIMIT.of(request) or api.bounds.sessions, api.bounds.sessions)
     await api.gate.require(request, "read.waiting")
@@ -150,10 +156,11 @@ async def _visible(api: ApiContext, request: Request, action: str) -> dict[str, 
     return {name: VisibleRow(rows[name], found) for name, found in lanes.items()}
 
 
-def _card_json(shown: VisibleRow) -> dict[str, JsonValue]:
+def _card_json(shown: VisibleRow, told: Container[str]) -> dict[str, JsonValue]:
     return {
         "title": shown.title,
         "state": shown.state,
+        "failure": shown.failure if shown.row.head.session in told else None,
         "cost": shown.cost,
         "turns": shown.row.turns,
         "waiting": shown.waiting,

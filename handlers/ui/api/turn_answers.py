@@ -14,7 +14,8 @@ class ModelCallAnswer(TypedDict):
     """A call of the model."""
 
     position: int | None
-    started: float
+    started: float | None
+    """null if nobody recorded it, as in imported history"""
     ended: float | None
     message: int | None
     """position of the answer"""

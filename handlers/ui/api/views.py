@@ -9,7 +9,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.parameter import Parameter
 from lanebus.handlers.ui.call import call_view
-from lanebus.handlers.ui.views import status_view, usage_view
+from lanebus.handlers.ui.views import state_of, status_view, usage_view
 
 __all__ = ("ENDPOINTS",)
 
@@ -17,10 +17,22 @@ _CALL_ID = Parameter(name="id", description="id of the tool call", parse=str, de
 
 
 async def status(api: ApiContext, request: Request) -> Response:
-    """Return what the agent does, which calls wait for a person, and which commands have no answer yet."""
+    """Return what the agent does, which calls wait for a person, and which commands have no answer yet.
+
+    `state` is that of the list of sessions. `failure` tells why the session is dead or tried again, to a token that may
+    read its dead letters. A call with a `decision` waits for a worker, and no longer for a person.
+    """
     session = api.session(request)
     await api.gate.require(request, "read.status", session=session.id, lanes=(Lane.EXTENSION,))
-    return api.view(lambda: status_view(api.views, session))
+
+    async def looked() -> object:
+        head = await session.head()
+        state, work = await state_of(api.views, api.bus, head)
+        letters = {} if work is None else await api.gate.visible_lanes(request, "read.dead_letters", [head])
+        is_told = len(letters.get(session.id, ())) == len(Lane)
+        return await status_view(api.views, session, state, work if is_told else None)
+
+    return api.view(looked)
 
 
 async def call(api: ApiContext, request: Request) -> Response:

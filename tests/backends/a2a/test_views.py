@@ -7,7 +7,7 @@ from lanebus import ALL_LANES, AssistantMessage, Bus, Envelope, ExtensionMessage
 from lanebus.a2a import LanebusTaskStore
 from lanebus.bus.wire.selection import kind_of
 from lanebus.context import build_context
-from lanebus.handlers.projections.cards import CARD, card_state
+from lanebus.handlers.projections.cards import look_at_state
 from lanebus.handlers.verify.namespace import verify_all
 from lanebus.projections import TURNS, USAGE, look
 from tests.support.backends.a2a.tasks import ANYONE, artifact, manager, message, new_task, status
@@ -38,7 +38,7 @@ async def shown(bus: Bus, lanes: frozenset[Lane] = ALL_LANES) -> list[Envelope]:
 
 async def state(bus: Bus) -> str:
     session = bus.session("t")
-    return card_state(await session.head(), (await look(session, CARD)).state)
+    return await look_at_state(session, await session.head(), None)
 
 
 async def test_the_messages_of_user_and_agent_are_the_context(shared_valkey: RealServer) -> None:

@@ -66,6 +66,20 @@ def test_dead_letters_are_listed_by_group_and_session(lanebus: CommandLine) -> N
     assert "\x1b[31m" not in shown
 
 
+def test_sessions_and_show_tell_that_a_session_is_dead_why_and_what_redrives_it(lanebus: CommandLine) -> None:
+    dead_letters_of(lanebus, "a", reason="no\x1b[31m such\ntool")
+    told = "workers gave up after 3 attempts: no\\x1b[31m such tool"
+    failure = lanebus("sessions").object["failure"]
+    assert isinstance(failure, dict)
+    assert isinstance(failure.pop("since"), float)
+    assert failure == {"state": "dead", "group": "agents", "attempts": 3, "reason": "no\x1b[31m such\ntool"}
+    assert f"dead ({told})" in lanebus.at_terminal("sessions", columns=250).out
+    assert lanebus("show", "a").out.splitlines()[-3:] == ["dead", told, "  lanebus dead redrive --session a"]
+    assert lanebus("dead", "redrive", "--session", "a", "--yes").code == 0
+    assert lanebus("sessions").object["failure"] is None
+    assert lanebus("show", "a").out.splitlines()[-1] == "waits for a worker"
+
+
 def test_show_prints_a_dead_letter_with_its_entry(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a")
     letter = str(lanebus("dead", "list").object["letter"])
@@ -78,7 +92,7 @@ def test_show_prints_a_dead_letter_with_its_entry(lanebus: CommandLine) -> None:
 
 def test_redrive_needs_consent_and_prints_the_count(lanebus: CommandLine) -> None:
     dead_letters_of(lanebus, "a", "b")
-    before = lanebus("sessions").out
+    before = [{**each, "failure": None} for each in objects(lanebus("sessions").out)]
     refused = lanebus("dead", "redrive")
     assert refused.code == 2
     assert "--yes" in refused.err
@@ -95,7 +109,8 @@ def test_redrive_needs_consent_and_prints_the_count(lanebus: CommandLine) -> Non
     assert left["session"] == "b"
     assert lanebus("dead", "redrive", str(left["letter"]), "--yes").object["letters"] == 1
     assert lanebus("dead", "list").out == ""
-    assert lanebus("sessions").out == before
+    fetched_again(lanebus, 1)
+    assert objects(lanebus("sessions").out) == before
 
 
 def test_wrong_ids_names_and_combinations_are_refused(lanebus: CommandLine) -> None:

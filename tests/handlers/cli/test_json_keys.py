@@ -28,7 +28,7 @@ KEYS: dict[str, str | None] = {
     "publish s2 hello": RECEIPT,
     "control s1 pause": f"{RECEIPT} outcome reason",
     "sessions": "session agent has_worker position size_bytes created updated is_closed first_kept archived origin "
-    "title llm extension turns usage error cursor",
+    "title llm extension turns usage error failure cursor",
     "sessions --waiting --state open": None,
     "tail s1": None,
     "turns s1": None,

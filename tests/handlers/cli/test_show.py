@@ -85,6 +85,17 @@ def test_a_call_that_waits_is_shown_with_the_commands_that_answer_it(
     assert lines[at + 2] == f"  lanebus control s deny main.1#0 {typed}"
 
 
+def test_a_call_that_was_decided_waits_for_a_worker_and_takes_no_second_decision(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=talk())
+    assert lanebus("control", "s", "approve", "main.1#0", "c1", "--by", "ann").code == 0
+    lines = lanebus("show", "s").out.splitlines()
+    assert lines[-1] == "write was approved by ann, and waits for a worker"
+    refused = lanebus("control", "s", "deny", "main.1#0", "c1")
+    assert (refused.code, refused.out) == (4, "")
+    assert "'c1' was already approved by ann" in refused.err
+    assert lanebus("sessions", "--waiting").out == ""
+
+
 @pytest.mark.parametrize("call", ["c1", "-x", "a b'$(touch ran)", "c1\x1b[5A\x1b[2K; touch ran\n\u202e\x9b'"])
 def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Path, call: str) -> None:
     lanebus("publish", "s", "--json", stdin=talk(call))

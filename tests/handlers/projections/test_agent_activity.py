@@ -18,6 +18,7 @@ STARTED = AgentStarted(loop_id="s1.main.1", agent="a").as_extension()
 TURN_STARTED = TurnStarted(turn_id=TURN).as_extension()
 TOOL = ToolStarted(turn_id=TURN, tool_call_id="c", tool_name="t").as_extension()
 WAITING = ToolWaiting(turn_id=TURN, tool_call_id="w", tool_name="t").as_extension()
+OTHER = ToolWaiting(turn_id=TURN, tool_call_id="v", tool_name="t").as_extension()
 APPROVE = Approve(turn_id=TURN, tool_call_id="w").as_extension()
 ENDED = AgentEnded(loop_id="s1.main.1", stop_reason="stop", turns=1, usage=Usage()).as_extension()
 PAUSED = AgentEnded(loop_id="s1.main.1", stop_reason="paused", turns=1, usage=Usage()).as_extension()
@@ -33,7 +34,8 @@ CASES: dict[str, tuple[list[ExtensionMessage], Doing]] = {
     "a turn asks": ([STARTED, TURN_STARTED], "model"),
     "a tool runs": ([STARTED, TURN_STARTED, TOOL], "tools"),
     "one of two waits": ([STARTED, TURN_STARTED, TOOL, WAITING], "waiting"),
-    "it was asked to be let run": ([STARTED, TURN_STARTED, WAITING, APPROVE], "waiting"),
+    "it was asked to be let run": ([STARTED, TURN_STARTED, WAITING, APPROVE], "queued"),
+    "one of two was asked to be let run": ([STARTED, TURN_STARTED, WAITING, OTHER, APPROVE], "waiting"),
     "it was let run": ([STARTED, TURN_STARTED, WAITING, APPROVE, applied(4)], "model"),
     "the loop is over": ([STARTED, TURN_STARTED, TOOL, ENDED], "idle"),
     "a pause is asked for": ([STARTED, Pause().as_extension()], "model"),

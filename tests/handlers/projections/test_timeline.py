@@ -121,7 +121,12 @@ def test_imported_turns_have_the_times_of_their_authors() -> None:
     state = fold(TIMELINE, [each._replace(is_imported=True) for each in log_of(*history)])
     (turn,), (mark,) = state.turns.turns, state.marks
     (call,) = mark.calls
-    assert (call.started, call.ended, turn.ended, mark.position, mark.last) == (1000.0, 1004.0, 1004.0, 2, 2)
+    assert (call.started, call.ended, turn.ended, mark.position, mark.last) == (None, 1004.0, 1004.0, 2, 2)
+
+
+def test_a_call_without_a_recorded_start_has_no_time() -> None:
+    (mark,) = timeline(AssistantMessage.text("hi")).marks
+    assert [(call.started, call.ended) for call in mark.calls] == [(None, 1.0)]
 
 
 def test_a_compaction_has_its_begin_its_end_and_the_tokens_before_and_after() -> None:

@@ -180,8 +180,10 @@ async def test_an_empty_session_that_begins_as_a_fork_counts_as_one(shared_valke
         await child.publish(said("c"))
         assert (await usage_view(views, child))["calls"] == 0  # that one was counted for the parent
         assert (await turns_view(views, child))["countedFrom"] is None
-        for view in (usage_view, turns_view, status_view):
+        for view in (usage_view, turns_view):
             assert await view(views, child) == await view(Views(), child)
+        known, again = [await status_view(each, child, "idle", None) for each in (views, Views())]
+        assert known == again
 
 
 async def test_a_list_of_sessions_goes_on_from_the_last_one(shared_valkey: RealServer) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from lanebus import SystemMessage, UserMessage
+from lanebus import AssistantMessage, SystemMessage, UserMessage
 from tests.support.node.running import referees
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.recorded import record_loops
@@ -414,3 +414,18 @@ async def test_axe_finds_nothing_in_the_views_of_time(
             found[view] = await page.evaluate(AXE)
         await page.emulate_media(color_scheme=None, reduced_motion="reduce")
         assert {view: told for view, told in found.items() if told} == {}
+
+
+async def test_an_imported_turn_tells_no_time_of_the_model(browser: SharedBrowser) -> None:
+    asked, said = (1_000_000 + seconds * 1_000 for seconds in (0, 19))
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(
+            UserMessage.text("hi").model_copy(update={"timestamp": asked}),
+            AssistantMessage.text("hello").model_copy(update={"timestamp": said, "model": "model-1"}),
+            imported=True,
+        )
+        await open_view(page, served, "s1/timeline")
+        await expect(rows(page)).to_have_count(2)
+        await expect(page.locator(".tl-facts").first).to_contain_text("– model")
+        await expect(page.locator(".tl-row.k-model .tl-took")).to_have_text("–")
+        assert seen.errors == []

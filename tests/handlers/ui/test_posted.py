@@ -231,7 +231,8 @@ async def test_a_command_to_a_closed_session_is_refused() -> None:
 async def test_a_session_without_entries_is_idle() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         status = (await client.get(f"{PATH}/status")).json()
-        assert status == {"position": 0, "doing": "idle", "loop": None, "waiting": [], "commands": []}
+        nothing: dict[str, JsonValue] = {"failure": None, "loop": None, "waiting": [], "commands": []}
+        assert status == {"position": 0, "state": "idle", "doing": "idle", **nothing}
 
 
 async def test_a_status_lists_waiting_calls_and_unanswered_commands() -> None:
@@ -240,8 +241,9 @@ async def test_a_status_lists_waiting_calls_and_unanswered_commands() -> None:
         await wait_at(session)
         posted = await client.post(f"{PATH}/commands", json={"command": "approve", **ABOUT})
         status = (await client.get(f"{PATH}/status")).json()
-        assert status["doing"] == "waiting"
-        assert status["waiting"] == [{**ABOUT, "toolName": "rm", "why": "approval"}]
+        assert (status["state"], status["doing"]) == ("queued", "queued")
+        decision = {"decision": "approve", "by": "page", "position": 5}
+        assert status["waiting"] == [{**ABOUT, "toolName": "rm", "why": "approval", "decision": decision}]
         assert status["commands"] == [{"position": 5, "kind": "control.approve"}]
         assert (status["loop"]["loopId"], status["loop"]["turnIndex"]) == ("s1.main.1", 2)
         answered = ControlAnswered(control=posted.json()["positions"][-1], outcome="applied")

@@ -4,6 +4,7 @@ import { html } from "./html.js";
 import { getCall, newKey, sendCommand } from "./api.js";
 import { visible } from "./format.js";
 import { may } from "./rights.js";
+import { decisionText } from "./states.js";
 
 export const WHY = {
   approval: "needs your approval to run",
@@ -68,8 +69,9 @@ export function useCommandSender(session) {
 /** `send` sends the answer. `row` has more attributes of the element. */
 export function Approval({ session, call, access, isSending, send, isOpen = true, row = null }) {
   const [reason, setReason] = useState("");
-  const canApprove = isOpen && may(access, "command.approve");
-  const canDeny = isOpen && may(access, "command.deny");
+  const isAsked = isOpen && !call.decision;
+  const canApprove = isAsked && may(access, "command.approve");
+  const canDeny = isAsked && may(access, "command.deny");
   const canSee = may(access, "read.call") && access.lanes.includes("llm");
   const found = useCall(session, call, canSee);
   const whole = found?.answer ?? null;
@@ -78,8 +80,9 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
   const deny = () => send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const name = visible(whole?.toolName ?? call.toolName);
   // The arguments have an element of their own: otherwise Preact moves what follows when they arrive, and a user who types loses the focus.
-  return html`<li class="ask" ...${row}>
-    <p><code class="tool">${name}</code> <span>${WHY[call.why] ?? visible(call.why)}</span></p>
+  return html`<li class=${call.decision ? "ask over" : "ask"} ...${row}>
+    <p><code class="tool">${name}</code> ${call.decision ? null : html`<span>${WHY[call.why] ?? visible(call.why)}</span>`}</p>
+    ${call.decision ? html`<p class="decided" role="status">${decisionText(call.decision)}</p>` : null}
     <div>
       ${!canSee
         ? null

@@ -14,10 +14,12 @@ export const writeNext = (session) => {
   writesTo = session;
 };
 
+const waitText = (waiting, isDecided) => `${waiting === 1 ? "A call waits" : `${waiting} calls wait`} for ${isDecided ? "a worker" : "you"}`;
+
 /** Asks before a message that makes the worker skip calls: a user who presses Enter may not have seen that they wait. */
-function Skipping({ waiting, verb, onSkip, onLater, onClose }) {
+function Skipping({ waiting, isDecided, verb, onSkip, onLater, onClose }) {
   const what = waiting === 1 ? "the call" : `the ${waiting} calls`;
-  return html`<${Dialog} title=${waiting === 1 ? "A call waits for you" : `${waiting} calls wait for you`} onClose=${onClose}>
+  return html`<${Dialog} title=${waitText(waiting, isDecided)} onClose=${onClose}>
     <div class="operation">
       <p>A message that is sent now skips ${what}: nothing runs, and the model reads that it was skipped, or that its outcome is unknown if it had been started. An approval after that comes too late.</p>
       <footer>
@@ -29,8 +31,8 @@ function Skipping({ waiting, verb, onSkip, onLater, onClose }) {
   </${Dialog}>`;
 }
 
-/** `waiting` is the number of calls that wait for a person. */
-export function Composer({ session, access, isClosed, isBusy, waiting, commandSender }) {
+/** `waiting` is the number of calls that wait for a person, or if `isDecided` for a worker that applies the decision. */
+export function Composer({ session, access, isClosed, isBusy, waiting, isDecided, commandSender }) {
   const [text, setText] = useState("");
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
@@ -133,7 +135,7 @@ export function Composer({ session, access, isClosed, isBusy, waiting, commandSe
 
   return html`<form class="composer" onSubmit=${onSubmit} onDragOver=${onDrop} onDrop=${onDrop}>
     ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
-    ${skips ? html`<p class="skips" id="skips" role="status">${waiting === 1 ? "A call waits" : `${waiting} calls wait`} for you: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
+    ${skips ? html`<p class="skips" id="skips" role="status">${waitText(waiting, isDecided)}: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
     <${AttachmentList} attachments=${attachments} isLocked=${isSending} />
     <div class="field">
       <${AttachButton} attachments=${attachments} isDisabled=${isSending || isClosed} open=${openChooser} />
@@ -149,6 +151,6 @@ export function Composer({ session, access, isClosed, isBusy, waiting, commandSe
       ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> send after the loop: the agent sees it only when it is done</label>`
       : null}
     <p class="keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line</p>
-    ${asked && waiting > 0 ? html`<${Skipping} waiting=${waiting} verb=${asked} onSkip=${asked === "steer" ? steer : () => send(false)} onLater=${asked === "send" && isBusy ? () => send(true) : null} onClose=${() => setAsked(null)} />` : null}
+    ${asked && waiting > 0 ? html`<${Skipping} waiting=${waiting} isDecided=${isDecided} verb=${asked} onSkip=${asked === "steer" ? steer : () => send(false)} onLater=${asked === "send" && isBusy ? () => send(true) : null} onClose=${() => setAsked(null)} />` : null}
   </form>`;
 }

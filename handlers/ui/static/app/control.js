@@ -1,18 +1,18 @@
-// Shows what the agent does, with buttons to pause, resume and abort the agent and to answer approval requests.
+// Shows what the agent does, with buttons to pause, resume and abort the agent, to answer approval requests, and to redrive
+// a dead session.
+import { useState } from "preact/hooks";
 import { html } from "./html.js";
+import { redrive } from "./api.js";
 import { Approval } from "./approval.js";
 import { cut } from "./format.js";
 import { usePassedFocus } from "./pass_focus.js";
 import { may } from "./rights.js";
+import { STATES, failureText } from "./states.js";
 
-const ACTIVITIES = {
-  idle: "idle",
-  model: "calls the model",
-  tools: "runs tools",
-  waiting: "waits for you",
-  paused: "paused",
-  handoff: "handed to a person",
-};
+const WORK = { model: "calls the model", tools: "runs tools" };
+
+/** Whether a loop of the agent runs, or waits for a person or a worker. */
+export const isLoopOpen = (status) => ["model", "tools", "waiting", "queued"].includes(status?.doing);
 
 /** Return the worker's answer to a command, or null if the worker has not answered yet. */
 function outcomeOf(feed, position) {
@@ -36,22 +36,49 @@ function Ask({ call, session, access, commandSender, isOpen }) {
   return html`<${Approval} row=${row} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} isOpen=${isOpen} />`;
 }
 
+/** Why the session is dead or tried again, and a button that gives a dead one back to the workers. */
+function Failure({ session, status, access, isOpen, onChanged }) {
+  const [isSending, setSending] = useState(false);
+  const [fault, setFault] = useState(null);
+  const send = async () => {
+    setSending(true);
+    setFault(null);
+    try {
+      await redrive(session);
+      onChanged();
+    } catch (error) {
+      setFault(error.message);
+    }
+    setSending(false);
+  };
+  const isDead = status.state === "dead";
+  const text = failureText(status) ?? (isDead ? "Workers gave up." : null);
+  if (text === null) return null;
+  return html`<div class=${isDead ? "cause dead" : "cause"}>
+    <p>${text}</p>
+    ${isDead && isOpen && may(access, "redrive") ? html`<span class="buttons"><button type="button" disabled=${isSending} title="Give the session back to the workers" onClick=${send}>Redrive</button></span>` : null}
+    ${fault ? html`<p class="fault" role="alert">${fault}</p>` : null}
+  </div>`;
+}
+
 /** `isOpen` is false while the session is closed: it takes no commands then. */
-export function Control({ feed, status, commandSender, access, isOpen }) {
+export function Control({ feed, status, commandSender, access, isOpen, onChanged }) {
   // Hidden until the entries are loaded: a user must see a call before approving it.
   if (status === null || !feed.hasCaughtUp || (status.position === 0 && status.doing === "idle")) return null;
   const { doing, loop, waiting, commands } = status;
+  const state = isOpen ? status.state : "closed";
   const isHalted = doing === "paused" || doing === "handoff";
-  const isBusy = doing === "model" || doing === "tools" || doing === "waiting";
+  const isBusy = isLoopOpen(status);
+  const decided = new Set(waiting.map((call) => call.decision?.position));
   const button = (name, label, title) =>
     isOpen && may(access, `command.${name}`)
       ? html`<button type="button" disabled=${commandSender.isSending} title=${title} onClick=${() => commandSender.send({ command: name })}>${label}</button>`
       : null;
   // Commands of other users without an answer yet.
-  const others = commands.filter((one) => one.position !== commandSender.sent?.position);
+  const others = commands.filter((one) => one.position !== commandSender.sent?.position && !decided.has(one.position));
   return html`<section class="control" aria-label="The agent" tabindex="-1">
     <div class="state">
-      <span class=${`doing ${doing}`} data-doing=${doing}><i></i>${ACTIVITIES[doing] ?? doing}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
+      <span class=${`doing ${state}`} data-state=${state} data-doing=${doing}><i></i>${(state === "working" && WORK[doing]) || STATES[state] || state}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
       <span class="news" role="status">
         ${commandSender.sent ? html`<${Sent} feed=${feed} sent=${commandSender.sent} />` : null}
         ${others.length ? html`<span class="sent">${others.length === 1 ? `${others[0].kind} #${others[0].position} waits` : `${others.length} commands wait`}</span>` : null}
@@ -61,6 +88,7 @@ export function Control({ feed, status, commandSender, access, isOpen }) {
         ${isBusy || isHalted ? button("abort", "Abort", "End the running loop now") : null}
       </span>
     </div>
+    <${Failure} key=${`${state} ${status.position}`} session=${feed.session} status=${status} access=${access} isOpen=${isOpen} onChanged=${onChanged} />
     ${commandSender.fault ? html`<p class="fault" role="alert">${commandSender.fault}</p>` : null}
     ${waiting.length
       ? html`<ul class="asks" aria-label="Tool calls that wait for you">

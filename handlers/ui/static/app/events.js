@@ -102,7 +102,7 @@ function Unended({ fold }) {
   const { isLive, isShared } = useContext(OfEntry);
   if (fold.ended !== null || fold.loopEnded !== null) return null;
   if (isShared) return html`<span title="The fork begins within this turn. It goes on only in the session that was forked">cut by the fork</span>`;
-  if (fold.waiting.size) return html`<span class="waits">${STATES.waiting}</span>`;
+  if (fold.waiting.size) return html`<span class="waits">${[...fold.waiting].every((call) => fold.decided.has(call)) ? STATES.queued : STATES.waiting}</span>`;
   return isLive ? html`<span class="running">runs</span>` : null;
 }
 

@@ -27,6 +27,7 @@ class Fold {
     this.tools = []; // their names, in their order
     this.failed = 0; // tools that failed
     this.waiting = new Set(); // ids of calls that wait for a person
+    this.decided = new Map(); // id of a waiting call → position of the command that approved or denied it
     this.started = null; // seconds
     this.ended = null;
     this.stopReason = null;
@@ -42,12 +43,23 @@ class Fold {
 
   /** A text that changes when the row has to be drawn again. */
   get digest() {
-    return [this.key, this.at, this.events, this.ended, this.loopEnded, this.waiting.size].join(" ");
+    return [this.key, this.at, this.events, this.ended, this.loopEnded, this.waiting.size, this.decided.size].join(" ");
   }
 
   /** Note a call that begins to wait. The event is no lifecycle event: it keeps a row of its own. */
   wait(data) {
     this.waiting.add(data.toolCallId);
+    this.decided.delete(data.toolCallId);
+  }
+
+  /** Note the first approval or denial of a waiting call, which a worker has yet to apply. */
+  decide(call, position) {
+    if (this.waiting.has(call) && !this.decided.has(call)) this.decided.set(call, position);
+  }
+
+  /** Note that a worker has not applied a command: the call waits for a person again. */
+  refuse(position) {
+    for (const [call, command] of this.decided) if (command === position) this.decided.delete(call);
   }
 
   add(entry) {
@@ -111,6 +123,15 @@ export function foldsOf(entries, until = null) {
     if (kind === "agent.tool.waiting" && isTurn(data?.turnId)) {
       fold = turns.get(turnKey(data.turnId));
       if (fold && isKnown(fold, entry)) fold.wait(data);
+      continue;
+    }
+    if ((kind === "control.approve" || kind === "control.deny") && isTurn(data?.turnId)) {
+      const asked = turns.get(turnKey(data.turnId));
+      if (asked && isKnown(asked, entry)) asked.decide(data.toolCallId, entry.position);
+      continue;
+    }
+    if (kind === "agent.control.answered" && data?.outcome !== "applied") {
+      for (const one of loops.values()) if (isKnown(one, entry)) one.refuse(data?.control);
       continue;
     }
     if (kind === "agent.started" && typeof data?.loopId === "string") {

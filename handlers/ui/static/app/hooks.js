@@ -20,7 +20,10 @@ export function useFeed(session) {
   return feed?.session === session ? feed : null;
 }
 
-/** A view of a session, requested again `delay` milliseconds after a new entry, even while more entries arrive. */
+/**
+ * A view of a session, requested again `delay` milliseconds after a new entry, even while more entries arrive. `position`
+ * is the newest one, or a text of what else the view depends on.
+ */
 export function useView(session, position, get, delay) {
   const [found, setFound] = useState(null);
   const refresh = useRef(null);

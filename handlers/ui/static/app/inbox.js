@@ -27,11 +27,11 @@ export function useWaiting(changes, isHeld) {
   return { ...found, refresh };
 }
 
-const DONE = { approve: "Approved", deny: "Denied" };
-
 function WaitingCall({ call, access, now, onAnswered }) {
   const sender = useCommandSender(call.session);
   const { sent } = sender;
+  // Until the server tells the decision, what was sent is known here alone.
+  const decision = call.decision ?? (sent ? { decision: sent.name, by: access.name, position: sent.position } : null);
   const { row, answer } = usePassedFocus("#inbox-title");
   const send = async (command) => {
     if (await answer(sender.send(command))) onAnswered();
@@ -41,15 +41,15 @@ function WaitingCall({ call, access, now, onAnswered }) {
       <h3><a href=${sessionLink(call.session, "log", call.position)}>${call.title || call.session}</a></h3>
       <span class="facts"><span class="name">${call.session}</span>${call.turnId ? html`<span>turn ${call.turnId.turnIndex}</span>` : null}${call.since ? html`<time title=${dateTime(call.since)}>for ${ago(call.since, now)}</time>` : null}</span>
     </header>
-    ${sent
-      ? html`<p class="sent" role="status">${DONE[sent.name] ?? sent.name}, as entry <a href=${sessionLink(call.session, "log", sent.position)}>#${sent.position}</a>. The worker has not answered yet.</p>`
-      : html`<ul><${Approval} session=${call.session} call=${call} access=${access} isSending=${sender.isSending} send=${send} /></ul>`}
+    <ul><${Approval} session=${call.session} call=${{ ...call, decision }} access=${access} isSending=${sender.isSending} send=${send} /></ul>
+    ${decision ? html`<p class="facts"><a href=${sessionLink(call.session, "log", decision.position)}>Entry #${decision.position}</a></p>` : null}
     ${sender.fault ? html`<p class="fault" role="alert">${sender.fault}</p>` : null}
   </li>`;
 }
 
 export function Inbox({ waiting, access, now }) {
   const { calls, all, fault, refresh } = waiting;
+  const asked = (calls ?? []).filter((call) => !call.decision).length;
   return html`<section class="inbox" aria-labelledby="inbox-title">
     <header class="head"><h2 id="inbox-title" tabindex="-1">Inbox</h2><p class="hint">Tool calls of all sessions that wait for a person</p></header>
     ${fault ? html`<p class="trouble" role="alert">${fault}</p>` : null}
@@ -58,6 +58,6 @@ export function Inbox({ waiting, access, now }) {
       : calls.length === 0
         ? html`<div class="empty"><h3>Nothing waits for you</h3><p>When an agent asks for approval, its call appears here, with all arguments.</p></div>`
         : html`<ul class="waitingcalls">${calls.map((call) => html`<${WaitingCall} key=${`${call.session} ${call.turnId?.loopId} ${call.turnId?.turnIndex} ${call.toolCallId}`} call=${call} access=${access} now=${now} onAnswered=${refresh} />`)}</ul>`}
-    ${all > (calls?.length ?? 0) ? html`<p class="hint">and ${count(all - calls.length)} more</p>` : null}
+    ${all > asked ? html`<p class="hint">and ${count(all - asked)} more</p>` : null}
   </section>`;
 }

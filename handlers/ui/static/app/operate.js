@@ -73,8 +73,11 @@ function Operation({ operation, context, onClose, onDone }) {
   </${Dialog}>`;
 }
 
-/** A button that opens the list of operations; nothing if the token allows none. */
-export function Operate({ session, head, position, access, isClosed }) {
+/**
+ * A button that opens the list of operations; nothing if the token allows none. `onChanged` is called after an operation,
+ * which may append nothing.
+ */
+export function Operate({ session, head, position, access, isClosed, onChanged }) {
   const [isOpen, setOpen] = useState(false);
   const [operation, setOperation] = useState(null);
   const [told, setTold] = useState(null);
@@ -112,6 +115,7 @@ export function Operate({ session, head, position, access, isClosed }) {
   const onDone = (answer) => {
     setOperation(null);
     setTold(answer?.text ?? null);
+    if (answer) onChanged();
     if (answer?.link) go(answer.link);
   };
   if (allowed.length === 0) return null;

@@ -7,7 +7,8 @@ const SPACE_MS = 1000; // least pause after a change
 const SHARE = 10; // the pause is this many times as long as the request took
 
 /**
- * Call `load` at once, after each change, and now and then; one call at a time. It returns whether to stop. `changes`
+ * Call `load` at once, after each change, and now and then; one call at a time. It returns whether to stop, or "soon" if
+ * what it loaded may change without a report of the server. `changes`
  * is of `useChanges`; `key` begins anew. Nothing is called while `isHeld`.
  */
 export function usePolled(load, changes, key, isHeld = false) {
@@ -31,12 +32,12 @@ export function usePolled(load, changes, key, isHeld = false) {
       isLoading = true;
       isStale = false;
       const started = performance.now();
-      const isDone = await now.current.load(() => isOver);
+      const done = await now.current.load(() => isOver);
       isLoading = false;
-      if (isOver || isDone) return;
+      if (isOver || done === true) return;
       earliest = performance.now() + Math.max(SPACE_MS, (performance.now() - started) * SHARE);
       if (isStale) wake.current();
-      else timer = setTimeout(run, now.current.changes.isLive ? CALM_MS : POLL_MS);
+      else timer = setTimeout(run, now.current.changes.isLive && done !== "soon" ? CALM_MS : POLL_MS);
     };
     wake.current = (wait = Math.max(0, earliest - performance.now())) => {
       if (isLoading) isStale = true;

@@ -7,7 +7,7 @@ import { Operate } from "./operate.js";
 import { sessionLink } from "./route.js";
 import { State, needsWorker } from "./states.js";
 
-export function SessionHeader({ session, head, feed, access, isClosed, isPanelOpen, onPanel }) {
+export function SessionHeader({ session, head, feed, access, isClosed, isPanelOpen, onPanel, onChanged }) {
   const position = feed?.position ?? 0;
   const origin = head?.origin;
   return html`<header class="sessionhead">
@@ -15,8 +15,7 @@ export function SessionHeader({ session, head, feed, access, isClosed, isPanelOp
     <div class="names">
       <h2>${head?.title || session}</h2>
       <p class="facts">
-        <${State} state=${isClosed || head?.state === "closed" || head?.state === "idle" ? null : head?.state} waiting=${head?.waiting} />
-        ${isClosed ? html`<span class="badge closed">closed</span>` : null}
+        <${State} state=${isClosed ? "closed" : head?.state} waiting=${head?.waiting} failure=${head?.failure} />
         <span class="where">${session}</span><${CopyIcon} text=${() => session} label="Copy the id" />
         ${head?.agent ? html`<span class=${`fact agent ${needsWorker(head) ? "lacking" : ""}`}>${needsWorker(head) ? `no worker serves ${head.agent}` : `agent ${head.agent}`}</span>` : null}
         ${position > 0 ? html`<span class="fact">position ${count(position)}</span>` : null}
@@ -24,7 +23,7 @@ export function SessionHeader({ session, head, feed, access, isClosed, isPanelOp
         ${origin ? html`<span class="fact">fork of <a href=${sessionLink(origin.session, "log", origin.position)}>${origin.session} at #${count(origin.position)}</a></span>` : null}
       </p>
     </div>
-    <${Operate} session=${session} head=${head} position=${position} access=${access} isClosed=${isClosed} />
+    <${Operate} session=${session} head=${head} position=${position} access=${access} isClosed=${isClosed} onChanged=${onChanged} />
     <button type="button" class="icon panel" aria-label="Turns and cost" title="Turns and cost" aria-expanded=${isPanelOpen} aria-controls="panel" onClick=${onPanel}><${Panel} /></button>
   </header>`;
 }

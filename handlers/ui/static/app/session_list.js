@@ -8,6 +8,12 @@ export const ALL_SESSIONS = { search: "", state: "", agent: "", sort: "activity"
 const PAGE = 100; // sessions requested at first, and with each further page
 const MOST = 500; // most sessions in one answer
 
+const SETTLING = 10; // seconds after its newest entry in which the work of a session may still fail or be given up
+
+/** Whether the state of a session may change without a new entry, which the server would report. */
+const isSettling = ({ state, hasWorker, updated }) =>
+  state === "retrying" || (state === "queued" && hasWorker) || (state === "failed" && Date.now() / 1000 - updated < SETTLING);
+
 /**
  * Return an object with:
  * - rows: the loaded sessions; null until the first answer
@@ -17,6 +23,7 @@ const MOST = 500; // most sessions in one answer
  *   server has read all sessions
  * - error: the last error
  * - more: function that loads the next page
+ * - refresh: function that requests the list again
  */
 export function useSessionList(query, changes, isHeld) {
   const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null, states: null, agents: {} });
@@ -30,8 +37,8 @@ export function useSessionList(query, changes, isHeld) {
   }
 
   const load = async (isOver) => {
+    const rows = new Map(); // by id: a session that moves between two requests comes twice
     try {
-      const rows = new Map(); // by id: a session that moves between two requests comes twice
       let cursor = null;
       let answer;
       do {
@@ -49,7 +56,7 @@ export function useSessionList(query, changes, isHeld) {
       setError(problem);
       return problem.status === 401 || problem.status === 403; // asking again cannot help, and counts as another wrong token
     }
-    return false;
+    return [...rows.values()].some(isSettling) ? "soon" : false;
   };
   const refresh = usePolled(load, changes, key, isHeld);
 
@@ -59,5 +66,5 @@ export function useSessionList(query, changes, isHeld) {
     refresh();
   };
   const { rows, all, states, agents } = found;
-  return { rows, isCurrent: found.key === key, all, states, agents, error, more };
+  return { rows, isCurrent: found.key === key, all, states, agents, error, more, refresh };
 }

@@ -1,29 +1,23 @@
 // One session: its views, what the agent does, and the box for messages.
 import { html } from "./html.js";
-import { getStatus } from "./api.js";
 import { useCommandSender } from "./approval.js";
 import { Composer } from "./composer.js";
-import { Control } from "./control.js";
-import { useView } from "./hooks.js";
+import { Control, isLoopOpen } from "./control.js";
 import { may } from "./rights.js";
 import { go, sessionLink } from "./route.js";
 import { Tabs, ViewOf, viewsFor } from "./session_views.js";
 import { Scrub } from "./time/scrub.js";
 import { pastOf, withPast } from "./time/travel.js";
 
-const STATUS_MS = 150;
-
 /** The agent's status, and the box for messages to the agent. */
-function Conversation({ session, feed, isClosed, access, hasComposer }) {
-  const seesStatus = may(access, "read.status") && access.lanes.includes("extension");
-  const status = useView(seesStatus && feed?.isReady ? session : null, feed?.position ?? 0, getStatus, STATUS_MS);
+function Conversation({ session, feed, status, isClosed, access, hasComposer, onChanged }) {
   const commandSender = useCommandSender(session);
-  const isBusy = ["model", "tools", "waiting"].includes(status?.doing);
+  const isBusy = isLoopOpen(status);
   const composer = may(access, "send")
-    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} waiting=${status?.waiting.length ?? 0} commandSender=${commandSender} />`
+    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} waiting=${status?.waiting.length ?? 0} isDecided=${status?.doing === "queued"} commandSender=${commandSender} />`
     : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`;
   return html`
-    ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} />` : null}
+    ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} onChanged=${onChanged} />` : null}
     ${hasComposer ? composer : null}
   `;
 }
@@ -34,7 +28,7 @@ export const showEntryOf =
   (position) =>
     go(sessionLink(session, "log", position, withPast({}, past === null ? null : position)));
 
-export function SessionPage({ route, feed, timeline, access, isClosed }) {
+export function SessionPage({ route, feed, status, timeline, access, isClosed, onChanged }) {
   const { session, at } = route;
   const views = viewsFor(access);
   const view = views.some((one) => one.name === route.view) ? route.view : views[0].name;
@@ -48,5 +42,5 @@ export function SessionPage({ route, feed, timeline, access, isClosed }) {
     <div class="view" id="view" role=${hasTabs ? "tabpanel" : undefined} aria-labelledby=${hasTabs ? `tab-${view}` : undefined}>
       <${ViewOf} name=${view} session=${session} feed=${feed} timeline=${timeline} access=${access} route=${route} position=${past} setPosition=${setPosition} showEntry=${showEntryOf(session, past)} />
     </div>
-    <div class="conversation" hidden=${past !== null}><${Conversation} key=${`to-${session}`} session=${session} feed=${feed} isClosed=${isClosed} access=${access} hasComposer=${view === "log"} /></div>`;
+    <div class="conversation" hidden=${past !== null}><${Conversation} key=${`to-${session}`} session=${session} feed=${feed} status=${status} isClosed=${isClosed} access=${access} hasComposer=${view === "log"} onChanged=${onChanged} /></div>`;
 }

@@ -33,7 +33,7 @@ function SessionRow({ row, isSelected, position, now, props }) {
     <span class=${row.title ? "title" : "title name"}>${row.title || row.id}</span>
     <span class="when">${row.updated ? ago(row.updated, now) : "new"}</span>
     <span class="facts">
-      <${State} state=${row.state === "idle" ? null : row.state} waiting=${row.waiting} />
+      <${State} state=${row.state} waiting=${row.waiting} failure=${row.failure} />
       ${row.title ? html`<span class="name">${row.id}</span>` : null}<span class="rest">${facts}</span>
     </span>
     <span class="cost">${lacks ? html`<span class="lacking">no worker</span>` : row.cost === null || row.cost === undefined ? "" : money({ total: row.cost })}</span>
@@ -46,7 +46,8 @@ function Choice({ label, value, options, onChange }) {
   </select>`;
 }
 
-export function Sessions({ list, query, setQuery, selected, position, canWrite, now }) {
+/** `head` is that of the selected session, which is newer than its row. */
+export function Sessions({ list, query, setQuery, selected, position, head, canWrite, now }) {
   const search = useRef(null);
   const isSubmitted = useRef(false); // Enter was pressed before the answer came
   const { rows, all, states, agents } = list;
@@ -103,7 +104,7 @@ export function Sessions({ list, query, setQuery, selected, position, canWrite, 
       : shown.length === 0
         ? html`<p class="hint">${isFiltered ? "No session matches." : canWrite ? "No sessions yet. Press + and write a message." : "No sessions yet."}</p>`
         : html`<${VirtualList} items=${shown} selected=${selected} rowHeight=${ROW_REM} label="Sessions" onEnd=${list.more}
-            draw=${(row, props) => html`<${SessionRow} row=${row} isSelected=${row.id === selected} position=${position} now=${now} props=${props} />`} />`}
+            draw=${(row, props) => html`<${SessionRow} row=${row.id === selected && head ? { ...row, ...head } : row} isSelected=${row.id === selected} position=${position} now=${now} props=${props} />`} />`}
     ${isNew && canWrite && rows !== null ? html`<button type="button" class="quiet" onClick=${() => openNew(wanted)}>Open ${wanted} as a new session</button>` : null}
     <p class="total"><${List} /> ${rows === null ? "" : `${count(all)} ${all === 1 ? "session" : "sessions"}`}</p>
   </nav>`;

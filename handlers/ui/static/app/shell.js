@@ -1,7 +1,7 @@
 // The frame of the page: the bar at the top, the list of sessions, the selected place, and the panel with the turns.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { getHead, getTurns, getUsage } from "./api.js";
+import { getHead, getStatus, getTurns, getUsage } from "./api.js";
 import { useChanges } from "./changes.js";
 import { Help } from "./help.js";
 import { useFeed, useView } from "./hooks.js";
@@ -15,6 +15,7 @@ import { ALL_SESSIONS, useSessionList } from "./session_list.js";
 import { SessionPage, showEntryOf } from "./session_page.js";
 import { viewsFor } from "./session_views.js";
 import { Sessions } from "./sessions.js";
+import { withStatus } from "./states.js";
 import { useTimeline } from "./time/hooks.js";
 import { turnsAt } from "./time/moment.js";
 import { pastOf, withPast } from "./time/travel.js";
@@ -23,6 +24,7 @@ import { Turns } from "./turns.js";
 
 const TURNS_MS = 350;
 const HEAD_MS = 500;
+const STATUS_MS = 150;
 const NO_TURNS = { count: 0, turns: [], usage: null };
 
 const getTurnsAndUsage = async (session) => {
@@ -52,6 +54,15 @@ export function Shell({ access }) {
   const listed = list.rows?.find((one) => one.id === selected);
   const asked = useView(listed || isHeld ? null : selected, position, getHead, HEAD_MS);
   const viewed = feed?.isReady && seesBothLanes(access) ? selected : null; // a long session's views take the server seconds
+  const seesStatus = feed?.isReady && may(access, "read.status") && access.lanes.includes("extension");
+  const [changed, setChanged] = useState(0);
+  // Work that fails or is redriven appends nothing: the list, which is requested now and then, shows that the status is old.
+  const seen = [position, listed?.state, listed?.failure?.attempts, changed].join(" ");
+  const status = useView(seesStatus ? selected : null, seen, getStatus, STATUS_MS);
+  const onChanged = () => {
+    setChanged((number) => number + 1);
+    list.refresh();
+  };
   const { count: turnCount, turns, usage } = useView(viewed, position, getTurnsAndUsage, TURNS_MS) ?? NO_TURNS;
   const timeline = useTimeline(viewed, position);
   const past = pastOf(route);
@@ -63,7 +74,7 @@ export function Shell({ access }) {
     if (currentRoute().place === "" && list.rows?.length) go(sessionLink(list.rows[0].id), true);
   }, [selected, list.rows]);
 
-  const head = listed ?? asked;
+  const head = withStatus(listed ?? asked, status);
   const title = selected ? head?.title || selected : route.place === "inbox" ? "Inbox" : null;
   useEffect(() => {
     document.title = title ? `${title} · lanebus` : "lanebus";
@@ -98,13 +109,13 @@ export function Shell({ access }) {
   return html`<div class="page" data-place=${selected ? "session" : route.place || "sessions"} data-view=${route.view}>
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Top} place=${route.place} feed=${feed} fault=${fault} access=${access} waiting=${waiting} onHelp=${() => setHelpOpen(true)} />
-    <${Sessions} list=${list} query=${query} setQuery=${setQuery} selected=${selected} position=${position} canWrite=${may(access, "send")} now=${now} />
+    <${Sessions} list=${list} query=${query} setQuery=${setQuery} selected=${selected} position=${position} head=${head} canWrite=${may(access, "send")} now=${now} />
     <main id="main" tabindex="-1">
       ${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : null}
       ${fault?.status === 401 ? html`<${Login} />` : null}
       ${selected !== null
-        ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} />
-            <${SessionPage} route=${route} feed=${feed} timeline=${timeline} access=${access} isClosed=${isClosed} />`
+        ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} onChanged=${onChanged} />
+            <${SessionPage} route=${route} feed=${feed} status=${status} timeline=${timeline} access=${access} isClosed=${isClosed} onChanged=${onChanged} />`
         : route.place === "inbox"
           ? html`<${Inbox} waiting=${waiting} access=${access} now=${now} />`
           : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}

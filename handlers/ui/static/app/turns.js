@@ -6,6 +6,8 @@ import { sessionLink } from "./route.js";
 import { STATES } from "./states.js";
 import { statusOf } from "./time/spans.js";
 
+const WAITS = { waiting: STATES.waiting, queued: STATES.queued };
+
 function Sum({ label, value, title }) {
   return html`<div class="sum" title=${title}><dt>${label}</dt><dd>${value}</dd></div>`;
 }
@@ -33,7 +35,7 @@ function Turn({ turn, onShow }) {
     <button type="button" onClick=${() => onShow(turn)} title="Show this turn in the lanes">
       <span class="number">${turn.turnIndex ?? turn.index}</span>
       <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "imported"}</span>
-      <span class=${`status ${status}`}>${status === "waiting" ? STATES.waiting : status}</span>
+      <span class=${`status ${status}`}>${WAITS[status] ?? status}</span>
       <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""} title=${tool.outcome ?? ""}>${tool.name}</code>`)}</span>
       <span class="cost">${money(usage?.cost)}</span>
       <span class="took">

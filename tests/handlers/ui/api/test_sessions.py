@@ -176,12 +176,14 @@ async def test_a_call_waits_in_the_inbox_from_its_question_to_its_answer() -> No
             "toolName": "rm",
             "why": "approval",
             "position": 4,
+            "decision": None,
         }
         approval = Approve(turn_id=TurnId(loop_id="c-waiting.main.1", turn_index=0), tool_call_id="c1")
         await bus.session("c-waiting").publish(approval.as_extension())
-        assert (await client.get("/api/waiting")).json()["count"] == 1
+        answer = (await client.get("/api/waiting")).json()
+        assert (answer["count"], len(answer["waiting"])) == (0, 1)
         await bus.session("c-waiting").publish(ControlAnswered(control=5, outcome="applied").as_extension())
-        assert (await client.get("/api/waiting")).json()["count"] == 0
+        assert (await client.get("/api/waiting")).json()["waiting"] == []
 
 
 async def test_a_poll_shows_new_entries_new_sessions_and_after_a_sweep_no_erased_ones() -> None:

@@ -1,7 +1,7 @@
 // Turns a timeline, as the server answers it, into the rows of a waterfall. Pure.
 //
 // A row is `{key, parent, kind, level, name, note, status, start, end, from, to, cost, usage, turn, hasChildren}`. Times are
-// Unix seconds; `end` is null while it runs. `from` and `to` are positions.
+// Unix seconds; `end` is null while it runs. `from` and `to` are positions. A row that `isUntimed` has a place, but no length.
 
 export const KINDS = {
   loop: "loop",
@@ -20,8 +20,13 @@ const isOpenWait = (wait) => wait !== undefined && wait.until === null;
 /** Whether a tool call waits for a person. */
 export const isWaiting = (tool) => !tool.isLater && tool.ended === null && isOpenWait(tool.waits?.findLast((wait) => !wait.isLater));
 
-/** The status of a turn; "waiting" while one of its calls waits for a person. */
-export const statusOf = (turn) => (turn.status === "running" && turn.tools.some(isWaiting) ? "waiting" : turn.status);
+const waitsFor = (tools) => (tools.every((tool) => tool.waits.at(-1).decision !== null) ? "queued" : "waiting");
+
+/** The status of a turn; "waiting" while one of its calls waits for a person, "queued" while a worker has to apply decisions. */
+export const statusOf = (turn) => {
+  const waiting = turn.tools.filter(isWaiting);
+  return turn.status === "running" && waiting.length ? waitsFor(waiting) : turn.status;
+};
 
 export const isBad = (row) => BAD.has(row.status);
 
@@ -63,7 +68,7 @@ function ofLoop(loop, loopId, turns) {
     level: 0,
     name: loop?.agent ?? "loop",
     note: loopId,
-    status: last && statusOf(last) === "waiting" ? "waiting" : (loop?.status ?? "running"),
+    status: last && ["waiting", "queued"].includes(statusOf(last)) ? statusOf(last) : (loop?.status ?? "running"),
     start: loop?.started ?? turns[0].started,
     end: loop ? loop.ended : (last?.ended ?? null),
     from: loop?.startedPosition ?? turns[0].startedPosition,
@@ -108,11 +113,12 @@ function ofTurn(turn, level) {
       name: turn.model ?? "model",
       note: index > 0 ? `call ${index + 1}` : "",
       status: call.message === null && call.ended !== null ? "lost" : (call.stopReason ?? "running"),
-      start: call.started,
+      start: call.started ?? call.ended ?? turn.started,
       end: call.ended,
       from: call.position,
       to: call.message,
       turn,
+      isUntimed: call.started === null, // nobody measured it, as in imported history
     });
   });
   for (const [index, tool] of turn.tools.entries()) {
@@ -131,7 +137,7 @@ function ofTurn(turn, level) {
       ...bare(of, key, "tool", level + 1),
       name: tool.name,
       note: tool.attempts > 1 ? `attempt ${tool.attempts}` : "",
-      status: tool.outcome ?? (tool.isError ? "failed" : tool.isError === false ? "completed" : isWaiting(tool) ? "waiting" : "running"),
+      status: tool.outcome ?? (tool.isError ? "failed" : tool.isError === false ? "completed" : isWaiting(tool) ? waitsFor([tool]) : "running"),
       start: tool.started ?? begin,
       end: tool.ended,
       from: tool.startedPosition ?? waits[0]?.position ?? turn.startedPosition,

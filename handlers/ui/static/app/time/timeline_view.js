@@ -89,13 +89,14 @@ function openTo(row, rows, shut, setClosed) {
 function Head({ timeline, axis, rows, now, shut, onAll, isWhole, setWhole, hasCharts, setCharts }) {
   const { usage } = timeline;
   const whole = usage ? usage.input + usage.cache_read + usage.cache_write : 0;
-  const worked = busy(rows.filter((row) => row.kind === "model"), now).reduce((sum, [start, end]) => sum + end - start, 0);
+  const timed = rows.filter((row) => row.kind === "model" && !row.isUntimed);
+  const worked = timed.length ? busy(timed, now).reduce((sum, [start, end]) => sum + end - start, 0) : null;
   const bad = rows.filter((row) => (row.kind === "turn" || row.kind === "tool") && isBad(row)).length;
   const isOpen = !rows.some((row) => row.kind !== "loop" && shut.has(row.key));
   return html`<div class="tl-head">
     <ul class="tl-facts" aria-label="The whole session">
       <li><b>${count(timeline.count)}</b> ${timeline.count === 1 ? "turn" : "turns"}</li>
-      <li title="time of all shown model calls together"><b>${duration(worked)}</b> model</li>
+      <li title=${worked === null ? "no shown model call was timed" : "time of all shown model calls together"}><b>${duration(worked)}</b> model</li>
       <li><b>${money(usage?.cost)}</b> cost</li>
       ${whole ? html`<li title="part of the input that the provider's cache held"><b>${Math.round((100 * usage.cache_read) / whole)} %</b> cached</li>` : null}
       ${bad ? html`<li class="bad"><b>${count(bad)}</b> failed</li>` : null}
@@ -269,7 +270,7 @@ function momentOf(rows, position) {
   return time;
 }
 
-const statusName = (row) => (row.status === "waiting" ? STATES.waiting : row.status);
+const statusName = (row) => (row.status === "waiting" || row.status === "queued" ? STATES[row.status] : row.status);
 
 function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose, toggle, showEntry }) {
   const took = row.isUntimed ? null : until - row.start;
@@ -288,7 +289,7 @@ function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose
       ${row.hasChildren ? html`<button type="button" class="tl-twist" tabindex="-1" aria-label=${isClosed ? "Unfold" : "Fold"} onClick=${onTwist}>${isClosed ? "▸" : "▾"}</button>` : html`<i class="tl-twist"></i>`}
       <i class="tl-dot" aria-hidden="true"></i><span class="hidden">${KINDS[row.kind]} </span><b title=${name}>${name}</b>
       ${row.note ? html`<small title=${visible(row.note)}>${visible(row.note)}</small>` : null}
-      ${isBad(row) || (row.status === "waiting" && row.kind !== "wait") ? html`<small class="tl-status">${statusName(row)}</small>` : null}
+      ${isBad(row) || ((row.status === "waiting" || row.status === "queued") && row.kind !== "wait") ? html`<small class="tl-status">${statusName(row)}</small>` : null}
       <button type="button" class="tl-entry" tabindex="-1" title=${`Show entry #${row.from} in the log`} onClick=${onEntry}>#${row.from}</button>
     </span>
     <span role="gridcell" class="tl-took">${row.end === null ? html`<em>${duration(took)}</em>` : duration(took)}</span>

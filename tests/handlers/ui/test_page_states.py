@@ -1,0 +1,139 @@
+"""What a session does, in Chromium: header, list, filter and footer tell the same, on all open pages."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+
+from lanebus import Bus, UserMessage
+from lanebus.groups import RetryPolicy
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import until
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.commands import next_control
+from tests.support.page.samples import waiting_for_approval
+from tests.support.page.serving import Served, serving, temporary_bus
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, Route
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+
+async def broken(run: Run) -> None:
+    """Raise before a loop begins, as a faulty guard does."""
+    raise RuntimeError("the guard is broken")
+
+
+@asynccontextmanager
+async def failing(bus: Bus, retry: RetryPolicy) -> AsyncGenerator[None]:
+    worker = Worker(bus, broken, retry=retry)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        yield
+        worker.stop()
+
+
+async def opened(page: "Page", served: Served, place: str) -> None:
+    await page.goto(served.url)
+    await page.goto(f"{served.base}/#/{place}")
+
+
+async def shows(page: "Page", text: str) -> None:
+    """Check that header, list and footer tell a state."""
+    await expect(page.locator(".sessionhead .badge")).to_have_text(text)
+    await expect(page.locator(".session[aria-current] .badge")).to_have_text(text)
+    await expect(page.locator(".doing")).to_contain_text(text)
+
+
+async def test_a_dead_session_is_dead_everywhere_with_its_cause_and_is_redriven(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"))
+        await opened(page, served, "s/s1")
+        await shows(page, "waits for a worker")
+        async with failing(bus, RetryPolicy(attempts=2, base=0)):
+            await shows(page, "dead")
+        states = page.get_by_label("State", exact=True)
+        await expect(states.locator("option").filter(has_text="dead")).to_have_text("dead (1)")
+        await expect(page.locator(".cause")).to_contain_text("after 2 attempts: RuntimeError: the guard is broken")
+        await states.select_option("dead")
+        await expect(page.locator(".session")).to_have_count(1)
+        await states.select_option("")
+        await page.get_by_role("button", name="Redrive").click()
+        await shows(page, "waits for a worker")
+        await expect(page.locator(".cause")).to_have_count(0)
+        assert await bus.dead_letters("agents").count() == 0
+        assert seen.errors == []
+
+
+async def test_a_session_between_two_attempts_is_tried_again(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        await opened(page, served, "s/s1")
+        async with failing(bus, RetryPolicy(attempts=5, base=600, jitter="none")):
+            await shows(page, "is tried again")
+            await expect(page.locator(".cause")).to_have_text("1 attempt failed: RuntimeError: the guard is broken")
+            await expect(page.get_by_role("button", name="Redrive")).to_have_count(0)
+        assert seen.errors == []
+
+
+async def test_an_approval_without_a_worker_is_told_on_all_open_pages(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, AsyncExitStack() as stack:
+        pages = [(await stack.enter_async_context(browsing(browser)))[0] for _ in range(3)]
+        mine, other, inbox = pages
+        session = bus.session("s1")
+        await waiting_for_approval(session, "delete it", "rm")
+        for page, place in zip(pages, ("s/s1", "s/s1", "inbox"), strict=True):
+            await opened(page, served, place)
+            await expect(page.locator(".ask .whole")).to_contain_text("rm")
+        await expect(inbox.locator(".places .number")).to_contain_text("1")
+        await mine.get_by_role("button", name="Approve").click()
+        await next_control(session, 5)
+        for page in pages:
+            await expect(page.locator(".ask")).to_contain_text("Approved by page, waits for a worker")
+            await expect(page.locator(".ask button")).to_have_count(0)
+        for page in (mine, other):
+            await shows(page, "waits for a worker")
+            await expect(page.locator(".waits, .turn .status")).to_have_text(
+                ["waits for a worker", "waits for a worker"]
+            )
+            await expect(page.locator("#skips")).to_contain_text("A call waits for a worker")
+        await expect(inbox.locator(".places .number")).to_have_count(0)
+
+
+async def test_a_decision_on_an_old_page_is_refused_with_the_first_one(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        session = bus.session("s1")
+        turn = await waiting_for_approval(session, "delete it", "rm")
+        await opened(page, served, "s/s1")
+        await expect(page.locator(".ask .whole")).to_contain_text("rm")
+        is_old = True
+
+        async def keep(route: "Route") -> None:
+            if is_old:
+                await route.abort()
+            else:
+                await route.continue_()
+
+        await page.route("**/status", keep)
+        about = {"command": "approve", "turnId": str(turn), "toolCallId": "c0"}
+        posted = await page.request.post(
+            f"{served.base}/api/sessions/s1/commands",
+            data=about,
+            headers={"Authorization": f"Bearer {served.url.partition('token=')[2]}"},
+        )
+        assert posted.status == 201
+        await page.get_by_role("button", name="Deny").click()
+        await expect(page.locator(".control .fault")).to_contain_text("already approved by page, at position 6")
+        assert (await session.head()).position == 6
+        is_old = False
+
+        async def is_told() -> bool:
+            return await page.locator(".ask .decided").count() == 1
+
+        await until(is_told)
