@@ -18,7 +18,7 @@ const MARGIN = 300; // pixels drawn above and below the view
 const UNFOLDING = 2; // frames in which the parts of an entry unfold for the text that the user looks for
 const NEW_ROWS = 14; // rows drawn for the first time in one frame: more would take longer than a frame
 
-export class Lanes extends Component {
+class Lanes extends Component {
   box = createRef();
   list = createRef();
   layout = new Layout();
@@ -340,6 +340,12 @@ export class Lanes extends Component {
     </div>`;
   }
 }
+
+/** The view "Log". */
+export const View = ({ session, feed, access, route, setPosition }) =>
+  feed
+    ? html`<${Lanes} key=${session} session=${session} feed=${feed} version=${feed.version} access=${access} route=${route} setPosition=${setPosition} />`
+    : html`<div class="lanes"></div>`;
 
 function Nothing({ feed }) {
   if (feed.state === "connecting" || (feed.state === "live" && !feed.hasCaughtUp)) return html`<div class="empty"><p>Loading…</p></div>`;
