@@ -1,13 +1,22 @@
 """The page has no finding of axe-core, in any place, in both colour schemes and at three widths."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from lanebus import UserMessage
+from lanebus import (
+    AssistantMessage,
+    ExtensionMessage,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.messages import ThinkingBlock
 from tests.support.node.running import referees
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.recorded import record_loops
 from tests.support.page.samples import answered, waiting_for_approval
 from tests.support.page.serving import serving, temporary_bus
 
@@ -72,6 +81,84 @@ async def test_axe_finds_nothing_in_any_place(browser: SharedBrowser, referees: 
         if width < 1180:
             await page.get_by_role("button", name="Turns and cost").click()
             found["turns"] = await findings(page, axe)
+        assert {place: told for place, told in found.items() if told} == {}
+
+
+UNFOLD = """() => new Promise((done) => {
+  const folded = "details:not([open]) > summary, [aria-expanded=false], .rawswitch[aria-pressed=false]";
+  document.querySelectorAll(`.rows :is(${folded})`).forEach((one) => one.click());
+  requestAnimationFrame(() => requestAnimationFrame(done));
+})"""
+TABLE = "| name | value |\n|---|---|\n| a | 1 |\n"
+
+
+@pytest.mark.drawn("width", "scheme")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(
+    browser: SharedBrowser, referees: Path, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
+    found: dict[str, list[str]] = {}
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader") as served,
+        browsing(browser, width=width) as (page, _),
+    ):
+        await page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+        await page.goto(f"{served.base}/#token=wrong")
+        await expect(page.locator(".login .trouble")).to_be_visible()
+        found["login"] = await findings(page, axe)
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/#/inbox")
+        await expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+        found["empty inbox"] = await findings(page, axe)
+        for name in ("s1", "s2"):  # calls of one name
+            await waiting_for_approval(bus.session(name), "Clean up", "rm", "rm")
+        last = await record_loops(bus.session("s3"), loops=2, approved=0, failed=1)
+        lines = "\n".join(f"line {number}" for number in range(60))
+        call = ToolCallBlock(id="c1", name="edit", arguments={"old_str": "a", "new_str": "b", "more": [{"deep": [1]}]})
+        await bus.session("s3").publish(
+            AssistantMessage(content=(ThinkingBlock(text=lines), TextBlock(text=lines), call), stop_reason="error"),
+            ToolResultMessage.of(call, '{"hits": [{"path": "a.py", "text": "a long enough text"}]}', is_error=True),
+            ExtensionMessage.of("progress", {"percent": 40}),
+            UserMessage.text(f"{TABLE}\n{TABLE}\n```python\nx = 1\n```\n\n> [a link](https://host.example/needle)"),
+        )
+        await expect(page.locator(".waitingcall .whole")).to_have_count(4)
+        found["inbox"] = await findings(page, axe)
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".ask .whole")).to_have_count(2)
+        found["two calls wait"] = await findings(page, axe)
+        await page.get_by_label("Message to the agent").fill("hello")
+        await page.get_by_role("button", name="Skip and send").click()
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        found["question"] = await findings(page, axe)
+        await page.keyboard.press("Escape")
+        await page.goto(f"{served.base}/#/s/s3")
+        await expect(page.locator(".row .md table")).to_have_count(2)
+        box = page.get_by_label("Find in the session")
+        await box.fill("needle")
+        await expect(page.locator(".findwords")).to_have_text("1 found")
+        await box.press("Enter")
+        await expect(page.locator(".foundin")).to_be_visible()
+        found["a match"] = await findings(page, axe)
+        for position in (3, last + 1, last + 3):
+            await page.goto(f"{served.base}/#/s/s3?at={position}")
+            await expect(page.locator(f".row[data-position='{position}']")).to_be_visible()
+            for _ in range(3):
+                await page.evaluate(UNFOLD)
+            found[f"unfolded at {position}"] = await findings(page, axe)
+        for operation in ("Delete old entries", "Close", "Fork the session"):
+            await page.get_by_role("button", name="Operate this session").click()
+            await page.get_by_role("button", name=operation).click()
+            await expect(page.get_by_role("dialog")).to_be_visible()
+            found[operation] = await findings(page, axe)
+            await page.keyboard.press("Escape")
+        await page.goto(f"{served.base}/#token=reader")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".onlooker")).to_be_visible()
+        found["a reader"] = await findings(page, axe)
+        await page.emulate_media(color_scheme=None, reduced_motion="reduce")
         assert {place: told for place, told in found.items() if told} == {}
 
 

@@ -42,9 +42,13 @@ async def opened(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple["Page
         yield page, seen, served
 
 
+def _call(name: str, at: int) -> ToolCallBlock:
+    return ToolCallBlock(id=f"c{at}", name=name, arguments={"path": name})
+
+
 async def wait_at(session: Session, *tools: str) -> None:
     """Publish a loop whose tool calls wait for a person."""
-    blocks = tuple(ToolCallBlock(id=f"c{at}", name=name, arguments={"path": name}) for at, name in enumerate(tools))
+    blocks = tuple(_call(name, at) for at, name in enumerate(tools))
     await session.publish(
         UserMessage.text("hi"),
         AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
@@ -152,6 +156,7 @@ async def test_a_denial_sends_its_reason_and_shows_a_late_outcome(browser: Share
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session = bus.session("s1")
         await wait_at(session, "rm", "mv")
+        await page.get_by_role("button", name="Next call").click()
         await page.get_by_label("Why mv is denied").fill("not this one")
         await page.locator(".ask", has_text="mv").get_by_role("button", name="Deny").click()
         position, control = await next_control(session, 6)
@@ -306,6 +311,134 @@ async def test_payloads_in_calls_and_command_answers_are_shown_as_text(browser: 
             assert await page.locator(f".control {name}").count() == 0
         assert await page.locator(f".rows :is({HARMFUL})").count() == 0
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+
+
+HIDDEN_PART = """(found) => {
+  const { left, top, right, bottom, width, height } = found.getBoundingClientRect();
+  const isIn = left >= 0 && top >= 0 && right <= innerWidth + 1 && bottom <= innerHeight + 1 && width > 0;
+  return isIn && found.contains(document.elementFromPoint(left + width / 2, top + height / 2)) ? null
+    : `${found.textContent} ${[left, top, right, bottom].map(Math.round)} in ${innerWidth} x ${innerHeight}`;
+}"""
+
+
+async def hidden_parts(page: "Page") -> list[str]:
+    """Return the parts of the call that is shown that a user cannot see or press where they are."""
+    bar, ask = page.locator(".control"), page.locator(".ask:not([hidden])")
+    parts = [
+        bar.locator(".doing"),
+        bar.get_by_role("status").filter(has_text=" of "),
+        bar.get_by_role("button", name="Next call"),
+        bar.get_by_role("button", name="Previous call"),
+        ask.locator(".tool"),
+        ask.get_by_role("button", name="Approve"),
+        ask.get_by_role("button", name="Deny"),
+        ask.get_by_label("is denied"),
+    ]
+    told = list[str | None]([await part.evaluate(HIDDEN_PART) for part in parts])
+    return [each for each in told if each is not None]
+
+
+WINDOWS = {
+    "laptop": (1440, 900),
+    "small laptop": (1024, 768),
+    "phone": (390, 844),
+    "small phone": (320, 568),
+    "1440 x 900 at a zoom of 200 %": (720, 450),
+    "1024 x 768 at a zoom of 200 %": (512, 384),
+    "1280 x 1024 at a zoom of 400 %": (320, 256),
+}
+
+
+@pytest.mark.drawn("window")
+@pytest.mark.parametrize("window", WINDOWS)
+async def test_a_waiting_call_is_whole_in_view_and_says_how_many_wait_in_any_window(
+    browser: SharedBrowser, window: str
+) -> None:
+    width, height = WINDOWS[window]
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        browsing(browser, width=width, height=height) as (page, seen),
+    ):
+        lines: JsonValue = {"lines": [f"line {number} of a long call" for number in range(200)]}
+        calls = [ToolCallBlock(id=f"c{at}", name=f"tool_{at}", arguments=lines) for at in range(2)]
+        await bus.session("s1").publish(
+            UserMessage.text("hi"),
+            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=TURN).as_extension(),
+            AssistantMessage(content=tuple(calls), turn_id=TURN, stop_reason="toolUse"),
+            *(ToolWaiting(turn_id=TURN, tool_call_id=call.id, tool_name=call.name).as_extension() for call in calls),
+        )
+        await page.goto(served.url)
+        for place in ("#/s/s1", "#/s/s1/timeline"):
+            await page.goto(f"{served.base}/{place}")
+            for number, press in ((1, "Next call"), (2, "Previous call")):
+                ask = page.locator(".ask:not([hidden])")
+                await expect(ask.locator(".tool")).to_have_text(f"tool_{number - 1}")
+                await expect(page.locator(".pager [role=status]")).to_have_text(f"{number} of 2")
+                whole = ask.locator(".whole")
+                await expect(whole).to_contain_text("line 199")
+                for share in (0, 1) if height > 300 else (0,):  # however the rest of the session is scrolled
+                    await page.locator("main").evaluate("(one, share) => one.scrollTo(0, share * 9999)", share)
+                    assert await hidden_parts(page) == []
+                    await whole.evaluate("(one, share) => one.scrollTo(0, share * 99999)", share)
+                    assert await whole.evaluate(
+                        "(one) => one.clientHeight >= 19 && one.scrollHeight > one.clientHeight"
+                    )
+                    assert await hidden_parts(page) == []
+                await page.get_by_role("button", name=press).click()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        if window != "laptop":
+            await page.goto(f"{served.base}/#/s/s1")
+            box = page.get_by_label("Message to the agent")
+            await box.scroll_into_view_if_needed()
+            await expect(box).to_be_in_viewport(ratio=1)
+        assert seen.errors == []
+
+
+async def test_a_double_click_answers_one_call_and_the_next_one_is_shown(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
+        session = bus.session("s1")
+        await wait_at(session, "first", "second")
+        await expect(page.locator(".ask .whole")).to_have_count(2)
+        shown = page.locator(".ask:not([hidden]) .tool")
+        place = await page.get_by_role("button", name="Approve").bounding_box()
+        assert place is not None
+        at = (place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
+        await page.mouse.click(*at)
+        await expect(shown).to_have_text("second")
+        await page.mouse.down(click_count=2)
+        await page.mouse.up(click_count=2)
+        position, control = await next_control(session, 6)
+        assert isinstance(control, Approve)
+        assert control.tool_call_id == "c0"
+        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+        await expect(page.locator(".ask")).to_have_count(1)
+        await expect(page.locator(".pager")).to_have_count(0)
+        await page.mouse.click(*at)
+        _, control = await next_control(session, position)
+        assert isinstance(control, Approve)
+        assert control.tool_call_id == "c1"
+        assert seen.errors == []
+
+
+async def test_the_shown_call_stays_while_others_come_and_go(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        session = bus.session("s1")
+        await wait_at(session, "one", "two", "three")
+        await page.get_by_role("button", name="Previous call").click()  # before the first comes the last
+        shown, count = page.locator(".ask:not([hidden]) .tool"), page.locator(".pager [role=status]")
+        await expect(shown).to_have_text("three")
+        await page.get_by_role("button", name="Previous call").click()
+        await page.get_by_label("Why two is denied").fill("not this one")
+        about = Approve(turn_id=TURN, tool_call_id="c0", call_hash=_call("one", 0).call_hash)
+        await session.publish(about.as_extension())
+        await session.publish(
+            ControlAnswered(control=(await session.head()).position, outcome="applied").as_extension()
+        )
+        await expect(count).to_have_text("1 of 2")
+        await expect(shown).to_have_text("two")
+        await expect(page.get_by_label("Why two is denied")).to_have_value("not this one")
 
 
 @pytest.mark.drawn("width", "height")

@@ -8,9 +8,11 @@ import anyio
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.bus.messages.events import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.cut_text import cut_text
+from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
-from tests.support.page.log import HARMFUL, walk
+from tests.support.page.log import HARMFUL, show_all_events, walk
 from tests.support.page.serving import serving, temporary_bus
 
 if TYPE_CHECKING:
@@ -190,6 +192,82 @@ async def test_arguments_show_an_edit_as_a_difference_and_json_as_a_tree(browser
         await expect(page.locator(".call .j-key", has_text="deeper")).to_be_visible()
         await expect(page.locator(".toolResult .json")).to_have_count(1)
         await expect(page.locator(".toolResult").last).to_contain_text("12345678901234567890")
+        assert seen.errors == []
+
+
+async def test_words_in_a_wide_table_stay_whole_and_the_table_scrolls(browser: SharedBrowser) -> None:
+    words = [
+        "Authentication",
+        "authentication_timeout",
+        "Infrastructure",
+        "https://docs.example/authentication/timeout",
+    ]
+    head, rule = "|".join(["", *words, *words, ""]), "|".join(["", *["---"] * 8, ""])
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=390) as (page, seen):
+        await bus.session("s1").publish(UserMessage.text(f"{head}\n{rule}\n{head}\n\n{head}\n{rule}\n{head}"))
+        await open_log(page, served)
+        await expect(page.locator(".md td")).to_have_count(16)
+        broken: list[str] = await page.locator(".md :is(th, td)").evaluate_all("""(cells) => cells.filter((cell) => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return new Set([...range.getClientRects()].map(({ top }) => Math.round(top / 8))).size > 1;
+        }).map((cell) => cell.textContent)""")
+        assert [text for text in broken if " (" not in text] == []  # a host after a link is a word of its own
+        table = page.locator(".md .wide").first
+        assert await table.evaluate("(one) => one.scrollWidth > one.clientWidth") is True
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        await table.focus()
+        await page.keyboard.press("ArrowRight")
+        await page.wait_for_function("(one) => one.scrollLeft > 0", arg=await table.element_handle())
+        assert seen.errors == []
+
+
+async def test_invisible_characters_of_a_call_are_codes_wherever_it_is_drawn(browser: SharedBrowser) -> None:
+    hidden = "a\u202eb\u200bc\x07d\U000e0041e"
+    code = "a⟨U+202E⟩b⟨U+200B⟩c⟨U+0007⟩d⟨U+E0041⟩e"
+    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+    arguments: dict[str, JsonValue] = {
+        f"name {hidden}": f"text {hidden}\n\tindented",
+        "tree": {f"key {hidden}": [f"item {hidden}"]},
+        "old_str": f"old {hidden}",
+        "new_str": f"new {hidden}",
+    }
+    call = ToolCallBlock(id=f"c0 {hidden}", name=f"tool {hidden}", arguments=arguments)
+    raw = ToolCallBlock(id="c1", name="raw", arguments={}, arguments_raw=f"{{ {hidden}")
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=6000) as (page, seen):
+        await bus.session("s1").publish(
+            UserMessage.text("hello"),
+            AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=turn).as_extension(),
+            AssistantMessage(content=(call, raw), turn_id=turn, stop_reason="toolUse"),
+            ToolStarted(turn_id=turn, tool_call_id=call.id, tool_name=call.name).as_extension(),
+            ToolWaiting(turn_id=turn, tool_call_id=call.id, tool_name=call.name).as_extension(),
+            ToolResultMessage.of(call, "done"),
+            UserMessage.text("a family: 👩\u200d👧"),
+        )
+        await open_log(page, served)
+        card = page.locator(".call").first
+        await expect(card).to_contain_text(f"tool {code}")
+        await expect(card.locator(".id")).to_have_text(f"c0 {code}")
+        for text in (f"name {code}", f"text {code}\n\tindented", f"key {code}", f"old {code}"):
+            await expect(card).to_contain_text(text)
+        await expect(page.locator(".call").nth(1)).to_contain_text(f"{{ {code}")
+        await expect(page.locator(".message.user").last).to_contain_text("👩\u200d👧")  # a text is as it was written
+        await show_all_events(page)
+        folded = ":is(details:not([open]) > summary, .rawswitch[aria-pressed=false], .j-fold[aria-expanded=false])"
+        for _ in range(12):
+            await page.locator(f".rows {folded}").evaluate_all("""async (all) => {
+              for (const one of all) one.click();
+              await new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)));
+            }""")
+        await expect(page.locator(f".rows {folded}")).to_have_count(0)
+        for place in (".rows .row:not([data-position='8'])", ".turns", ".control"):
+            drawn = " ".join(await page.locator(place).all_inner_texts())
+            titles: list[str] = await page.locator(f"{place} [title]").evaluate_all(
+                "(all) => all.map((one) => one.title)"
+            )
+            assert code in drawn
+            assert [one for one in "\u202e\u200b\x07\U000e0041" if one in " ".join([drawn, *titles])] == []
         assert seen.errors == []
 
 

@@ -127,6 +127,7 @@ async def test_an_answer_in_a_session_moves_the_focus_to_the_next_call_and_then_
         asks, region = page.locator(".ask"), page.get_by_role("region", name="The agent")
         await expect(asks.locator(".whole")).to_have_count(3)
         sent = list[ControlAnswered]()
+        await page.get_by_role("button", name="Next call").press("Enter")
         for name, answer, next_one in (("two", "Approve", "three"), ("three", "Deny", "one")):  # both are still shown
             before = (await session.head()).position
             await asks.filter(has_text=f"rm-{name}").get_by_role("button", name=answer).press("Enter")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 import pytest
+from pydantic import JsonValue
 
 from lanebus import (
     AssistantMessage,
@@ -353,6 +354,103 @@ async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(browser: S
         await box.press("Escape")
         await expect(box).to_have_value("")
         assert seen.errors == []
+
+
+SEEN = """(position) => {
+  const box = document.querySelector(".scroll").getBoundingClientRect();
+  const row = document.querySelector(`.row[data-position="${position}"]`);
+  const found = [...(CSS.highlights.get("lanebus-find") ?? [])].filter((range) => row?.contains(range.startContainer));
+  return found.some((range) => {
+    const { left, top, width, height } = range.getClientRects()[0] ?? { width: 0 };
+    if (width === 0 || top < box.top || top + height > box.bottom) return false;
+    const at = document.elementFromPoint(left + width / 2, top + height / 2);
+    return at !== null && (at.contains(range.startContainer) || range.intersectsNode(at));
+  });
+}"""
+
+
+def _needles() -> list[UserMessage | ExtensionMessage | AssistantMessage | ToolResultMessage]:
+    """Return messages that hold a text once each, where the page folds, cuts or does not draw it."""
+
+    def said(*blocks: TextBlock | ThinkingBlock | ToolCallBlock) -> AssistantMessage:
+        return AssistantMessage(content=blocks)
+
+    lines = "\n".join(f"line {number}" for number in range(90))
+    long = "word " * 100
+    items: list[JsonValue] = [{"at": number, "name": f"item {number}"} for number in range(80)]
+    call = ToolCallBlock(id="c0", name="search", arguments={})
+    return [
+        UserMessage.text(f"{lines}\nneedle\n{lines}"),
+        UserMessage.text(f"{lines}\n{'x' * 150_000} needle"),
+        said(ThinkingBlock(text=f"first\n{lines}\nneedle")),
+        said(ToolCallBlock(id="c1", name="search", arguments={"deep": [{"options": [*items, {"word": "needle"}]}]})),
+        said(ToolCallBlock(id="c2", name="search", arguments={"deep": {f"a needle {number}": 1 for number in [7]}})),
+        said(ToolCallBlock(id="c3", name="search", arguments={"query": {"long": f"{long} needle"}})),
+        said(ToolCallBlock(id="c4", name="run", arguments={"python": "x = client.nee" + "dle(1)\n" + lines})),
+        said(ToolCallBlock(id="c5", name="search_" * 20 + "needle", arguments={})),
+        said(ToolCallBlock(id=f"{'c' * 200}needle", name="search", arguments={})),
+        ToolResultMessage.of(call, json.dumps({"hits": [*items, {"path": [[["a needle"]]]}]})),
+        ToolResultMessage.of(call, f"{lines}\nneedle"),
+        ToolResultMessage(
+            tool_call_id="c6", tool_name="t", content=(TextBlock(text="ok"),), structured={"a": "needle"}
+        ),
+        said(TextBlock(text="[a link](https://host.example/path/to/needle)")),
+        said(TextBlock(text=f"```python\n{'call(); ' * 60}needle()\n```")),
+        said(*(TextBlock(text=f"block {number}") for number in range(60)), TextBlock(text="needle")),
+        ExtensionMessage.of("progress", {"text": f"{long} needle"}),
+        ExtensionMessage.of("progress", {"steps": [{"inner": {"word": "needle"}}]}),
+        ExtensionMessage.of("a-very-long-name." * 12 + "needle", 1),
+    ]
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+async def test_every_match_is_marked_where_the_user_sees_it(browser: SharedBrowser, width: int) -> None:
+    messages = _needles()
+    async with opened(browser, width=width) as (bus, page, seen, address):
+        await bus.session("s1").publish(*messages)
+        await page.goto(address)
+        await expect(row(page, len(messages))).to_be_visible()
+        box, words = page.get_by_label("Find in the session"), page.locator(".findwords")
+        await box.fill("needle")
+        await expect(words).to_have_text(f"{len(messages)} found")
+        await page.locator(".scroll").evaluate("(box) => box.scrollTo(0, 0)")
+        for at in range(1, len(messages) + 1):
+            await box.press("Enter")
+            while await words.inner_text() != f"{at} of {len(messages)}" and at == 1:
+                await box.press("Enter")  # it begins at what is in view
+            await expect(words).to_have_text(f"{at} of {len(messages)}")
+            await page.wait_for_function(SEEN, arg=at)
+        folded = row(page, 3).get_by_text("thinking", exact=True)
+        await box.fill("first")
+        await expect(words).to_have_text("1 found")
+        for _ in range(2):  # a match that was folded again unfolds again
+            await box.press("Enter")
+            await expect(row(page, 3).locator("details")).to_have_attribute("open", "")
+            await folded.click()
+            await expect(row(page, 3).locator("details[open]")).to_have_count(0)
+        assert seen.errors == []
+
+
+async def test_the_names_of_a_message_s_own_fields_are_no_matches_and_those_of_a_tool_are(
+    browser: SharedBrowser,
+) -> None:
+    async with opened(browser) as (bus, page, _, address):
+        call = ToolCallBlock(id="c", name="search", arguments={"type": "special", "options": [{"limit": 20}]})
+        await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text="hello"), call)))
+        await page.goto(address)
+        await expect(row(page, 1)).to_be_visible()
+        box, words = page.get_by_label("Find in the session"), page.locator(".findwords")
+        for text, found in {
+            "argum": "not found",
+            "text": "not found",
+            "content": "not found",
+            "0": "not found",  # the place in a list
+            "limit": "1 found",
+            "20": "1 found",
+            "special": "1 found",
+        }.items():
+            await box.fill(text)
+            await expect(words).to_have_text(found)
 
 
 async def test_a_scroll_that_is_reported_after_the_log_is_gone_is_ignored(browser: SharedBrowser) -> None:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
+from pydantic import JsonValue
 
 from lanebus import Bus, ExtensionMessage, Lane, Session, UserMessage
 from lanebus.bus.messages.control import CONTROLS, Approve, Control, Steer, parse_control

@@ -9,7 +9,7 @@ import { onToken, takeToken } from "./token.js";
 function Page() {
   const access = useAccess();
   if (access === null) return html`<p class="loading" role="status">Connecting…</p>`;
-  if (access.refused) return html`<${Login} fault=${access.refused} isPage />`;
+  if (access.refused) return html`<main><h1 class="hidden">lanebus</h1><${Login} fault=${access.refused} isPage /></main>`;
   return html`<${Shell} access=${access} />`;
 }
 

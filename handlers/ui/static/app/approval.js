@@ -76,6 +76,8 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
   const found = useCall(session, call, canSee);
   const whole = found?.answer ?? null;
   const about = { turnId: call.turnId, toolCallId: call.toolCallId };
+  // The next call appears under the pointer: the second click of a double click must not answer it.
+  const once = (answer) => (event) => event.detail > 1 || answer();
   const approve = () => send({ command: "approve", ...about, callHash: whole.callHash });
   const deny = () => send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const name = visible(whole?.toolName ?? call.toolName);
@@ -83,18 +85,18 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
   return html`<li class=${call.decision ? "ask over" : "ask"} ...${row}>
     <p><code class="tool">${name}</code> ${call.decision ? null : html`<span>${WHY[call.why] ?? visible(call.why)}</span>`}</p>
     ${call.decision ? html`<p class="decided" role="status">${decisionText(call.decision)}</p>` : null}
-    <div>
+    <div class="seen">
       ${!canSee
         ? null
         : whole === null
           ? html`<p class="note">${found?.fault ? `Its arguments cannot be loaded: ${found.fault}` : "Its arguments are loading."}</p>`
-          : html`<div class="text code whole" tabindex="0" role="region" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
+          : html`<div class="text code whole" tabindex="0" role="group" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
     </div>
     ${canApprove || canDeny
       ? html`<div class="answers">
-          ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${approve}>Approve</button>` : null}
+          ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${once(approve)}>Approve</button>` : null}
           ${canDeny
-            ? html`<button type="button" class="no" disabled=${isSending} onClick=${deny}>Deny</button>
+            ? html`<button type="button" class="no" disabled=${isSending} onClick=${once(deny)}>Deny</button>
                 <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />`
             : null}
         </div>`

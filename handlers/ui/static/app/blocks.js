@@ -1,13 +1,14 @@
 // Draws the content blocks of a message.
-import { useContext, useEffect, useState } from "preact/hooks";
+import { useContext, useLayoutEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { Code, languageOfFile } from "./code.js";
 import { Diff } from "./diff.js";
-import { cut } from "./format.js";
+import { placeOf } from "./find.js";
+import { cut, visible } from "./format.js";
 import { JsonTree } from "./json_tree.js";
 import { Markdown } from "./markdown.js";
 import { Media } from "./media.js";
-import { OfEntry, TextShare } from "./of_entry.js";
+import { Exact, OfEntry, TextShare, useExact } from "./of_entry.js";
 
 const MOST_LINES = 24;
 const MOST_CHARACTERS = 2400;
@@ -26,14 +27,15 @@ function Body({ text, kind, lang }) {
 }
 
 /** Draws a text. A long text is folded, and a very long one is shown in steps. */
-export function Text({ text, kind = "prose", lang = null }) {
+export function Text({ text: given, kind = "prose", lang = null }) {
   const { sought } = useContext(OfEntry);
+  const text = useExact()(given);
   const [shown, setShown] = useState(0); // characters; 0 while it is folded
   const short = shortened(text);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!sought || short === null) return;
     const at = text.toLowerCase().indexOf(sought.toLowerCase());
-    if (at >= 0 && at + sought.length > Math.max(short.length, shown)) setShown(STEP * Math.ceil((at + sought.length) / STEP));
+    if (at >= 0 && at + sought.length > shown) setShown(STEP * Math.ceil((at + sought.length) / STEP));
   }, [sought]);
   if (short === null) return html`<${Body} text=${text} kind=${kind} lang=${lang} />`;
   const lines = text.split("\n").length;
@@ -68,12 +70,12 @@ export function ResultText({ text }) {
   return value === undefined ? html`<${Text} text=${text} kind="code" />` : html`<${JsonTree} value=${value} />`;
 }
 
-/** Draws a title that unfolds to what `children`, a function, draws. */
-function Folded({ className, title, text = "", children }) {
+/** Draws a title that unfolds to what `children`, a function, draws of `value`. */
+function Folded({ className, title, value, children }) {
   const { sought } = useContext(OfEntry);
   const [isOpen, setOpen] = useState(false);
-  useEffect(() => {
-    if (sought && text.toLowerCase().includes(sought.toLowerCase())) setOpen(true);
+  useLayoutEffect(() => {
+    if (sought && placeOf(value, sought.toLowerCase(), true) !== null) setOpen(true);
   }, [sought]);
   const toggle = (event) => {
     event.preventDefault(); // the state says whether it is open
@@ -86,7 +88,7 @@ function Folded({ className, title, text = "", children }) {
 function Thinking({ block }) {
   const text = block.thinking ?? "";
   if (!text.trim()) return html`<div class="note">thinking, hidden by the provider</div>`;
-  return html`<${Folded} className="thinking" text=${text} title=${html`<span class="label">thinking</span><span class="hint">${cut(text.trim().split("\n", 1)[0], 200)}</span>`}>
+  return html`<${Folded} className="thinking" value=${text} title=${html`<span class="label">thinking</span><span class="hint">${cut(text.trim().split("\n", 1)[0], 200)}</span>`}>
     ${() => html`<${Text} text=${text} />`}
   </${Folded}>`;
 }
@@ -94,8 +96,8 @@ function Thinking({ block }) {
 export function ToolCall({ name, id, remote, children }) {
   return html`<div class="call">
     <div class="callhead">
-      <span class="label">calls</span><code class="tool">${name}</code>${remote ? html`<span class="note">runs in the client</span>` : null}
-      ${id ? html`<code class="id" title=${id}>${id}</code>` : null}
+      <span class="label">calls</span><code class="tool">${visible(name)}</code>${remote ? html`<span class="note">runs in the client</span>` : null}
+      ${id ? html`<code class="id" title=${visible(id)}>${visible(id)}</code>` : null}
     </div>
     ${children}
   </div>`;
@@ -106,7 +108,10 @@ const PAIRS = [["old_str", "new_str"], ["old_string", "new_string"], ["oldText",
 const LANGS = { command: "bash", cmd: "bash", script: "bash", sql: "sql", python: "py" };
 
 /** Draws the arguments of a tool call: an edit as a difference, and JSON as a tree. */
-export function Arguments({ block }) {
+export const Arguments = ({ block }) => html`<${Exact.Provider} value><${ExactArguments} block=${block} /></${Exact.Provider}>`;
+
+function ExactArguments({ block }) {
+  const exact = useExact();
   const value = block.arguments;
   if (block.argumentsRaw) return html`<${Text} text=${block.argumentsRaw} kind="code" />`;
   if (value === null || typeof value !== "object" || Array.isArray(value)) return html`<${JsonTree} value=${value ?? null} />`;
@@ -120,12 +125,12 @@ export function Arguments({ block }) {
   return html`<dl class="arguments">
     ${shown.map(
       ([key, item]) => html`<div key=${`a${key}`}>
-        <dt>${key}</dt>
+        <dt>${visible(key)}</dt>
         <dd>${typeof item === "string" ? html`<${Text} text=${item} kind="code" lang=${Object.hasOwn(LANGS, key) ? LANGS[key] : PATHS.includes(key) ? null : lang} />` : html`<${JsonTree} value=${item} />`}</dd>
       </div>`,
     )}
     ${rest.length ? html`<div><dt>more</dt><dd><${JsonTree} value=${Object.fromEntries(rest)} /></dd></div>` : null}
-    ${change ? html`<div class="change"><dt>${change.join(" → ")}</dt><dd><${Diff} before=${value[change[0]]} after=${value[change[1]]} /></dd></div>` : null}
+    ${change ? html`<div class="change"><dt>${change.join(" → ")}</dt><dd><${Diff} before=${exact(value[change[0]])} after=${exact(value[change[1]])} /></dd></div>` : null}
   </dl>`;
 }
 
@@ -149,7 +154,7 @@ function Block({ block }) {
       return html`<${ToolCall} name=${block.name} id=${block.id} remote=${block.remote}><${Arguments} block=${block} /></${ToolCall}>`;
     case "toolResult":
       return html`<div class=${`result ${block.isError ? "bad" : ""}`}>
-        <div class="callhead"><span class="label">result</span><code class="id">${block.toolCallId}</code></div>
+        <div class="callhead"><span class="label">result</span><code class="id">${visible(block.toolCallId)}</code></div>
         <${Blocks} blocks=${block.content ?? []} />
         ${block.structured === undefined ? null : html`<${JsonTree} value=${block.structured} />`}
       </div>`;
@@ -164,7 +169,7 @@ function Block({ block }) {
     case "error":
       return html`<div class="failure"><${Text} text=${block.code ? `${block.code}: ${block.message}` : block.message} /></div>`;
     default:
-      return html`<${Folded} className="raw" title="block of an unknown type">${() => html`<${JsonTree} value=${block.raw ?? block} isOpen />`}</${Folded}>`;
+      return html`<${Folded} className="raw" value=${block.raw ?? block} title="block of an unknown type">${() => html`<${JsonTree} value=${block.raw ?? block} isOpen />`}</${Folded}>`;
   }
 }
 
@@ -175,7 +180,7 @@ export function Blocks({ blocks, kind }) {
   const { sought } = useContext(OfEntry);
   const whole = useContext(TextShare);
   const [shown, setShown] = useState(MOST_MEMBERS);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!sought || blocks.length <= shown) return;
     const at = blocks.findIndex((block) => JSON.stringify(block).toLowerCase().includes(JSON.stringify(sought).slice(1, -1).toLowerCase()));
     if (at >= shown) setShown(at + 1);

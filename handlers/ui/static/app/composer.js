@@ -4,6 +4,7 @@ import { html } from "./html.js";
 import { newKey, sendMessage } from "./api.js";
 import { AttachButton, AttachmentList, useAttachments } from "./attachments.js";
 import { Dialog } from "./dialog.js";
+import { draftOf, keepDraft } from "./drafts.js";
 import { useShortcut } from "./keys.js";
 import { may } from "./rights.js";
 
@@ -33,7 +34,7 @@ function Skipping({ waiting, isDecided, verb, onSkip, onLater, onClose }) {
 
 /** `waiting` is the number of calls that wait for a person, or if `isDecided` for a worker that applies the decision. */
 export function Composer({ session, access, isClosed, isBusy, waiting, isDecided, commandSender }) {
-  const [text, setText] = useState("");
+  const [text, setText] = useState(() => draftOf(access.name, session));
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
@@ -46,10 +47,28 @@ export function Composer({ session, access, isClosed, isBusy, waiting, isDecided
   const canSend = !isSending && !isClosed && attachments.isReady && Boolean(text.trim() || files.length);
   const canSteer = !isSending && !isClosed && Boolean(text.trim()) && files.length === 0;
 
+  const write = (next) => {
+    setText(next);
+    keepDraft(access.name, session, next);
+  };
+
+  const fit = () => {
+    const { style } = box.current;
+    style.height = "auto";
+    if (box.current.offsetWidth > 0) style.height = `${Math.min(box.current.scrollHeight + 2, 200)}px`;
+  };
+  useLayoutEffect(fit, [text]);
   useLayoutEffect(() => {
-    box.current.style.height = "auto";
-    box.current.style.height = `${Math.min(box.current.scrollHeight + 2, 200)}px`;
-  }, [text]);
+    // The lines need another height at another width, and none can be measured while the box is hidden.
+    let width = box.current.offsetWidth;
+    const sizes = new ResizeObserver(() => {
+      if (box.current === null || box.current.offsetWidth === width) return;
+      width = box.current.offsetWidth;
+      fit();
+    });
+    sizes.observe(box.current);
+    return () => sizes.disconnect();
+  }, []);
 
   // Not on a touch screen, where the focus opens a keyboard over the log.
   const focusBox = () => matchMedia("(pointer: coarse)").matches || box.current.focus({ preventScroll: true });
@@ -75,7 +94,7 @@ export function Composer({ session, access, isClosed, isBusy, waiting, isDecided
     try {
       await sendMessage(session, said, attempt.current.key, isLater);
       attempt.current = null;
-      setText("");
+      write("");
       attachments.clear();
     } catch (error) {
       setFault(error.message);
@@ -88,7 +107,7 @@ export function Composer({ session, access, isClosed, isBusy, waiting, isDecided
   const steer = async () => {
     setAsked(null);
     setSending(true);
-    if (await commandSender.send({ command: "steer", text, when: "now" })) setText("");
+    if (await commandSender.send({ command: "steer", text, when: "now" })) write("");
     setSending(false);
   };
 
@@ -141,7 +160,7 @@ export function Composer({ session, access, isClosed, isBusy, waiting, isDecided
       <${AttachButton} attachments=${attachments} isDisabled=${isSending || isClosed} open=${openChooser} />
       <textarea ref=${box} rows="1" value=${text} readonly=${isSending} disabled=${isClosed} aria-label="Message to the agent" aria-describedby=${skips ? "skips" : undefined}
         placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
-        onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown} onPaste=${onPaste}></textarea>
+        onInput=${(event) => write(event.currentTarget.value)} onKeyDown=${onKeyDown} onPaste=${onPaste}></textarea>
       ${isBusy && may(access, "command.steer")
         ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${!canSteer} onClick=${trySteer}>Steer now</button>`
         : null}

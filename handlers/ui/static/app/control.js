@@ -1,10 +1,10 @@
 // Shows what the agent does, with buttons to pause, resume and abort the agent, to answer approval requests, and to redrive
 // a dead session.
-import { useState } from "preact/hooks";
+import { useReducer, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { redrive } from "./api.js";
 import { Approval } from "./approval.js";
-import { cut } from "./format.js";
+import { cut, visible } from "./format.js";
 import { usePassedFocus } from "./pass_focus.js";
 import { may } from "./rights.js";
 import { STATES, failureText } from "./states.js";
@@ -26,14 +26,39 @@ function outcomeOf(feed, position) {
 function Sent({ feed, sent }) {
   const answer = outcomeOf(feed, sent.position);
   const outcome = answer === null ? "waits for the worker" : String(answer.outcome);
-  return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} #${sent.position}: ${outcome}${answer?.reason ? ` (${cut(String(answer.reason), 200)})` : ""}</span>`;
+  return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} #${sent.position}: ${outcome}${answer?.reason ? ` (${cut(visible(answer.reason), 200)})` : ""}</span>`;
 }
 
 /** A call that waits. After its answer, the focus goes to the next one, or to all that is shown of the agent. */
-function Ask({ call, session, access, commandSender, isOpen }) {
+function Ask({ call, session, access, commandSender, isOpen, isShown }) {
   const { row, answer } = usePassedFocus(".control");
   const send = (command) => answer(commandSender.send(command));
-  return html`<${Approval} row=${row} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} isOpen=${isOpen} />`;
+  return html`<${Approval} row=${{ ...row, hidden: !isShown, "data-call": call.toolCallId, "data-waits": call.decision ? null : row["data-waits"] }} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} isOpen=${isOpen} />`;
+}
+
+/** Return `{at, show}`: the index of the call that is shown, and a function that shows another one by its id. */
+function useShown(waiting) {
+  const shown = useRef({ id: null, at: 0 });
+  const [, draw] = useReducer((number) => number + 1, 0);
+  // The same call while it waits, whatever comes and goes beside it; then the one in its place.
+  const found = waiting.findIndex((call) => call.toolCallId === shown.current.id);
+  const at = found >= 0 ? found : Math.max(0, Math.min(shown.current.at, waiting.length - 1));
+  shown.current = { id: waiting[at]?.toolCallId ?? null, at };
+  const show = (id) => {
+    shown.current.id = id;
+    draw();
+  };
+  return { at, show };
+}
+
+/** All calls that wait, of which one is shown: its buttons must be in view however many others wait. */
+function Pager({ waiting, at, show }) {
+  const step = (by) => show(waiting[(at + by + waiting.length) % waiting.length].toolCallId);
+  return html`<span class="pager" role="group" aria-label="Calls that wait">
+    <button type="button" aria-label="Previous call" onClick=${() => step(-1)}>‹</button>
+    <span role="status">${at + 1} of ${waiting.length}</span>
+    <button type="button" aria-label="Next call" onClick=${() => step(1)}>›</button>
+  </span>`;
 }
 
 /** Why the session is dead or tried again, and a button that gives a dead one back to the workers. */
@@ -63,6 +88,7 @@ function Failure({ session, status, access, isOpen, onChanged }) {
 
 /** `isOpen` is false while the session is closed: it takes no commands then. */
 export function Control({ feed, status, commandSender, access, isOpen, onChanged }) {
+  const { at, show } = useShown(status?.waiting ?? []);
   // Hidden until the entries are loaded: a user must see a call before approving it.
   if (status === null || !feed.hasCaughtUp || (status.position === 0 && status.doing === "idle")) return null;
   const { doing, loop, waiting, commands } = status;
@@ -74,11 +100,13 @@ export function Control({ feed, status, commandSender, access, isOpen, onChanged
     isOpen && may(access, `command.${name}`)
       ? html`<button type="button" disabled=${commandSender.isSending} title=${title} onClick=${() => commandSender.send({ command: name })}>${label}</button>`
       : null;
+  const onFocus = (event) => show(event.target.closest("[data-call]").dataset.call);
   // Commands of other users without an answer yet.
   const others = commands.filter((one) => one.position !== commandSender.sent?.position && !decided.has(one.position));
   return html`<section class="control" aria-label="The agent" tabindex="-1">
     <div class="state">
       <span class=${`doing ${state}`} data-state=${state} data-doing=${doing}><i></i>${(state === "working" && WORK[doing]) || STATES[state] || state}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
+      ${waiting.length > 1 ? html`<${Pager} waiting=${waiting} at=${at} show=${show} />` : null}
       <span class="news" role="status">
         ${commandSender.sent ? html`<${Sent} feed=${feed} sent=${commandSender.sent} />` : null}
         ${others.length ? html`<span class="sent">${others.length === 1 ? `${others[0].kind} #${others[0].position} waits` : `${others.length} commands wait`}</span>` : null}
@@ -91,8 +119,8 @@ export function Control({ feed, status, commandSender, access, isOpen, onChanged
     <${Failure} key=${`${state} ${status.position}`} session=${feed.session} status=${status} access=${access} isOpen=${isOpen} onChanged=${onChanged} />
     ${commandSender.fault ? html`<p class="fault" role="alert">${commandSender.fault}</p>` : null}
     ${waiting.length
-      ? html`<ul class="asks" aria-label="Tool calls that wait for you">
-          ${waiting.map((call) => html`<${Ask} key=${call.toolCallId} session=${feed.session} call=${call} access=${access} commandSender=${commandSender} isOpen=${isOpen} />`)}
+      ? html`<ul class="asks" aria-label="Tool calls that wait for you" onfocusin=${onFocus}>
+          ${waiting.map((call, index) => html`<${Ask} key=${call.toolCallId} session=${feed.session} call=${call} access=${access} commandSender=${commandSender} isOpen=${isOpen} isShown=${index === at} />`)}
         </ul>`
       : null}
   </section>`;

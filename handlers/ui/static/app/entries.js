@@ -4,7 +4,8 @@ import { useContext, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { Blocks, Text, ToolCall } from "./blocks.js";
 import { ExtensionEntry, TurnRow } from "./events.js";
-import { dateTime, money, pretty, time, tokens } from "./format.js";
+import { placeOf } from "./find.js";
+import { dateTime, money, pretty, time, tokens, visible } from "./format.js";
 import { JsonTree } from "./json_tree.js";
 import { Markdown } from "./markdown.js";
 import { OfEntry } from "./of_entry.js";
@@ -75,7 +76,7 @@ function LlmEntry({ entry }) {
   return html`<article class=${`message ${message.role} ${isFailed ? "bad" : ""}`} aria-label=${`${ROLES[message.role] ?? message.role}, position ${entry.position}`}>
     <header>
       <span class="role">${ROLES[message.role] ?? message.role}</span>
-      ${facts.map((fact) => html`<span class="fact">${fact}</span>`)}
+      ${facts.map((fact) => html`<span class="fact">${visible(fact)}</span>`)}
       ${message.turnId ? html`<${TurnLink} turn=${message.turnId} />` : null}
       <time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>
       <button class="rawswitch" type="button" aria-pressed=${isRaw} title="The entry as JSON" onClick=${() => setRaw(!isRaw)}>{ }</button>
@@ -93,7 +94,7 @@ function LlmEntry({ entry }) {
   </article>`;
 }
 
-const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "isShared", "sought", "access", "isLater"];
+const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "isShared", "sought", "isUnseen", "access", "isLater"];
 
 /**
  * A row of the grid. It is drawn again only if something about it changed, as an entry never does. An entry that cannot
@@ -108,7 +109,7 @@ export class Row extends Component {
     return DRAWN.some((name) => next[name] !== this.props[name]) || state.isBroken !== this.state.isBroken;
   }
 
-  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, isShared, isLater, sought, access, session, toggle }, { isBroken }) {
+  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, isShared, isLater, sought, isUnseen, access, session, toggle }, { isBroken }) {
     const isLlm = entry.lane === "llm";
     const { position } = entry;
     const link = html`<div class="spine"><a href=${sessionLink(session, "log", position)} title=${`Link to entry ${position}, by ${entry.producer}`}><span>${String(position)}</span></a></div>`;
@@ -125,14 +126,29 @@ export class Row extends Component {
       </li>`;
     }
     const around = { session, position, access, isPlain, isLive, isShared, sought };
+    const found = isUnseen ? html`<${FoundIn} message=${entry.message} sought=${sought} />` : null;
     const events = fold === null ? null : html`<${TurnRow} fold=${fold} isOpen=${isOpen} toggle=${toggle} />`;
     return html`<${OfEntry.Provider} value=${around}><li class=${["row", isLlm ? "llm" : "extension", isTarget ? "target" : "", isLater ? "later" : ""].filter(Boolean).join(" ")} data-position=${position} aria-current=${isTarget ? "location" : undefined}>
       ${title}
-      <div class="cell left">${isLlm ? html`<${LlmEntry} entry=${entry} />` : null}</div>
+      <div class="cell left">${isLlm ? [html`<${LlmEntry} entry=${entry} />`, found] : null}</div>
       ${link}
-      <div class="cell right">${events}${isLlm || !isOpen ? null : html`<${AnyEvent} entry=${entry} />`}</div>
+      <div class="cell right">${events}${isLlm || !isOpen ? null : [html`<${AnyEvent} entry=${entry} />`, found]}</div>
     </li></${OfEntry.Provider}>`;
   }
+}
+
+const AROUND = 80; // characters shown before and after the text that the user looks for
+
+/** Says where the text is that the user looks for, if what is drawn of the entry does not show it. */
+function FoundIn({ message, sought }) {
+  const wanted = sought.toLowerCase();
+  const place = placeOf(message, wanted);
+  if (place === null) return null;
+  const { path, text } = place;
+  const at = text.toLowerCase().indexOf(wanted);
+  const from = Math.max(0, at - AROUND);
+  const until = at + wanted.length + AROUND;
+  return html`<p class="foundin">Found in <code>${visible(path.join(" › "))}</code>: <q>${from > 0 ? "…" : ""}${visible(text.slice(from, until))}${until < text.length ? "…" : ""}</q></p>`;
 }
 
 function shortJson(value) {
@@ -172,7 +188,7 @@ function Preview({ preview }) {
         ${preview.blocks.map((block, index) => {
           if (!block) return null;
           if (block.kind === "thinking") return html`<div class="thinking live" key=${index}><span class="label">thinking</span><div class="text prose">${block.text.slice(-MOST_LIVE)}</div></div>`;
-          if (block.kind === "toolCall") return html`<${ToolCall} key=${index} name=${block.name ?? "…"}><div class="text code">${block.text.slice(-MOST_LIVE)}</div></${ToolCall}>`;
+          if (block.kind === "toolCall") return html`<${ToolCall} key=${index} name=${block.name ?? "…"}><div class="text code">${visible(block.text.slice(-MOST_LIVE))}</div></${ToolCall}>`;
           return html`<div class="text prose" key=${index}><${Markdown} text=${block.text.slice(-MOST_LIVE)} /></div>`;
         })}
         ${preview.cut ? html`<div class="failure">${preview.cut}</div>` : html`<span class="caret" aria-hidden="true"></span>`}

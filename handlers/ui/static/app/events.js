@@ -1,9 +1,9 @@
 // Draws one event of the extension lane, and the row of a turn that stands for its lifecycle events.
-import { useContext, useEffect, useState } from "preact/hooks";
+import { useContext, useLayoutEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { count, cut, dateTime, money, seconds, time, visible } from "./format.js";
 import { JsonTree } from "./json_tree.js";
-import { OfEntry } from "./of_entry.js";
+import { Exact, OfEntry } from "./of_entry.js";
 import { RawEntry } from "./raw_entry.js";
 import { timeOf } from "./rows.js";
 import { STATES } from "./states.js";
@@ -54,11 +54,11 @@ function describe(kind, data) {
   }
 }
 
-/** The same as a text; null also if the data do not fit the kind. */
+/** The same as a text, with invisible characters as codes; null also if the data do not fit the kind. */
 export function wordsOf(kind, data) {
   try {
     const words = describe(kind, data);
-    return words === null ? null : String(words);
+    return words === null ? null : visible(words);
   } catch {
     return null;
   }
@@ -79,19 +79,19 @@ export function ExtensionEntry({ entry }) {
   const { kind, data } = entry.message;
   const words = wordsOf(kind, data);
   const isAgent = kind.startsWith("agent.");
-  const name = html`<code class="kind">${isAgent ? kind.slice("agent.".length) : kind}</code>`;
+  const name = html`<code class="kind">${visible(isAgent ? kind.slice("agent.".length) : kind)}</code>`;
   const when = html`<time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>`;
-  const line = words ?? (data === null ? "" : JSON.stringify(data));
+  const line = words ?? (data === null ? "" : visible(JSON.stringify(data)));
   const toggle = (event) => {
     event.preventDefault(); // the state says whether it is open
     setOpen(!isOpen);
   };
-  useEffect(() => {
-    if (sought && !`${kind} ${cut(line, MOST_LINE)}`.toLowerCase().includes(sought.toLowerCase())) setOpen(true);
+  useLayoutEffect(() => {
+    if (sought && data !== null) setOpen(true); // one line may cut the text off
   }, [sought]);
   return html`<details class=${`event ${isAgent ? "agent" : ""} ${isBadEvent(kind, data) ? "bad" : ""}`} open=${isOpen}>
-    <summary class="line" title=${kind} onClick=${toggle}>${name}<span class=${words === null ? "data" : "words"}>${cut(line, MOST_LINE)}</span>${when}</summary>
-    ${isOpen ? html`<div class="inside">${data === null ? null : html`<${JsonTree} value=${data} isOpen />`}<${RawEntry} entry=${entry} /></div>` : null}
+    <summary class="line" title=${visible(kind)} onClick=${toggle}>${name}<span class=${words === null ? "data" : "words"}>${cut(line, MOST_LINE)}</span>${when}</summary>
+    ${isOpen ? html`<div class="inside">${data === null ? null : html`<${Exact.Provider} value><${JsonTree} value=${data} isOpen /></${Exact.Provider}>`}<${RawEntry} entry=${entry} /></div>` : null}
   </details>`;
 }
 

@@ -3,7 +3,7 @@
 import { Component, createRef } from "preact";
 import { html } from "./html.js";
 import { PreviewRow, Row } from "./entries.js";
-import { mark } from "./find.js";
+import { mark, scrollAside } from "./find.js";
 import { FindBox } from "./find_box.js";
 import { count } from "./format.js";
 import { LaneBar } from "./lane_bar.js";
@@ -15,9 +15,10 @@ import { keptChoice, keepChoice } from "./log_choice.js";
 
 const NEAR_END = 48; // pixels
 const MARGIN = 300; // pixels drawn above and below the view
+const UNFOLDING = 2; // frames in which the parts of an entry unfold for the text that the user looks for
 const NEW_ROWS = 14; // rows drawn for the first time in one frame: more would take longer than a frame
 
-export class Lanes extends Component {
+class Lanes extends Component {
   box = createRef();
   list = createRef();
   layout = new Layout();
@@ -35,6 +36,8 @@ export class Lanes extends Component {
   #isQueued = false;
   #isMarked = false;
   #sought = ""; // the text that the user looks for
+  #visit = null; // frames since the user went to a match; null once it is in view
+  #unseen = null; // position of a match that the user would not see in what is drawn of the entry
   #seen = null; // the newest position at the time when the user left the end
 
   constructor(props) {
@@ -71,13 +74,20 @@ export class Lanes extends Component {
   }
 
   showMatch = (position) => {
-    this.show(position);
-    this.forceUpdate();
+    this.#target = null; // a match that was folded since the last visit unfolds again
+    this.#unseen = null;
+    this.forceUpdate(() => {
+      this.show(position);
+      this.#visit = 0;
+      this.forceUpdate();
+    });
   };
 
   find = (text) => {
     if (text === this.#sought) return;
     this.#sought = text;
+    this.#visit = null;
+    this.#unseen = null;
     this.forceUpdate();
   };
 
@@ -178,11 +188,35 @@ export class Lanes extends Component {
     this.#watch(list);
     feed.want(this.#pages);
     feed.inView = this.layout.positionAt(this.#expected - list.offsetTop);
-    if (this.#sought !== "" || this.#isMarked) mark(list, this.#sought);
-    this.#isMarked = this.#sought !== "";
+    if (this.#sought !== "" || this.#isMarked) this.#mark(box, list);
     if (this.#isFresh && this.#shown.has(this.#target)) this.#flash();
     const isShort = !this.isPartial && this.#isUncovered(box, list);
     if (this.isPartial || isShort) this.#queue();
+  }
+
+  /** Mark the text that the user looks for, and scroll to it in the entry that the user went to. */
+  #mark(box, list) {
+    const row = this.#shown.has(this.#target) ? list.querySelector(`[data-position="${this.#target}"]`) : null;
+    const found = mark(list, this.#sought, row);
+    this.#isMarked = this.#sought !== "";
+    if (this.#visit === null || row === null) return;
+    this.#visit += 1;
+    if (this.#visit <= UNFOLDING) {
+      this.#queue();
+    } else if (found === null && this.#unseen === null) {
+      this.#unseen = this.#target;
+      this.#visit = 0;
+      this.#queue();
+    } else {
+      this.#visit = null;
+      if (found === null) return;
+      scrollAside(found, row);
+      const [at, around] = [found.getBoundingClientRect(), box.getBoundingClientRect()];
+      if (at.top >= around.top && at.bottom <= around.bottom) return;
+      const scrolled = this.#expected - list.offsetTop + at.top - around.top - around.height / 4;
+      this.#anchor = { position: this.#target, offset: Math.round(this.layout.top(this.#target) - scrolled) };
+      this.#queue();
+    }
   }
 
   /** Whether there are rows in view that are not drawn. */
@@ -291,7 +325,7 @@ export class Lanes extends Component {
         ${feed.floor > 0 ? html`<p class="floor">Entries up to #${count(feed.floor)} were trimmed and cannot be shown.</p>` : null}
         <ol class="rows" ref=${this.list}>
           ${this.#drawn.map(
-            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} sought=${row.position === this.#target ? this.#sought : ""} isLive=${(past ?? feed.end) - row.position < 1000} isShared=${row.position <= feed.shared} access=${access} toggle=${this.toggle} />`,
+            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} sought=${row.position === this.#target ? this.#sought : ""} isUnseen=${row.position === this.#unseen} isLive=${(past ?? feed.end) - row.position < 1000} isShared=${row.position <= feed.shared} access=${access} toggle=${this.toggle} />`,
           )}
         </ol>
         <ol class="speaking" aria-live="off">
@@ -306,6 +340,12 @@ export class Lanes extends Component {
     </div>`;
   }
 }
+
+/** The view "Log". */
+export const View = ({ session, feed, access, route, setPosition }) =>
+  feed
+    ? html`<${Lanes} key=${session} session=${session} feed=${feed} version=${feed.version} access=${access} route=${route} setPosition=${setPosition} />`
+    : html`<div class="lanes"></div>`;
 
 function Nothing({ feed }) {
   if (feed.state === "connecting" || (feed.state === "live" && !feed.hasCaughtUp)) return html`<div class="empty"><p>Loading…</p></div>`;

@@ -160,7 +160,7 @@ function Block({ token, depth }) {
     }
     case "table": {
       const cell = (one, index, Tag) => html`<${Tag} key=${index} class=${one.align ? `align-${one.align}` : ""}>${inline(one.tokens, depth, one.text)}</${Tag}>`;
-      return html`<div class="wide"><table>
+      return html`<div class="wide" tabindex="0" role="group" aria-label="table"><table>
         <thead><tr>${token.header.map((one, index) => cell(one, index, "th"))}</tr></thead>
         <tbody>${token.rows.map((row, key) => html`<tr key=${key}>${row.map((one, index) => cell(one, index, "td"))}</tr>`)}</tbody>
       </table></div>`;

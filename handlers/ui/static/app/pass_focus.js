@@ -8,6 +8,7 @@ function passFocus(row, rest) {
   const rows = [...row.parentElement.children];
   const at = rows.indexOf(row);
   const next = [...rows.slice(at + 1), ...rows.slice(0, at)].find((one) => one.hasAttribute("data-waits"));
+  if (next) next.hidden = false; // of several calls, one is shown: that which has the focus
   (next ?? document.querySelector(rest))?.focus();
 }
 

@@ -3,7 +3,7 @@ import { useContext, useState } from "preact/hooks";
 import { CopyButton } from "./copy.js";
 import { html } from "./html.js";
 import { JsonTree } from "./json_tree.js";
-import { OfEntry } from "./of_entry.js";
+import { Exact, OfEntry } from "./of_entry.js";
 import { sessionLink } from "./route.js";
 
 export function RawEntry({ entry, isOpen: isOpenAtFirst = false }) {
@@ -11,7 +11,7 @@ export function RawEntry({ entry, isOpen: isOpenAtFirst = false }) {
   const { session, position } = useContext(OfEntry);
   const json = () => JSON.stringify(entry, null, 2);
   return html`<div class="rawentry">
-    ${isOpen ? html`<${JsonTree} value=${entry} isOpen />` : null}
+    ${isOpen ? html`<${Exact.Provider} value><${JsonTree} value=${entry} isOpen /></${Exact.Provider}>` : null}
     <div class="rawbuttons">
       ${isOpenAtFirst ? null : html`<button class="quiet" type="button" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>${isOpen ? "Hide the entry" : "Whole entry"}</button>`}
       <${CopyButton} text=${json} label="Copy JSON" />

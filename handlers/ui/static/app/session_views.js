@@ -12,7 +12,7 @@
 // A view fills the height that it gets, and scrolls by itself. Its styles are in a file of its own below styles/.
 import { useEffect, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { View as Log } from "./log_view.js";
+import { View as Log } from "./lanes.js";
 import { seesBothLanes } from "./rights.js";
 import { go, sessionLink } from "./route.js";
 

@@ -2,6 +2,7 @@
 // the session storage. Pages of other ports cannot read that storage; a cookie would be sent to them.
 
 import { BASE } from "./base.js";
+import { forgetDrafts } from "./drafts.js";
 
 // Servers below other paths of a site have tokens of their own.
 const KEY = `lanebus.token${BASE}`;
@@ -24,6 +25,7 @@ export const getToken = () => sessionStorage.getItem(KEY);
 
 /** Remember a token, or forget it with null. */
 export function setToken(token) {
+  if (token !== getToken()) forgetDrafts();
   if (token) sessionStorage.setItem(KEY, token);
   else sessionStorage.removeItem(KEY);
   for (const listener of listeners) listener();

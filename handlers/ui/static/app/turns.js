@@ -1,7 +1,7 @@
 // The turns of a session with tokens and cost, and the session's totals.
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
-import { count, money, tokens } from "./format.js";
+import { count, money, tokens, visible } from "./format.js";
 import { sessionLink } from "./route.js";
 import { STATES } from "./states.js";
 import { statusOf } from "./time/spans.js";
@@ -36,7 +36,7 @@ function Turn({ turn, onShow }) {
       <span class="number">${turn.turnIndex ?? turn.index}</span>
       <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "imported"}</span>
       <span class=${`status ${status}`}>${WAITS[status] ?? status}</span>
-      <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""} title=${tool.outcome ?? ""}>${tool.name}</code>`)}</span>
+      <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""} title=${tool.outcome ?? ""}>${visible(tool.name)}</code>`)}</span>
       <span class="cost">${money(usage?.cost)}</span>
       <span class="took">
         ${usage
