@@ -121,6 +121,25 @@ async def test_the_bundle_opens_in_few_requests_and_again_from_the_cache(
 
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize("scripts", ["slow", "forbidden"])
+async def test_the_page_says_something_before_its_scripts_run(browser: SharedBrowser, scripts: str) -> None:
+    async with temporary_bus() as bus, serving(bus) as served:
+        context = await browser.started.new_context(java_script_enabled=scripts == "slow")
+        try:
+            page = await context.new_page()
+            await page.route("**/*.js", lambda route: None)  # never answered
+            await page.goto(served.url, wait_until="commit")
+            if scripts == "slow":
+                await expect(page.locator("#app")).to_have_text("Connecting…")
+            else:
+                await expect(page.locator("noscript")).to_be_visible()
+                await expect(page.locator("#app > .loading")).to_be_hidden()
+        finally:
+            await context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.usefixtures("bundled_page")
 async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_needed(browser: SharedBrowser) -> None:
     async with (
