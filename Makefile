@@ -13,13 +13,14 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws uvloop backends check bench docs dist client clean
+.PHONY: help demo test laws bundled uvloop backends check bench docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
 	@echo 'make test    the tests; those that need redis-server or chromium are skipped where it is missing'
 	@echo 'make laws    laws and property tests at their full counts; LANEBUS_SEED=random for a new seed'
 	@echo 'make uvloop  what the bus promises, on uvloop in place of the loop of asyncio, on one kind of server'
+	@echo 'make bundled  the bundle of the page that a wheel has, with a few tests in a browser'
 	@echo 'make backends  the frameworks that lanebus stores for, with their own tests'
 	@echo 'make check   ruff, pyright strict, mypy strict'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
@@ -43,6 +44,9 @@ test: $(VENV)/.test
 laws: $(VENV)/.test
 	LANEBUS_SCALE=1 $(PYTEST) -m 'law or hypothesis'
 
+bundled: $(VENV)/.test
+	LANEBUS_PAGE=bundle $(PYTEST) -m bundled tests/handlers/ui
+
 uvloop: $(VENV)/.test
 	LANEBUS_LOOP=uvloop $(PYTEST) tests/contract -m 'not cluster and not sentinel' -k 'not redis and not tiny'
 
@@ -57,11 +61,14 @@ check: $(VENV)/.check
 	$(BIN)/mypy .ci/pin
 	$(BIN)/mypy .ci/pinned
 	$(BIN)/mypy .ci/dist
+	$(BIN)/mypy .ci/bundle
 
 bench: $(VENV)/.run
 	$(BIN)/python -m bench
 
-dist: $(VENV)/.run
+# The bundle of the page is made by esbuild, which is in the lock file of the client; Node is of the environment of the tests.
+dist: $(VENV)/.test
+	$(BIN)/python -m tests.support.node.install client
 	$(BIN)/python .ci/dist $(TAG)
 
 # Node and npm are of the environment of the tests.

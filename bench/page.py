@@ -1,16 +1,22 @@
 """Open the page in Chromium on large sessions, and read from the browser's own tracing what that takes.
 
-Each opening is of a new server process, so nothing is folded or cached. Times are from the navigation. Needs the
-dependencies of the tests and `chromium`, and Linux: the server's CPU comes from /proc.
+The page is also opened over a slow network, bundled as in a wheel and from its sources.
+
+Each opening of a large session is of a new server process, so nothing is folded or cached. Times are from the
+navigation. Needs the dependencies of the tests, `chromium`, esbuild (`python -m tests.support.node.install client`),
+and Linux: the server's CPU comes from /proc.
 """
 
 import json
 import shutil
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
 from pydantic import BaseModel, TypeAdapter
 
 from bench.glass import PAINTS, token_delays
@@ -38,6 +44,10 @@ __all__ = ("page_figures",)
 SIZES = (10_000, 100_000)
 BATCH = 1_000
 IDLE_SECONDS = 60.0
+SLOW: dict[str, object] = {"offline": False, "latency": 150, "downloadThroughput": 200_000, "uploadThroughput": 94_000}
+"""a slow network as Chromium emulates it: milliseconds, and bytes a second"""
+
+BUNDLER = Path(__file__).parent.parent / ".ci" / "bundle"
 FOLDS = 12
 """the first folds of a server take at most this many times ten seconds"""
 CATEGORIES = ["toplevel", "devtools.timeline", "disabled-by-default-devtools.timeline.frame", "devtools.timeline.frame"]
@@ -54,6 +64,7 @@ _LANES = """(() => {
   new MutationObserver(note).observe(document, { childList: true, subtree: true });
 })()"""
 _PAINT = "() => performance.getEntriesByName('first-contentful-paint')[0].startTime"
+_PAINTED = "() => performance.getEntriesByName('first-contentful-paint').length > 0"
 _SCROLL = """async () => {
   const box = document.querySelector(".scroll");
   for (let step = 0; step < 200; step += 1) {
@@ -80,6 +91,17 @@ class _Trace(NamedTuple):
     """frames drawn in a second"""
 
 
+class _SlowOpening(NamedTuple):
+    first_paint: float
+    shown: float
+    """when the list of sessions was there"""
+    requests: float
+    transferred: float
+    again: float
+    """the first paint of a reload"""
+    again_transferred: float
+
+
 class _Opening(NamedTuple):
     first_paint: float
     lanes: float
@@ -104,6 +126,7 @@ async def page_figures(bus: Bus, data_dir: Path) -> list[Figure]:
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=path, headless=True)
         try:
+            figures += await slow_figures(browser, data_dir)
             for size in SIZES:
                 await _fill(bus, f"bench-{size}", size)
                 openings = list[_Opening]()
@@ -117,6 +140,57 @@ async def page_figures(bus: Bus, data_dir: Path) -> list[Figure]:
         finally:
             await browser.close()
     return figures
+
+
+async def slow_figures(browser: "Browser", data_dir: Path) -> list[Figure]:
+    """Return what it takes to open the page, and to reload it, over a network of 150 ms and 1.6 Mbit/s.
+
+    Raises:
+        CalledProcessError: the page cannot be bundled, for the reason on stderr.
+    """
+    figures = list[Figure]()
+    with TemporaryDirectory() as folder:
+        bundle = Path(folder, "bundle")
+        await anyio.run_process([sys.executable, str(BUNDLER), str(bundle)], stderr=None)
+        for what, page_folder in (("the bundle", bundle), ("the sources", None)):
+            async with served("lanebus", data_dir, page_folder) as server:
+                found = [await _open_slowly(browser, server) for _ in range(ROUNDS)]
+            figures += [
+                (
+                    f"{what} over a slow network, first paint, ms, goal ≤ 1,500",
+                    spread([one.first_paint for one in found]),
+                ),
+                (f"{what}, the list is shown, ms", spread([one.shown for one in found])),
+                (f"{what}, requests, with the API, goal ≤ 8", spread([one.requests for one in found])),
+                (f"{what}, transferred, kB", spread([one.transferred / 1e3 for one in found])),
+                (f"{what}, reload, first paint, ms, goal ≤ 600", spread([one.again for one in found])),
+                (f"{what}, reload, transferred, kB", spread([one.again_transferred / 1e3 for one in found])),
+            ]
+    return figures
+
+
+async def _open_slowly(browser: "Browser", server: Served) -> _SlowOpening:
+    async with _page(browser) as (page, tools):
+        requests, transferred = [0], [0.0]
+
+        def count(event: dict[str, float]) -> None:
+            transferred[0] += event["encodedDataLength"]
+
+        def count_request(event: dict[str, dict[str, str]]) -> None:
+            requests[0] += event["request"]["url"].startswith("http")
+
+        tools.on("Network.loadingFinished", count)
+        tools.on("Network.requestWillBeSent", count_request)
+        await _send(tools, "Network.emulateNetworkConditions", SLOW)
+        await page.goto(f"http://127.0.0.1:{server.port}/")
+        await page.locator(".sessions").wait_for()
+        await page.wait_for_function(_PAINTED)
+        shown = float(await page.evaluate("performance.now()"))
+        paint, made, sent = float(await page.evaluate(_PAINT)), requests[0], transferred[0]
+        await page.reload()
+        await page.locator(".sessions").wait_for()
+        await page.wait_for_function(_PAINTED)
+        return _SlowOpening(paint, shown, made, sent, float(await page.evaluate(_PAINT)), transferred[0] - sent)
 
 
 def _figures(what: str, found: list[_Opening]) -> list[Figure]:
@@ -194,8 +268,8 @@ async def _page(browser: "Browser") -> "AsyncGenerator[tuple[Page, CDPSession]]"
         await context.close()
 
 
-async def _send(tools: "CDPSession", command: str) -> dict[str, object]:
-    answer: dict[str, object] = await tools.send(command)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # open
+async def _send(tools: "CDPSession", command: str, params: dict[str, object] | None = None) -> dict[str, object]:
+    answer: dict[str, object] = await tools.send(command, params)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]  # open
     return answer
 
 

@@ -184,9 +184,15 @@ def _data(number: int) -> JsonValue:
 
 
 @asynccontextmanager
-async def served(kind: str, data_dir: Path) -> AsyncGenerator[Served]:
-    """Run one of the servers of `bench.sse_servers` during the block."""
-    arguments = [kind, *([str(data_dir)] if kind == "lanebus" else [])]
+async def served(kind: str, data_dir: Path, page: Path | None = None) -> AsyncGenerator[Served]:
+    """Run one of the servers of `bench.sse_servers` during the block.
+
+    Args:
+        kind: which one.
+        data_dir: the data of lanebus.
+        page: folder of the bundled page; None means that lanebus serves the files that it has.
+    """
+    arguments = [kind, *map(str, [data_dir, *([page] if page else [])] if kind == "lanebus" else [])]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "bench.sse_servers", *arguments), stdout=asyncio.subprocess.PIPE
     )

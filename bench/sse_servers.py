@@ -1,6 +1,6 @@
 """The servers that `bench.sse` measures, each in a process of its own.
 
-python -m bench.sse_servers lanebus DIR    the page's server, over the bus in DIR
+python -m bench.sse_servers lanebus DIR [PAGE]    the page's server, over the bus in DIR, with the files in PAGE
 python -m bench.sse_servers starlette    StreamingResponse, with a queue for each subscriber
 python -m bench.sse_servers bare    an asyncio server that writes to each socket
 """
@@ -9,7 +9,9 @@ import asyncio
 import resource
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import uvicorn
 from starlette.applications import Starlette
@@ -37,12 +39,14 @@ def allow_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, most) if most > 0 else FILES, most))
 
 
-async def _lanebus(data_dir: Path) -> None:
+async def _lanebus(data_dir: Path, page: Path | None = None) -> None:
     access = AccessBounds(requests_per_second=CONNECTIONS, burst=CONNECTIONS, streams=CONNECTIONS)
     http = HttpBounds(connections=CONNECTIONS, address_connections=CONNECTIONS)
     bounds = UiBounds(http=http, access=access, queued=CONNECTIONS)
-    async with Bus.open(data_dir=data_dir) as bus:
-        await serve(bus, port=0, token=TOKEN, on_ready=_report, bounds=bounds)
+    files = patch("lanebus.handlers.ui.page.page_folder", lambda: page) if page else nullcontext()
+    with files:
+        async with Bus.open(data_dir=data_dir) as bus:
+            await serve(bus, port=0, token=TOKEN, on_ready=_report, bounds=bounds)
 
 
 async def _starlette() -> None:
@@ -99,4 +103,4 @@ def _report(url: str) -> None:
 if __name__ == "__main__":
     allow_files()
     kind, *folder = sys.argv[1:]
-    asyncio.run(_lanebus(Path(folder[0])) if kind == "lanebus" else _starlette() if kind == "starlette" else _bare())
+    asyncio.run(_lanebus(*map(Path, folder)) if kind == "lanebus" else _starlette() if kind == "starlette" else _bare())

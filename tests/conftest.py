@@ -19,6 +19,7 @@ pytest_plugins = (
     "tests.support.log.archived",
     "tests.support.cli.command_line",
     "tests.support.page.browsing",
+    "tests.support.page.bundled",
     "tests.support.node.running",
     "tests.support.node.client",
     "pytester",

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -34,6 +35,8 @@ def make_dist(target: Path, *arguments: str) -> "subprocess.CompletedProcess[str
         shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=ignore)
     for name in ("LICENSE", "README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, target / name)
+    (target / "clients/ts").mkdir(parents=True)
+    (target / "clients/ts/node_modules").symlink_to(ROOT / "clients/ts/node_modules")
     command = (sys.executable, str(target / ".ci" / "dist"), *arguments)
     environment = {**os.environ, "GITHUB_SERVER_URL": "https://git.example", "GITHUB_REPOSITORY": "o/r"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -41,6 +44,7 @@ def make_dist(target: Path, *arguments: str) -> "subprocess.CompletedProcess[str
 
 @pytest.mark.slow
 @pytest.mark.full
+@pytest.mark.needs("client")
 def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None:
     done = make_dist(tmp_path / "tree")
     assert done.returncode == 0, done.stderr
@@ -57,6 +61,14 @@ def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None
         ("@speed-highlight/core", "CC0-1.0"),
         ("uplot", "MIT"),
     }
+    bundle = {name for name in files if name.startswith("lanebus/handlers/ui/bundle/")}
+    assert any(re.search(r"/app/main-[0-9A-Z]{8}\.js$", name) for name in bundle)
+    assert "lanebus/handlers/ui/static/app/main.js" in files
+    (sdist,) = (tmp_path / "tree" / "dist").glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        paths = {name.partition("/")[2] for name in archive.getnames()}
+    assert "handlers/ui/static/app/main.js" in paths
+    assert not [path for path in paths if path.startswith("handlers/ui/bundle")]
     description = files[f"{place}/METADATA"].decode()
     links = re.findall(r"\]\(([^)]+)\)", description)
     assert f"https://git.example/o/r/raw/v{VERSION}/docs/page.png" in links
@@ -70,8 +82,13 @@ def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
     subprocess.run([*pip, "--no-deps", "--no-index", "--target", str(installed), str(wheel)], check=True)
     environment = {**os.environ, "PYTHONPATH": str(installed), "LANEBUS_DATA_DIR": str(tmp_path / "data")}
-    for words, wanted in ((["--version"], f"lanebus {VERSION}"), (["demo", "--once"], "391")):
-        run = [sys.executable, "-P", "-m", "lanebus", *words]
+    served = "from lanebus.handlers.ui.page import load_page; print(*load_page().assets)"
+    for words, wanted in (
+        (["-m", "lanebus", "--version"], f"lanebus {VERSION}"),
+        (["-m", "lanebus", "demo", "--once"], "391"),
+        (["-c", served], "app/main-"),
+    ):
+        run = [sys.executable, "-P", *words]
         shown = subprocess.run(run, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert wanted in shown.stdout, shown.stderr
 

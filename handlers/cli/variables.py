@@ -45,7 +45,7 @@ _BUS = (
     "LANEBUS_TRACES",
 )
 
-_OTHERS = ("LANEBUS_AGENT", "LANEBUS_SEED", "LANEBUS_SCALE", "LANEBUS_LOOP", "LANEBUS_PICTURE")
+_OTHERS = ("LANEBUS_AGENT", "LANEBUS_SEED", "LANEBUS_SCALE", "LANEBUS_LOOP", "LANEBUS_PAGE", "LANEBUS_PICTURE")
 """variables of docker-compose.yml and of the tests: no settings, and no mistakes"""
 
 _KNOWN = frozenset({CONFIG, *SHORT, *_BUS, *_OTHERS})

@@ -204,6 +204,8 @@ class Guard:
                 headers = MutableHeaders(scope=message)
                 for name, value in added:
                     headers[name] = value
+                if not is_public(scope) or "cache-control" not in headers:
+                    headers["Cache-Control"] = "no-store"  # only files of the page may be kept
                 headers.add_vary_header("Origin")
             await send(message)
 

@@ -24,6 +24,9 @@ _TYPES = {
 }
 _MAIN = re.compile(rb'<script type="module" src="([^"]*)app/main\.js">')
 _IMPORT = re.compile(rb'^(?:import|export)[^"]*"\./([^"]+)"', re.MULTILINE)
+_NAMED_BY_CONTENT = re.compile(r"-[0-9A-Z]{8}\.\w+$")
+"""names that `.ci/bundle` gives: they end with a hash of the content"""
+
 _IMPORT_MAP = re.compile(rb'<script type="importmap">(.*?)</script>', re.DOTALL)
 
 
@@ -34,6 +37,10 @@ class Asset(NamedTuple):
     media_type: str
     zipped: bytes
     """the content as gzip, made once when the page is loaded"""
+    tag: str
+    """its `ETag`, a hash of the content. It is weak, as the content is sent as gzip and as it is"""
+    caching: str
+    """its `Cache-Control`"""
 
 
 class PageFiles(NamedTuple):
@@ -53,15 +60,22 @@ def load_page(base_path: str = "") -> PageFiles:
         base_path: path below which they are served, such as `/lanebus`. The document names its files with this path, so
             that it works at `/lanebus` and at `/lanebus/`. The scripts find the path in their own addresses.
     """
-    assets = _assets()
+    assets = _assets(page_folder())  # type: ignore[arg-type]  # the protocol does not say that paths are hashable
     text = _preloading(assets["index.html"].content, assets).replace(b'"/static/', f'"{base_path}/static/'.encode())
-    document = _asset(text, _TYPES[".html"])
+    document = _asset("index.html", text)
     return PageFiles(document, assets, _headers(document.content))
 
 
+def page_folder() -> Traversable:
+    """Return the folder of the files: the bundle, which only a released wheel has, or else the readable sources."""
+    here = files(__package__ or "lanebus.handlers.ui")
+    bundle = here / "bundle"
+    return bundle if bundle.is_dir() else here / "static"
+
+
 @cache  # the servers of a process share them; compressing them takes 70 ms
-def _assets() -> Mapping[str, Asset]:
-    return dict(_walk(files(__package__ or "lanebus.handlers.ui") / "static", ""))
+def _assets(folder: Traversable) -> Mapping[str, Asset]:
+    return dict(_walk(folder, ""))
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
@@ -71,17 +85,24 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
         if item.is_dir():
             found += _walk(item, path + "/")
         else:
-            suffix = path[path.rfind(".") :] if "." in item.name else ""
-            found.append((path, _asset(item.read_bytes(), _TYPES.get(suffix, "text/plain; charset=utf-8"))))
+            found.append((path, _asset(item.name, item.read_bytes())))
     return found
 
 
-def _asset(content: bytes, media_type: str) -> Asset:
-    return Asset(content, media_type, gzip.compress(content, mtime=0))
+def _asset(name: str, content: bytes) -> Asset:
+    media_type = _TYPES.get(posixpath.splitext(name)[1], "text/plain; charset=utf-8")
+    tag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'
+    caching = "max-age=31536000, immutable" if _NAMED_BY_CONTENT.search(name) else "no-cache"
+    return Asset(content, media_type, gzip.compress(content, mtime=0), tag, caching)
 
 
 def _preloading(document: bytes, assets: Mapping[str, Asset]) -> bytes:
-    """Name the modules that the main one imports, so that a browser requests all at once and not level by level."""
+    """Name the modules that the main one imports, so that a browser requests all at once and not level by level.
+
+    The document of the bundle names its files itself.
+    """
+    if "app/main.js" not in assets:
+        return document
     found, waiting = list[str](), ["main.js"]
     while waiting:
         name = waiting.pop()
@@ -105,7 +126,7 @@ def _headers(document: bytes) -> tuple[tuple[str, str], ...]:
     )
     policy = (
         "default-src 'none'",
-        f"script-src 'self' {hashes}",
+        f"script-src 'self' {hashes}".rstrip(),  # the bundle has no import map
         "style-src 'self'",
         "connect-src 'self'",
         "img-src 'self' data: blob:",
@@ -120,7 +141,6 @@ def _headers(document: bytes) -> tuple[tuple[str, str], ...]:
         ("Content-Security-Policy", "; ".join(policy)),
         ("X-Content-Type-Options", "nosniff"),
         ("Referrer-Policy", "no-referrer"),
-        ("Cache-Control", "no-store"),
         ("Cross-Origin-Resource-Policy", "same-origin"),
         ("Cross-Origin-Opener-Policy", "same-origin"),
     )

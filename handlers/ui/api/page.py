@@ -1,5 +1,7 @@
 """The files of the page."""
 
+from collections.abc import Sequence
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,10 +33,19 @@ async def favicon(api: ApiContext, request: Request) -> Response:
 
 
 def _file(api: ApiContext, asset: Asset, request: Request) -> Response:
-    headers = {"Content-Type": asset.media_type, "Vary": "Accept-Encoding"}
+    kept = {"ETag": asset.tag, "Cache-Control": asset.caching, "Vary": "Accept-Encoding"}
+    if _names_tag(request.headers.getlist("if-none-match"), asset.tag):
+        return Response(status_code=304, headers=kept)
+    headers = {"Content-Type": asset.media_type, **kept}
     if not _takes_gzip(request.headers.get("accept-encoding", "")):
         return PacedFile(asset.content, headers, budget=api.budget, bounds=api.bounds)
     return PacedFile(asset.zipped, {**headers, "Content-Encoding": "gzip"}, budget=api.budget, bounds=api.bounds)
+
+
+def _names_tag(fields: Sequence[str], tag: str) -> bool:
+    """Return whether `If-None-Match` names a tag, weak or not: a proxy that compresses again may change that."""
+    named = {each.strip().removeprefix("W/") for field in fields for each in field.split(",")}
+    return bool({"*", tag.removeprefix("W/")} & named)
 
 
 def _takes_gzip(accepted: str) -> bool:

@@ -97,7 +97,13 @@ async def test_every_response_has_the_security_headers() -> None:
             assert reply.headers["content-type"] == "application/problem+json"
             assert (set(problem), problem["status"]) == (PROBLEM, reply.status_code)
         assert set(reply.headers) >= SECURITY
-        assert reply.headers["cache-control"] == "no-store"
+    caching = [reply.headers["cache-control"] for reply in replies]
+    assert caching == [
+        "no-cache",
+        "no-cache",
+        *["no-store"] * (len(replies) - 2),
+    ]  # nothing that a token guards is kept
+    for reply in replies:
         assert reply.headers["x-content-type-options"] == "nosniff"
     policy = dict(part.split(" ", 1) for part in replies[0].headers["content-security-policy"].split("; "))
     assert policy["default-src"] == "'none'"
@@ -127,6 +133,22 @@ async def test_files_of_the_page_are_zipped_for_clients_that_take_it() -> None:
             reply = await client.get("/static/app/main.js", headers={"Accept-Encoding": accepted})
             assert (reply.headers.get("content-encoding"), reply.headers["vary"]) == (coding, "Accept-Encoding, Origin")
             assert "render(" in reply.text
+
+
+@pytest.mark.parametrize("path", ["/", "/static/app/main.js", "/favicon.ico"])
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+async def test_a_file_of_the_page_that_a_client_has_is_not_sent_again(path: str, coding: str) -> None:
+    async with opened(**{"Accept-Encoding": coding}) as client:
+        whole = await client.get(path)
+        tag = whole.headers["etag"]
+        for named in (tag, tag.removeprefix("W/"), f'"other", {tag}', "*"):
+            reply = await client.get(path, headers={"If-None-Match": named})
+            assert (reply.status_code, reply.content, reply.headers["etag"]) == (304, b"", tag)
+            kept = ("cache-control", "vary", "content-security-policy")
+            assert [reply.headers[name] for name in kept] == [whole.headers[name] for name in kept]
+        for named in ('"other"', tag[:-2], ""):
+            reply = await client.get(path, headers={"If-None-Match": named})
+            assert (reply.status_code, reply.content) == (200, whole.content)
 
 
 async def test_no_path_leads_outside_the_static_files() -> None:

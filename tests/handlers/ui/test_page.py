@@ -66,6 +66,7 @@ async def until_at(page: "Page", position: int) -> None:
 # --- writing and reading ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.bundled
 async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=2400) as (page, seen):
         async with anyio.create_task_group() as tasks:
@@ -117,6 +118,7 @@ async def test_shift_enter_starts_a_line_and_enter_sends_a_text_that_is_not_empt
         assert (await bus.session("s1").head()).position == 1
 
 
+@pytest.mark.bundled
 async def test_a_preview_grows_in_place_until_the_complete_message_replaces_it(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")

@@ -58,6 +58,7 @@ async def wait_at(session: Session, *tools: str) -> None:
     )
 
 
+@pytest.mark.bundled
 async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
         session = bus.session("s1")

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import anyio
+import pytest
 
 from lanebus import UserMessage
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
@@ -16,6 +17,7 @@ __all__ = ()
 pytestmark = ON_A_BROWSER
 
 
+@pytest.mark.bundled
 async def test_the_entries_in_view_are_requested_before_the_list_and_the_inbox(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(1000)))

@@ -42,6 +42,7 @@ def row(page: "Page", name: str) -> "Locator":
 # --- the timeline -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.bundled
 async def test_the_timeline_shows_loops_turns_calls_tools_waits_and_sub_agents_in_order(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await record_loops(bus.session("s1"), turns=2, approved=0, child="s1-child")
@@ -170,12 +171,13 @@ async def test_the_row_at_the_top_stays_there_when_rows_above_it_unfold(browser:
         assert abs(await last.evaluate("(row) => row.getBoundingClientRect().top") - before) < 2
 
 
+@pytest.mark.bundled
 async def test_the_charts_are_loaded_when_they_are_opened_and_say_their_values_in_words(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await record_loops(bus.session("s1"), turns=4)
         await open_view(page, served, "s1/timeline")
         await expect(row(page, "turn 3")).to_be_visible()
-        assert not [url for url in seen.requests if "uplot" in url.lower()]
+        assert not [url for url in seen.requests if "uplot.esm" in url.lower()]
         await page.get_by_role("button", name="Charts").click()
         await expect(page.locator(".tl-chart canvas")).to_have_count(3)
         await expect(page.get_by_role("img", name="Cost: $0.0400 up to turn 3")).to_be_visible()

@@ -42,6 +42,7 @@ FIXTURES = {
     "seed_data": "shared",
     "referees": "referees",
     "built_client": "client",
+    "bundled_page": "client",
 }
 """fixture → the need that its use declares"""
 

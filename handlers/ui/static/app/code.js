@@ -1,4 +1,4 @@
-// Draws code with highlighting. A library cuts it into tokens; its languages are loaded when they are first needed.
+// Draws code with highlighting. A library cuts it into tokens; it is loaded when it is first needed.
 import { useEffect, useReducer } from "preact/hooks";
 import { html } from "./html.js";
 import { CopyIcon } from "./copy.js";
@@ -31,22 +31,17 @@ const NAMES = {
   yaml: "yaml yml",
 };
 const LANGUAGES = new Map(Object.entries(NAMES).flatMap(([name, words]) => words.split(" ").map((word) => [word, name])));
-const INNER = new Set(["jsdoc", "plain", "regex", "todo", "uri", ...LANGUAGES.values()]); // languages within others
 
-let tokenizer = null;
-const languages = new Map(); // by name: its rules, or null while they are loaded
+let library = null; // languages.js; false while it is loaded
 const waiting = new Set();
 
-async function need(name) {
-  if (languages.has(name)) return;
-  languages.set(name, null);
+async function load() {
+  library = false;
   try {
-    const [library, rules] = await Promise.all([import("speed-highlight"), import(`../vendor/@speed-highlight/core/languages/${name}.js`)]);
-    ({ tokenizer } = library);
-    languages.set(name, rules.default);
+    library = await import("./languages.js");
     for (const draw of waiting) draw();
   } catch {
-    languages.delete(name); // the code is shown without colours
+    library = null; // the code is shown without colours
   }
 }
 
@@ -58,24 +53,20 @@ export function languageOf(word) {
 
 export const languageOfFile = (path) => languageOf(/\.(\w+)$/.exec(path)?.[1] ?? /(\w+)$/.exec(path)?.[1]);
 
-/** Return `[text, type]` pairs; null while the rules are loaded. */
+/** Return `[text, type]` pairs; null while the library is loaded. */
 function tokensOf(text, name) {
-  if (!languages.get(name) || tokenizer === null) {
-    need(name);
+  if (!library) {
+    if (library === null) load();
     return null;
   }
   const found = [];
-  const run = tokenizer(text, languages.get(name), (piece, type = null) => {
+  const run = library.tokenizer(text, library.RULES.get(name), (piece, type = null) => {
     if (!piece) return;
     const last = found.at(-1);
     if (last && (last[1] === type || !piece.trim())) last[0] += piece;
     else found.push([piece, type]);
   });
-  for (let step = run.next(); !step.done; ) {
-    const inner = languages.get(step.value);
-    if (!inner && INNER.has(step.value)) need(step.value);
-    step = run.next(inner ?? undefined);
-  }
+  for (let step = run.next(); !step.done; ) step = run.next(library.RULES.get(step.value));
   return found.length > MOST_TOKENS ? null : found;
 }
 

@@ -1,6 +1,6 @@
 // The views of a session: one tab each. Add a view here.
 //
-// `View` is a component; `load` imports a module that exports one as `View`, when its tab is first opened. It gets
+// `View` is a component; `load` imports one when its tab is first opened. It gets
 //   session       the id
 //   feed          the loaded and the new entries (feed.js); null until it is open
 //   access        what the token allows: see rights.js
@@ -16,11 +16,14 @@ import { View as Log } from "./lanes.js";
 import { seesBothLanes } from "./rights.js";
 import { go, sessionLink } from "./route.js";
 
+// All of them in one module: it shares one file of the bundle with the rest of the page, and not one for each view.
+const ofTime = (name) => () => import("./time/views.js").then((module) => module[name]);
+
 export const VIEWS = [
   { name: "log", label: "Log", View: Log },
-  { name: "timeline", label: "Timeline", isForBoth: true, load: () => import("./time/timeline_view.js") },
-  { name: "context", label: "Context", isForBoth: true, load: () => import("./time/context_view.js") },
-  { name: "compare", label: "Compare", isForBoth: true, load: () => import("./time/compare_view.js") },
+  { name: "timeline", label: "Timeline", isForBoth: true, load: ofTime("TimelineView") },
+  { name: "context", label: "Context", isForBoth: true, load: ofTime("ContextView") },
+  { name: "compare", label: "Compare", isForBoth: true, load: ofTime("CompareView") },
 ];
 
 /** The views that a token may open. A view `isForBoth` reads both lanes. */
@@ -39,8 +42,8 @@ export function ViewOf({ name, ...rest }) {
     let isOver = false;
     setFault(null);
     view.load().then(
-      (module) => {
-        loaded.set(view.name, module.View);
+      (View) => {
+        loaded.set(view.name, View);
         if (!isOver) setLoaded(view.name);
       },
       () => isOver || setFault("This view cannot be loaded. Check that the server is running, and reload the page."),

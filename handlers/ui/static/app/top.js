@@ -1,6 +1,5 @@
 // The bar at the top: where one is, the inbox, the connection, the colours, help and the user.
 import { useState } from "preact/hooks";
-import { BASE } from "./base.js";
 import { html } from "./html.js";
 import { count } from "./format.js";
 import * as icons from "./icons.js";
@@ -28,7 +27,7 @@ export function Top({ place, feed, fault, access, waiting, onHelp }) {
   const here = (name) => (place === name ? "page" : undefined);
   const isInSessions = place === "session" || place === "sessions" || place === "";
   return html`<header class="top">
-    <h1><a href="#/sessions"><img src=${`${BASE}/static/favicon.svg`} alt="" width="22" height="22" />lanebus</a></h1>
+    <h1><a href="#/sessions"><img src=${document.querySelector("link[rel=icon]").href} alt="" width="22" height="22" />lanebus</a></h1>
     <nav class="places" aria-label="Places">
       <a href="#/sessions" aria-current=${isInSessions ? "page" : undefined}><${icons.List} /><span>Sessions</span></a>
       ${may(access, "read.waiting") ? html`<a href="#/inbox" aria-current=${here("inbox")}><${icons.Inbox} /><span>Inbox</span>${waiting.all > 0 ? html`<b class="number"><span class="hidden">, </span>${count(waiting.all)}<span class="hidden"> waiting</span></b>` : null}</a>` : null}

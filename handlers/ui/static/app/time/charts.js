@@ -4,28 +4,6 @@ import { html } from "../html.js";
 import { count, money, tokens } from "../format.js";
 import { dollars } from "./spans.js";
 
-let library = null;
-
-/** Load uPlot and its styles once. */
-async function plotter() {
-  library ??= import("uplot").then(({ default: uPlot }) => {
-    const sheet = document.createElement("link");
-    sheet.rel = "stylesheet";
-    sheet.href = new URL("../../vendor/uplot/uPlot.min.css", import.meta.url).pathname;
-    return new Promise((resolve, reject) => {
-      sheet.onload = () => resolve(uPlot);
-      sheet.onerror = reject;
-      document.head.append(sheet);
-    });
-  });
-  try {
-    return await library;
-  } catch (error) {
-    library = null; // the next attempt loads it again
-    throw error;
-  }
-}
-
 /** Return the columns of the charts: one value for each turn with a usage. Pure. */
 export function columns(turns) {
   const known = turns.filter((turn) => turn.usage !== null);
@@ -81,7 +59,7 @@ function Chart({ label, data, series, format, text, onIndex, range }) {
     let isOver = false;
     const draw = async () => {
       try {
-        const uPlot = await plotter();
+        const { default: uPlot } = await import("uplot");
         if (isOver) return;
         setFault(null);
         plot.current = new uPlot(options(uPlot), data, box.current);

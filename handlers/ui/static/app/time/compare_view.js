@@ -16,7 +16,7 @@ import { PROVIDERS } from "./providers.js";
 const WAIT_MS = 250;
 const MOST_ENTRIES = 200; // drawn for one side; the log shows the rest
 
-export function View({ session, feed, timeline, position, route, access }) {
+export function CompareView({ session, feed, timeline, position, route, access }) {
   const { provider = "" } = route.query;
   const asked = readPair(session, route.query, position);
   const isOther = asked.right.session !== session;

@@ -15,7 +15,7 @@ const WAIT_MS = 250; // while the user scrubs, only the position at rest is aske
 /** The position that the request of a turn was made at. */
 const askedAt = (turn) => turn.calls.at(-1)?.position ?? turn.startedPosition;
 
-export function View({ session, feed, timeline, position, route, showEntry }) {
+export function ContextView({ session, feed, timeline, position, route, showEntry }) {
   const { provider = "", turn: named = null } = route.query;
   const at = position ?? feed?.position ?? 0;
   const turns = timeline?.turns ?? [];

@@ -16,7 +16,7 @@ const SPARE = 8; // rows drawn above and below those in view
 const ZOOM = 1.5;
 const ZOOMED_ALL = null; // follow the rows in view
 
-export function View({ session, feed, timeline, position, route, setPosition, showEntry }) {
+export function TimelineView({ session, feed, timeline, position, route, setPosition, showEntry }) {
   const turns = timeline?.turns ?? [];
   const [closed, setClosed] = useState(null); // keys of closed rows; null until chosen
   const [isWhole, setWhole] = useState(false);

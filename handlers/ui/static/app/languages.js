@@ -1,0 +1,31 @@
+// The library that cuts code into tokens, with the rules of its languages: they are small, and some need others.
+import bash from "../vendor/@speed-highlight/core/languages/bash.js";
+import c from "../vendor/@speed-highlight/core/languages/c.js";
+import css from "../vendor/@speed-highlight/core/languages/css.js";
+import docker from "../vendor/@speed-highlight/core/languages/docker.js";
+import go from "../vendor/@speed-highlight/core/languages/go.js";
+import html from "../vendor/@speed-highlight/core/languages/html.js";
+import http from "../vendor/@speed-highlight/core/languages/http.js";
+import ini from "../vendor/@speed-highlight/core/languages/ini.js";
+import java from "../vendor/@speed-highlight/core/languages/java.js";
+import js from "../vendor/@speed-highlight/core/languages/js.js";
+import jsdoc from "../vendor/@speed-highlight/core/languages/jsdoc.js";
+import json from "../vendor/@speed-highlight/core/languages/json.js";
+import lua from "../vendor/@speed-highlight/core/languages/lua.js";
+import make from "../vendor/@speed-highlight/core/languages/make.js";
+import md from "../vendor/@speed-highlight/core/languages/md.js";
+import pl from "../vendor/@speed-highlight/core/languages/pl.js";
+import plain from "../vendor/@speed-highlight/core/languages/plain.js";
+import py from "../vendor/@speed-highlight/core/languages/py.js";
+import regex from "../vendor/@speed-highlight/core/languages/regex.js";
+import rs from "../vendor/@speed-highlight/core/languages/rs.js";
+import sql from "../vendor/@speed-highlight/core/languages/sql.js";
+import todo from "../vendor/@speed-highlight/core/languages/todo.js";
+import toml from "../vendor/@speed-highlight/core/languages/toml.js";
+import ts from "../vendor/@speed-highlight/core/languages/ts.js";
+import uri from "../vendor/@speed-highlight/core/languages/uri.js";
+import xml from "../vendor/@speed-highlight/core/languages/xml.js";
+import yaml from "../vendor/@speed-highlight/core/languages/yaml.js";
+
+export { tokenizer } from "speed-highlight";
+export const RULES = new Map(Object.entries({ bash, c, css, docker, go, html, http, ini, java, js, jsdoc, json, lua, make, md, pl, plain, py, regex, rs, sql, todo, toml, ts, uri, xml, yaml })); // a text names some of them
