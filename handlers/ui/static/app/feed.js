@@ -72,13 +72,17 @@ export class Feed {
     return this.#tail.entries;
   }
 
-  /** Load the pages that are shown, the most urgent first. Requests for others are given up. */
+  /**
+   * Load the pages that are shown, the most urgent first. Requests for others are given up. Then all is drawn again: what
+   * waits for these pages waits no longer, and no answer of theirs will say so.
+   */
   want(pages) {
     this.#wanted = pages.filter((page) => page >= pageOf(this.floor + 1) && page <= pageOf(this.end));
     for (const [page, request] of this.#requests) {
       if (!this.#wanted.includes(page)) {
         this.#requests.delete(page);
         request.abort();
+        this.#draw();
       }
     }
     this.#loadWanted();
