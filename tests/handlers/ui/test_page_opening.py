@@ -85,8 +85,9 @@ IN_PARTS = """{
   window.fetch = async (path, options) => {
     const reply = await request(path, options);
     if (!String(path).includes("/events")) return reply;
-    const parts = new TransformStream({ transform: halves });
-    return new Response(reply.body.pipeThrough(new TextDecoderStream()).pipeThrough(parts).pipeThrough(new TextEncoderStream()));
+    const text = reply.body.pipeThrough(new TextDecoderStream());
+    const parts = text.pipeThrough(new TransformStream({ transform: halves }));
+    return new Response(parts.pipeThrough(new TextEncoderStream()));
   };
 }"""
 """holds the entries of an event stream until `beginStream()`, and what follows them until `endStream()`"""
@@ -94,8 +95,8 @@ FRAMES = "() => new Promise((go) => requestAnimationFrame(() => requestAnimation
 
 
 async def test_a_page_opens_although_a_request_is_given_up_while_nothing_else_arrives(browser: SharedBrowser) -> None:
-    """The newest page of the log seems to be short, so that the view reaches the pages before it; then its last rows are
-    drawn, and fill the view. The request of the page that is not in view any more is given up."""
+    """The newest page of the log seems to be short, so that the view reaches the pages before it; then its last rows
+    are drawn, and fill the view. The request of the page that is not in view any more is given up."""
     turn = TurnId(loop_id="s1.main.1", turn_index=0)
     long = UserMessage.text("\n\n".join(f"a long paragraph {number}" for number in range(100)))
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, seen):
