@@ -5,6 +5,8 @@
 | r:<name> | a reader with a checkpoint | its cursor |
 | p:<name>@<version> | a stored projection | the last position that it includes |
 | f:<session> | a fork that shares entries | the last position that it does not need |
+
+A projection whose name begins with `lanebus.` is a cache, and holds no trim back.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ __all__ = (
 )
 
 _CHECKPOINT, _PROJECT, _DROP = Script("checkpoint"), Script("project"), Script("drop")
+
+_CACHE = b"p:lanebus."
+"""how the holders begin that hold no trim back"""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
@@ -105,7 +110,9 @@ async def checkpoints(log: Log, session: str) -> dict[str, Cursor]:
     """See `Session.checkpoints`."""
     flat = cast("list[bytes]", await log.call("HGETALL", log.keys.checkpoints(session)))
     pairs = zip(flat[::2], flat[1::2], strict=True)
-    return {name.decode(errors="replace"): _cursor(value) for name, value in sorted(pairs)}
+    return {
+        name.decode(errors="replace"): _cursor(value) for name, value in sorted(pairs) if not name.startswith(_CACHE)
+    }
 
 
 async def load_projection(log: Log, session: str, name: str, version: int) -> Checkpoint | None:

@@ -41,7 +41,7 @@ async def save_projection(
     Entries after the stored checkpoint are not trimmed, unless the archive has them or the trim is forced.
 
     Args:
-        name: name of the projection.
+        name: name of the projection. Names that begin with `lanebus.` are of caches that hold no trim back.
         version: version of the projection's fold. Each version has a stored state of its own.
         state: the folded state, encoded.
         cursor: cursor of the last entry that `state` includes.

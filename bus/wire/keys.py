@@ -87,7 +87,7 @@ mark, or if its open work has no consumer and is due.
 
 Holders in the checkpoints: `p:<name>@<v>` is a projection, `r:<name>` a reader with a checkpoint, `f:<session>` a fork
 that shares entries. Without force, a trim keeps all entries after the lowest position of any holder, unless they are
-archived.
+archived. `p:lanebus.<name>@<v>` holds no trim back: it is a cache, which is made again of what the trim leaves.
 """
 
 import re

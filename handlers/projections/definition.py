@@ -137,7 +137,7 @@ class _Definition(Generic[S]):
         self._name, self._function = name, function
         if not callable(function):
             raise self._fault(f"{function!r:.60} is no function", "Decorate a function evolve(state, event)")
-        if name in OWN_NAMES and not function.__module__.startswith("lanebus."):
+        if (name in OWN_NAMES or name.startswith("lanebus.")) and not function.__module__.startswith("lanebus."):
             raise self._fault("lanebus has a projection of this name", "Choose another name")
         if _is_async(function):
             raise self._fault("its fold is async", "make it a plain def; a fold does no I/O")

@@ -20,7 +20,7 @@ from lanebus.handlers.projections.projection import (
     project,
     require_projection,
     start_of,
-    store,
+    store_newer,
 )
 
 __all__ = ("STORE_EVERY", "follow")
@@ -89,7 +89,7 @@ async def follow(
                     if now.position - stored >= store_every:
                         stored = now.position
                         with suppress(Unavailable):  # the next checkpoint includes these entries too
-                            await _store_later(session, projection, now)
+                            await store_newer(session, projection, now)
         except LogRolledBack:
             continue
         except Unavailable as error:  # the server went away after a rollback, before the log was read again
@@ -114,11 +114,3 @@ async def _state_at(session: Session, projection: Projection[S], cursor: Cursor)
     now = await fold(session, projection, start, until=cursor.position)
     # `cursor` names its incarnation. Reading after it fails if the log no longer holds this cursor.
     return replace(now, cursor=cursor)
-
-
-async def _store_later(session: Session, projection: Projection[S], now: Projected[S]) -> None:
-    """Store the state, unless another process has stored a state of the same or a later position."""
-    checkpoint = await session.load_projection(projection.name, projection.version)
-    expected = checkpoint.position if checkpoint is not None else 0
-    if expected < now.position:
-        await store(session, projection, now, expected)

@@ -35,6 +35,7 @@ __all__ = (
     "require_projection",
     "start_of",
     "store",
+    "store_newer",
 )
 
 S = TypeVar("S")
@@ -336,6 +337,14 @@ async def store(session: Session, projection: Projection[S], now: Projected[S], 
     )
     other = None if is_stored else await load_stored(session, projection)
     return other if other is not None and other.position > now.position else now
+
+
+async def store_newer(session: Session, projection: Projection[S], now: Projected[S]) -> None:
+    """Store the state `now`, unless a state of the same or a later position is stored. Raises the errors of `store`."""
+    checkpoint = await session.load_projection(projection.name, projection.version)
+    expected = checkpoint.position if checkpoint is not None else 0
+    if expected < now.position:
+        await store(session, projection, now, expected)
 
 
 async def load_stored(session: Session, projection: Projection[S]) -> Projected[S] | None:

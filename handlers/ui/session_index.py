@@ -1,8 +1,9 @@
 """An index of all sessions of a bus, kept by the server that lists them, so that a poll costs only what changed.
 
 The first request reads the heads of all sessions. Later ones read the change notices, the failed work, and the heads
-and new entries of the sessions that changed. Each request folds for a bounded time; a session that was not
-read yet is listed without what only its entries tell.
+and new entries of the sessions that changed. Each request folds for a bounded time; a session that was not read yet is
+listed without what only its entries tell. The states of sessions with many entries are stored, so that a later server
+reads only the entries after them.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -15,6 +16,7 @@ import anyio
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import (
     ArchiveDamaged,
+    BusError,
     CursorTrimmed,
     LogRolledBack,
     Refused,
@@ -42,7 +44,7 @@ from lanebus.handlers.projections.cards import (
     logged,
     session_state,
 )
-from lanebus.handlers.projections.projection import Projected, fold
+from lanebus.handlers.projections.projection import Projected, fold, load_stored, store_newer
 from lanebus.handlers.projections.sessions import SESSIONS, SessionLine
 from lanebus.handlers.recent import RecentSessions
 
@@ -64,6 +66,8 @@ class IndexBounds:
     read_entries: int = 12
     """Maximum number of entries of a larger session that are read at once: entries after small ones may be large. Fewer
     than the first page of a read may have, so that one page has them."""
+    store_entries: int = 500
+    """number of entries of a session after its stored state from which on a newer state is stored"""
     states: int = 2_000
     """maximum number of sessions whose states are kept, so that only their new entries are read"""
     state_bytes: int = 16 * 1_048_576
@@ -121,6 +125,8 @@ class SessionIndex:
         self._bus, self._bounds = bus, bounds
         self._rows: dict[str, IndexRow] = {}
         self._states = RecentSessions[Projected[Card]](bounds.states, bounds.state_bytes)
+        self._stored: dict[str, int] = {}
+        """position of the stored state of a session, if one was loaded or stored"""
         self._searches: dict[str, _Search] = {}
         self._large = anyio.Lock()
         self._stale: set[str] = set()
@@ -138,9 +144,9 @@ class SessionIndex:
         """Return whether a session has entries that were not read yet."""
         return session in self._stale
 
-    def is_read(self, sessions: Container[str]) -> bool:
-        """Return whether all entries of these sessions were read."""
-        return not any(session in sessions for session in self._stale)
+    def unread(self, sessions: Container[str]) -> int:
+        """Return how many of these sessions have entries that were not read yet."""
+        return sum(session in sessions for session in self._stale)
 
     async def refresh(self, wanted: Iterable[str] = (), *, heads_only: bool = False) -> None:
         """Read what changed: the heads of all changed sessions, and entries for at most `IndexBounds.fold_seconds`.
@@ -198,6 +204,7 @@ class SessionIndex:
     def _forget(self, session: str) -> None:
         self._rows.pop(session, None)
         self._states.pop(session)
+        self._stored.pop(session, None)
         self._searches.pop(session, None)
         self._stale.discard(session)
 
@@ -264,12 +271,32 @@ class SessionIndex:
         if is_read:
             self._stale.discard(name)
         self._states.keep(name, now, len(CARD.dump(now.state)))
+        await self._store(session, head, now)
+
+    async def _store(self, session: Session, head: SessionHead, now: Projected[Card]) -> None:
+        """Store the state if it has many entries that the stored one lacks. One that lacks trimmed entries is not."""
+        stored = self._stored.get(session.id, head.own_start.position)
+        if now.counted_from is not None or now.position - stored < self._bounds.store_entries:
+            return
+        self._stored[session.id] = now.position
+        with suppress(BusError):  # such as a user of the server that may only read: the next start reads these again
+            await store_newer(session, CARD, now)
 
     async def _fold(self, session: Session, head: SessionHead, until: float) -> Projected[Card]:
         known = self._states.get(session.id)
+        if known is None and head.position - head.own_start.position >= self._bounds.store_entries:
+            known = await load_stored(session, CARD)
+            if known is not None:
+                self._stored[session.id] = known.position
         if known is not None:
-            with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
+            try:
+                if known.position >= head.position:  # only a read checks whether the log holds the state's cursor
+                    return await fold(session, CARD, known, until=known.position + 1)
                 return await self._fold_from(session, head, known, until)
+            except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
+                self._stored.pop(session.id, None)
+                with suppress(BusError):
+                    await session.drop_projection(CARD.name, CARD.version)
         return await self._fold_from(session, head, await card_start(session, head), until)
 
     async def _fold_from(

@@ -115,6 +115,8 @@ class SessionQuery:
     """The sessions that a client wants, and their order."""
 
     limit: int
+    session: str | None = None
+    """only the session with this id"""
     search: str = ""
     """part of the id or title, in any case"""
     agent: str | None = None
@@ -131,6 +133,8 @@ class SessionQuery:
     def matches(self, shown: VisibleRow) -> bool:
         """Return whether a session is one of those wanted."""
         head = shown.row.head
+        if self.session is not None and head.session != self.session:
+            return False
         if self.agent is not None and head.agent != self.agent:
             return False
         if self.states and shown.state not in self.states:

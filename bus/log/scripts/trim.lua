@@ -14,8 +14,8 @@
 -- "forged" and "agent" mean that nothing was changed. With "forged", a foreign client has written above the session's
 -- position. With "agent", the session belongs to this other agent. A repeat of the last step returns the same.
 --
--- Holders still need entries below the first position to keep. Holders are the checkpoints and those of ARGV 16, unless
--- the archive has the entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
+-- Holders still need entries below the first position to keep. Holders are the checkpoints, except `p:lanebus.…`, and
+-- those of ARGV 16, unless the archive has the entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
 -- removed nevertheless, and the same step appends a note with the holders to the extension lane.
 
 local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
@@ -103,7 +103,8 @@ if last_step or keep - 1 > now_trimmed then -- no holder needs what is gone
   local checkpoints = call('HGETALL', KEYS[4])
   for i = 1, #checkpoints, 2 do
     local at = tonumber(match(checkpoints[i + 1], '^%d+')) or 0
-    if max(at, archived) < keep - 1 then hold(checkpoints[i], at) end
+    local is_cache = string.sub(checkpoints[i], 1, 10) == 'p:lanebus.'
+    if not is_cache and max(at, archived) < keep - 1 then hold(checkpoints[i], at) end
   end
   for name, at in pairs(cjson.decode(ARGV[16])) do
     if max(at, archived) < keep - 1 then hold(name, at) end

@@ -121,6 +121,15 @@ class ListedSession(SessionAnswer):
     isRead: bool
 
 
+class ReadProgress(TypedDict):
+    """How far the server has read the sessions, after its start or after new entries."""
+
+    sessions: int
+    """number of sessions that the token allows"""
+    read: int
+    """how many of them were read to their end"""
+
+
 class SessionsAnswer(TypedDict):
     """A page of the sessions that match."""
 
@@ -135,6 +144,7 @@ class SessionsAnswer(TypedDict):
     """by agent, the same for the filter by agent. At most 100 agents, those with the most sessions"""
     isComplete: bool
     """whether all entries that the choice depends on were read: repeat the request until it is true"""
+    progress: ReadProgress
 
 
 class WaitingPlace(TypedDict):
@@ -159,6 +169,8 @@ class WaitingAnswer(TypedDict):
     count: int
     waiting: list[WaitingPlace]
     isComplete: bool
+    """whether all sessions were read: until then, calls may be missing"""
+    progress: ReadProgress
 
 
 class InlineImage(TypedDict):

@@ -92,13 +92,22 @@ class ApiContext:
         """turns at folding sessions and listing them"""
 
     async def sweep_forever(self) -> None:
-        """Drop what is remembered of erased sessions now and then, until cancelled. Requests do so too."""
+        """Read the new entries of all sessions for the list, and drop what is remembered of erased sessions, until
+        cancelled: at once, and then now and then. Requests do so too."""
         while True:
-            await anyio.sleep(self.bounds.index.sweep_seconds)
             with suppress(BusError):  # the next sweep tries again
                 await self.views.sweep(self.bus.log)
                 await self.contexts.sweep(self.bus.log)
-                await self.index.refresh(heads_only=True)
+                await self._catch_up()
+            await anyio.sleep(self.bounds.index.sweep_seconds)
+
+    async def _catch_up(self) -> None:
+        """Read the new entries of all sessions. Requests work in between: each turn reads for a bounded time."""
+        while True:
+            async with self.folds.turn(""):  # no principal has this name
+                await self.index.refresh()
+            if not self.index.unread(self.index.rows):
+                return
 
     def session(self, request: Request) -> Session:
         """Return the session that a request's path names."""

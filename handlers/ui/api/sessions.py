@@ -1,6 +1,6 @@
 """What a token allows, and the sessions."""
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from typing import get_args
 
 from pydantic import JsonValue
@@ -32,6 +32,7 @@ from lanebus.handlers.ui.session_list import (
 
 __all__ = ("ENDPOINTS",)
 
+_ID = text_parameter("id", "only the session with this id")
 _LIMIT = count_parameter("limit", "maximum number; one over 500 counts as 500", least=1)
 _SEARCH = text_parameter("search", "a part of the id or the title, in any case")
 _AGENT = text_parameter("agent", "only sessions of this agent")
@@ -75,14 +76,16 @@ async def access(api: ApiContext, request: Request) -> Response:
 
 
 async def sessions(api: ApiContext, request: Request) -> Response:
-    """Return `{"count": …, "sessions": […], "cursor": …, "states": {…}, "agents": {…}, "isComplete": …}`: a page of the
-    sessions that match.
+    """Return `{"count": …, "sessions": […], "cursor": …, "states": {…}, "agents": {…}, "isComplete": …,
+    "progress": {…}}`: a page of the sessions that match.
 
     `count` is the number of all that match. `cursor` is null on the last page. `states` and `agents` say how many
     sessions each choice of these filters leaves, if the others stay. A session has a title, its state, cost
     and waiting calls, or null where the token does not allow the lane or its entries were not read yet. The server
-    reads them for a bounded time in each request: repeat it until `isComplete` is true. `failure` says why a session is
-    dead or tried again, to a token that may read its dead letters; `POST …/redrive` gives a dead one back to workers.
+    reads them from its start on, and for a bounded time in each request: repeat it until `isComplete` is true.
+    `progress` has the number of `sessions` that the token allows, and how many of them were `read`. `failure` says why
+    a session is dead or tried again, to a token that may read its dead letters; `POST …/redrive` gives a dead one back
+    to workers.
     """
     limit = min(_LIMIT.of(request) or api.bounds.sessions, api.bounds.sessions)
     states = frozenset((_STATE.of(request) or "").split(",")) - {""}
@@ -91,6 +94,7 @@ async def sessions(api: ApiContext, request: Request) -> Response:
         raise InvalidParameter("state", _STATE.of(request) or "", f"use one or more of {known}, with commas")
     query = SessionQuery(
         limit=limit,
+        session=_ID.of(request),
         search=_SEARCH.of(request) or "",
         agent=_AGENT.of(request),
         states=states,
@@ -123,17 +127,19 @@ async def sessions(api: ApiContext, request: Request) -> Response:
             ],
             "cursor": None if page.cursor is None else str(page.cursor),
             **facets_json(rows.values(), query, api.bounds.agents),
-            "isComplete": api.index.is_read(rows),
+            **_progress_json(api, rows),
         }
 
     return api.listed(listed)
 
 
 async def waiting(api: ApiContext, request: Request) -> Response:
-    """Return `{"count": …, "waiting": […], "isComplete": …}`: the calls of all sessions that wait for a person.
+    """Return `{"count": …, "waiting": […], "isComplete": …, "progress": …}`: the calls of all sessions that wait for a
+    person.
 
     The longest wait comes first. A call with a `decision` waits for a worker to apply it, and is not counted.
-    `GET …/call` has the whole call. Repeat the request until `isComplete` is true.
+    `GET …/call` has the whole call. While `isComplete` is false, calls may be missing: repeat the request. `progress`
+    is that of `GET /api/sessions`.
     """
     limit = min(_LIMIT.of(request) or api.bounds.sessions, api.bounds.sessions)
     await api.gate.require(request, "read.waiting")
@@ -141,9 +147,15 @@ async def waiting(api: ApiContext, request: Request) -> Response:
     async def listed() -> object:
         await api.index.refresh()
         rows = await _visible(api, request, "read.waiting")
-        return {**waiting_json(rows.values(), limit), "isComplete": api.index.is_read(rows)}
+        return {**waiting_json(rows.values(), limit), **_progress_json(api, rows)}
 
     return api.listed(listed)
+
+
+def _progress_json(api: ApiContext, rows: Collection[str]) -> dict[str, JsonValue]:
+    """Return how far the server has read the sessions that the client may see."""
+    unread = api.index.unread(rows)
+    return {"isComplete": not unread, "progress": {"sessions": len(rows), "read": len(rows) - unread}}
 
 
 async def _visible(api: ApiContext, request: Request, action: str) -> dict[str, VisibleRow]:
@@ -221,7 +233,7 @@ ENDPOINTS = (
     ApiEndpoint(
         path="/api/sessions",
         handler=sessions,
-        parameters=(_LIMIT, _CURSOR, _SEARCH, _AGENT, _STATE, _SORT),
+        parameters=(_ID, _LIMIT, _CURSOR, _SEARCH, _AGENT, _STATE, _SORT),
         answer=SessionsAnswer,
     ),
     ApiEndpoint(path="/api/waiting", handler=waiting, parameters=(_LIMIT,), answer=WaitingAnswer),

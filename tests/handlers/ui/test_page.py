@@ -283,6 +283,96 @@ async def test_a_page_continues_after_a_restart_of_the_server(browser: SharedBro
             assert await positions(page) == [1, 2, 3]
 
 
+WITHOUT_RETRIES = """() => {
+  const wait = window.setTimeout;
+  window.setTimeout = (call, delay, ...more) => (delay >= 2000 ? 0 : wait(call, delay, ...more));
+}"""
+
+
+@pytest.mark.parametrize("place", ["#/s/s1", "#/inbox"])
+async def test_a_browser_that_goes_offline_says_so_and_comes_back_by_itself(browser: SharedBrowser, place: str) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        session, state = bus.session("s1"), page.locator(".connection")
+        await session.publish(UserMessage.text("one"))
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/{place}")
+        await expect(page.locator(".session .title")).to_have_text("one")
+        if place == "#/s/s1":
+            await expect(state).to_have_attribute("data-state", "live")
+            await page.evaluate(WITHOUT_RETRIES)
+        try:
+            await page.context.set_offline(True)
+            await expect(state).to_have_attribute("data-state", "offline")
+            await expect(page.get_by_text("This browser is offline.").first).to_be_visible()
+            await session.publish(UserMessage.text("two"))
+        finally:
+            await page.context.set_offline(False)
+        if place == "#/s/s1":
+            await until_at(page, 2)
+            await expect(state).to_have_attribute("data-state", "live")
+        else:
+            await expect(state).to_have_count(0)
+        await expect(page.locator(".session .rest")).to_contain_text("2 entries")
+        await expect(page.get_by_text("This browser is offline.")).to_have_count(0)
+
+
+async def test_a_browser_without_a_network_stays_live_if_it_reaches_the_server(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"))
+        await open_session(page, served, "s1")
+        await page.evaluate("Object.defineProperty(navigator, 'onLine', { value: false, configurable: true })")
+        await page.evaluate("void dispatchEvent(new Event('offline'))")
+        await session.publish(UserMessage.text("two"))
+        await until_at(page, 2)
+        await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+        await expect(page.get_by_text("This browser is offline.")).to_have_count(0)
+
+
+SILENT = """async () => {
+  const { EventStream } = await import("/static/app/event_stream.js");
+  const { setInterval } = window;
+  let now = 0;
+  let check;
+  let body;
+  performance.now = () => now;
+  window.setInterval = (call) => {
+    check = call;
+    return setInterval(() => {}, 1e9);
+  };
+  window.fetch = async (_, { signal }) => {
+    signal.addEventListener("abort", () => body.error(signal.reason));
+    return new Response(new ReadableStream({ start: (one) => void (body = one) }));
+  };
+  let next;
+  const seen = [];
+  const note = (name) => () => {
+    seen.push(name);
+    next();
+  };
+  const noted = (act) => new Promise((go) => {
+    next = go;
+    act();
+  });
+  const on = { open: note("open"), event: note("event"), retry: () => {}, end: note("end") };
+  await noted(() => new EventStream("/events", on));
+  for (let sign = 0; sign < 3; sign += 1) {
+    now += 30_000;
+    await noted(() => body.enqueue(new TextEncoder().encode("data: 1\\n\\n")));
+    check();
+  }
+  now += 60_000;
+  await noted(check);
+  return seen;
+}"""
+
+
+async def test_a_stream_without_a_sign_of_the_server_ends(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await page.goto(f"{served.base}/")
+        assert await page.evaluate(SILENT) == ["open", "event", "event", "event", "end"]
+
+
 async def test_a_reconnecting_page_sends_the_incarnation_of_the_log(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,

@@ -174,7 +174,7 @@ async def test_a_denial_sends_its_reason_and_shows_a_late_outcome(browser: Share
 async def test_the_buttons_match_the_agents_state(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session, buttons = bus.session("s1"), page.locator(".buttons button")
-        await expect(page.get_by_text("No entries yet")).to_be_visible()
+        await expect(page.get_by_text("This session does not exist yet")).to_be_visible()
         await expect(page.locator(".control")).to_have_count(0)
         await session.publish(UserMessage.text("hi"))
         await expect(buttons).to_have_text(["Pause"])

@@ -1,14 +1,18 @@
 """The frame of the page in Chromium: sessions, inbox, rights, menu and keyboard."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, ExtensionMessage, TextBlock, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, TextBlock, Usage, UserMessage
 from lanebus.bus.messages.control import Approve, Deny
 from lanebus.handlers.access.principal import Principal
+from lanebus.messages import Cost
 from tests.support.agent.agents import until
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.commands import next_control
@@ -17,7 +21,7 @@ from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.page.xss import PAYLOADS
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
 __all__ = ()
 
@@ -296,6 +300,159 @@ async def test_the_panel_draws_fifty_turns_and_more_on_request(browser: SharedBr
         await page.get_by_role("button", name="Show more turns").click()
         await expect(page.locator(".turn")).to_have_count(60)
         await expect(page.get_by_role("button", name="Show more turns")).to_have_count(0)
+        assert seen.errors == []
+
+
+# --- what is not known yet ----------------------------------------------------------------------------------------
+
+
+PARTIAL = {"isComplete": False, "progress": {"sessions": 40, "read": 3}}
+
+
+@asynccontextmanager
+async def partly_read(page: "Page") -> AsyncGenerator[anyio.Event]:
+    """Answer as a server that has read few of the sessions, until the event is set."""
+    is_read = anyio.Event()
+
+    async def part(route: "Route") -> None:
+        reply = await route.fetch()
+        found = await reply.json()
+        if not is_read.is_set():
+            unread = {"title": None, "state": None, "cost": None, "waiting": None, "isRead": False}
+            rows = [{**row, **unread} for row in found.get("sessions", [])]
+            if "waiting" in found:
+                found |= {"waiting": [], "count": 0, **PARTIAL}
+            else:
+                is_search = "search=" in route.request.url
+                found |= {"sessions": [] if is_search else rows, "count": 0 if is_search else len(rows), **PARTIAL}
+        await route.fulfill(response=reply, json=found)
+
+    await page.route(re.compile(r"/api/(sessions|waiting)(\?|$)"), part)
+    yield is_read
+
+
+async def test_while_sessions_are_unread_nothing_is_shown_as_complete(browser: SharedBrowser) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        browsing(browser) as (page, seen),
+        partly_read(page) as is_read,
+    ):
+        await waiting_for_approval(bus.session("s1"), "Clean up the folder", "rm")
+        await bus.session("s2", agent="billing").publish(UserMessage.text("pay the folder"))
+        await opened(page, served, "#/inbox")
+        await expect(page.locator(".inbox")).to_contain_text("Looking for calls that wait: 3 of 40 sessions read")
+        await expect(page.get_by_text("Nothing waits for you")).to_have_count(0)
+        await expect(page.get_by_role("link", name="Inbox").locator(".number")).to_have_text(", at least …0 waiting")
+        await expect(page.locator(".sessions .total")).to_contain_text("2 sessions · 3 of 40 sessions read")
+        await expect(page.locator(".session .cost")).to_have_text(["reading…", "reading…"])
+        states = page.get_by_label("State", exact=True).locator("option")
+        await expect(states.filter(has_text="works")).to_have_text("works")
+        await page.get_by_label("Search sessions").fill("folder")
+        await expect(page.get_by_text("No session matches so far.")).to_be_visible()
+        await expect(page.locator(".sessions .total")).to_contain_text("at least 0 sessions · 3 of 40 sessions read")
+        agents = page.get_by_label("Agent", exact=True).locator("option")
+        await expect(agents).to_have_text(["All agents", "agent", "billing"])
+        is_read.set()
+        await expect(page.locator(".session .title")).to_have_text(["pay the folder", "Clean up the folder"])
+        await expect(agents).to_have_text(["All agents", "agent (1)", "billing (1)"])
+        await expect(page.locator(".waitingcall")).to_have_count(1)
+        await expect(page.locator(".sessions .total")).to_have_text("2 sessions")
+        await expect(page.get_by_role("link", name="Inbox").locator(".number")).to_have_text(", 1 waiting")
+        await expect(page.get_by_text("sessions read")).to_have_count(0)
+        assert seen.errors == []
+
+
+POLL = """async () => {
+  const { h, render } = await import("preact");
+  const { usePolled } = await import("/static/app/polled.js");
+  const { performance, setTimeout } = window;
+  const waits = [];
+  let now = 0;
+  performance.now = () => now;
+  window.setTimeout = (call, wait, ...more) => {
+    if (wait >= 1000) waits.push(wait);
+    return setTimeout(call, 0, ...more);
+  };
+  return new Promise((done) => {
+    let calls = 0;
+    const load = async () => {
+      now += 5000; // a server that reads sessions answers slowly
+      calls += 1;
+      if (calls === 4) done(waits);
+      return calls === 4 ? "stop" : "soon";
+    };
+    const Polling = () => void usePolled(load, { version: 0, isLive: true }, "key");
+    render(h(Polling), document.body.appendChild(document.createElement("div")));
+  });
+}"""
+
+
+async def test_an_incomplete_answer_is_asked_for_again_soon_however_long_it_took(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await page.goto(f"{served.base}/")
+        assert await page.evaluate(POLL) == [1000, 1000, 1000]
+
+
+async def test_nothing_is_said_of_sessions_before_the_first_answer(browser: SharedBrowser) -> None:
+    held = anyio.Event()
+
+    async def hold(route: "Route") -> None:
+        await held.wait()
+        await route.continue_()
+
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await page.goto(served.url)
+        await expect(page.get_by_text("No sessions yet.")).to_be_visible()
+        await page.route("**/api/sessions?*search=*", hold)
+        async with page.expect_request("**/api/sessions?*search=*"):
+            await page.get_by_label("Search sessions").fill("x")
+        await expect(page.locator(".sessions .hint")).to_have_text("Loading…")
+        held.set()
+        await expect(page.get_by_text("No session matches.")).to_be_visible()
+        assert seen.errors == []
+
+
+async def test_a_session_beyond_the_loaded_list_has_its_title_and_cost(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        paid = AssistantMessage(usage=Usage(input=1, cost=Cost(total=Decimal("0.25"))), stop_reason="stop")
+        await bus.session("old").publish(UserMessage.text("A question of long ago"), paid)
+        async with anyio.create_task_group() as tasks:
+            for number in range(100):
+                tasks.start_soon(bus.session(f"s{number}").publish, UserMessage.text("hello"))
+        await opened(page, served, "#/s/old")
+        await expect(page.locator(".sessionhead h2")).to_have_text("A question of long ago")
+        await expect(page.locator(".sessionhead .facts")).to_contain_text("$0.25")
+        assert await page.title() == "A question of long ago · lanebus"
+        row = page.locator(".session[aria-current]")
+        await expect(row.locator(".title")).to_have_text("A question of long ago")
+        await expect(row).to_contain_text("2 entries")
+        assert seen.errors == []
+
+
+async def test_a_session_that_does_not_exist_says_so_until_the_user_begins_it(browser: SharedBrowser) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader-token") as served,
+        browsing(browser) as (page, seen),
+    ):
+        await bus.session("s1").publish(UserMessage.text("hello"))
+        await opened(page, served, "#/s/s2")
+        await expect(page.get_by_role("heading", name="This session does not exist yet")).to_be_visible()
+        await expect(page.locator(".sessionhead")).to_contain_text("does not exist")
+        await expect(page.locator(".session")).to_have_count(1)
+        await page.get_by_role("button", name="Begin this session").click()
+        await expect(page.get_by_label("Message to the agent")).to_be_focused()
+        await expect(page.get_by_role("heading", name="No entries yet")).to_be_visible()
+        await expect(page.locator(".sessionhead")).not_to_contain_text("does not exist")
+        await expect(page.locator(".session").first).to_contain_text("new")
+        await bus.session("s3").publish(UserMessage.text("one"))
+        await page.goto(f"{served.base}/#/s/s3")
+        await expect(page.locator(".row[data-position='1']")).to_be_visible()
+        await page.goto(f"{served.base}/#token=reader-token")
+        await page.goto(f"{served.base}/#/s/s4")
+        await expect(page.get_by_role("heading", name="This session does not exist")).to_be_visible()
+        await expect(page.get_by_role("button", name="Begin this session")).to_have_count(0)
         assert seen.errors == []
 
 

@@ -1,4 +1,4 @@
-"""What the page asks for first, in Chromium."""
+"""What the page asks for first, in Chromium, and that it gets to the end of its opening."""
 
 from typing import TYPE_CHECKING
 
@@ -6,6 +6,8 @@ import anyio
 import pytest
 
 from lanebus import UserMessage
+from lanebus.bus.messages.events import AgentStarted, TurnStarted
+from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.serving import serving, temporary_bus
 
@@ -68,3 +70,57 @@ async def test_the_list_is_loaded_also_if_the_entries_cannot_be_read(browser: Sh
         await page.goto(f"{served.base}/#/s/s1")
         await page.reload()
         await expect(page.locator(".session")).to_have_count(2)
+
+
+IN_PARTS = """{
+  const request = window.fetch;
+  const begun = new Promise((go) => (window.beginStream = go));
+  const ended = new Promise((go) => (window.endStream = go));
+  const halves = async (text, out) => {
+    await begun;
+    const at = text.indexOf("event: caughtup");
+    out.enqueue(at < 0 ? text : text.slice(0, at));
+    if (at < 0) return;
+    await ended;
+    out.enqueue(text.slice(at));
+  };
+  window.fetch = async (path, options) => {
+    const reply = await request(path, options);
+    if (!String(path).includes("/events")) return reply;
+    const text = reply.body.pipeThrough(new TextDecoderStream());
+    const parts = text.pipeThrough(new TransformStream({ transform: halves }));
+    return new Response(parts.pipeThrough(new TextEncoderStream()));
+  };
+}"""
+"""holds the entries of an event stream until `beginStream()`, and what follows them until `endStream()`"""
+FRAMES = "() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
+
+
+async def test_a_page_opens_although_a_request_is_given_up_while_nothing_else_arrives(browser: SharedBrowser) -> None:
+    """The newest page of the log seems to be short, so that the view reaches the pages before it; then its last rows
+    are drawn, and fill the view. The request of the page that is not in view any more is given up."""
+    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+    long = UserMessage.text("\n\n".join(f"a long paragraph {number}" for number in range(100)))
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, seen):
+        await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(600)))
+        await bus.session("s1").publish(
+            AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
+            *[TurnStarted(turn_id=turn).as_extension()] * 69,
+            *[long] * 3,
+        )
+        await page.goto(served.url)
+        await expect(page.locator(".session")).to_be_visible()
+        await page.goto("about:blank")
+        await page.add_init_script(IN_PARTS)
+        await page.route("**/entries?after=200&until=400", lambda _: None)  # is never answered
+        async with page.expect_response("**/entries?after=400&until=600") as first:
+            await page.goto(f"{served.base}/#/s/s1")
+        await (await first.value).finished()
+        await page.evaluate(FRAMES)
+        async with page.expect_request("**/entries?after=200&until=400"):
+            await page.evaluate("beginStream()")
+        await expect(page.locator(".row[data-position='673']")).to_be_visible()
+        await page.evaluate("endStream()")
+        await expect(page.locator(".session")).to_be_visible()
+        await expect(page.get_by_text("Loading…")).to_have_count(0)
+        assert seen.errors == []

@@ -6,12 +6,15 @@ from contextlib import AbstractContextManager
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, UserMessage
+from lanebus import AssistantMessage, Bus, UserMessage
 from lanebus.bus.log.log import Log
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.reading.pages import LanePages, fetch_page
+from lanebus.bus.servers.rights import acl_users
 from lanebus.handlers.ui.session_index import IndexBounds, SessionIndex
 from tests.support.agent.agents import fresh_bus
+from tests.support.page.samples import waiting_for_approval
+from tests.support.servers.real import one_server
 
 __all__ = ()
 
@@ -52,6 +55,10 @@ class Reads(AbstractContextManager["Reads"]):
     def __exit__(self, *_: object) -> None:
         self._patch.undo()
 
+    def total(self, session: str) -> int:
+        """Return the number of entries of a session that were read."""
+        return sum(sum(map(len, page.pages)) for page in self.pages if page.head.session == session)
+
     def entries(self, session: str, lanes: Sequence[Lane] = (Lane.LLM,)) -> int:
         """Return the number of entries of a session that were read from these lanes alone."""
         return sum(
@@ -65,7 +72,7 @@ async def read_all(index: SessionIndex, rounds: int = 500) -> int:
     """Refresh the index until all is read. Return the number of refreshes."""
     for count in range(1, rounds):
         await index.refresh()
-        if index.is_read(index.rows):
+        if not index.unread(index.rows):
             return count
     raise AssertionError("not all sessions were read")
 
@@ -189,3 +196,81 @@ async def test_concurrent_refreshes_search_a_parent_once() -> None:
                     tasks.start_soon(index.refresh)
         assert set(titles(index).values()) == {"the title"}
         assert reads.entries("parent") == 6
+
+
+STORING = IndexBounds(fold_seconds=60, read_bytes=5_000, read_entries=4, store_entries=10)
+
+
+async def test_a_later_index_reads_only_the_entries_after_the_stored_states() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("large")
+        await session.publish(UserMessage.text("the title"), *[AssistantMessage.text(LONG)] * 20)
+        await waiting_for_approval(session, "go on", "rm")
+        await bus.session("small").publish(UserMessage.text("small"))
+        first, later = SessionIndex(bus, STORING), SessionIndex(bus, STORING)
+        await read_all(first)
+        with Reads() as reads:
+            await read_all(later)
+        assert later.rows == first.rows
+        assert [call.event.tool_name for call in later.rows["large"].waits] == ["rm"]
+        assert [page.head.session for page in reads.pages if any(page.pages)] == ["small"]
+        await session.publish(*[AssistantMessage.text("x")] * 3)
+        with Reads() as reads:
+            await read_all(newest := SessionIndex(bus, STORING))
+        assert reads.total("large") == 3
+        assert newest.rows["large"].head.position == (await session.head()).position
+
+
+async def test_an_index_that_ends_early_leaves_what_it_has_read_to_the_next() -> None:
+    async with fresh_bus() as bus:
+        await bus.session("s").publish(UserMessage.text("the title"), *[AssistantMessage.text(LONG)] * 39)
+        hasty = IndexBounds(fold_seconds=1e-9, read_bytes=5_000, read_entries=4, store_entries=10)
+        first = SessionIndex(bus, hasty)
+        while first.rows.get("s") is None or first.rows["s"].title is None:
+            await first.refresh()
+        for _ in range(4):
+            await first.refresh()
+        assert first.unread(first.rows) == 1
+        with Reads() as reads:
+            await read_all(SessionIndex(bus, hasty))
+        assert reads.total("s") < 40
+
+
+async def test_a_stored_state_holds_no_trim_back_and_is_made_anew_after_it() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("the title"), *[AssistantMessage.text(LONG)] * 20, wake=False)
+        await read_all(SessionIndex(bus, STORING))
+        assert await session.checkpoints() == {}
+        await session.publish(*[AssistantMessage.text(LONG)] * 20)
+        assert (await session.trim(30, force=False)).holders == {}
+        await read_all(later := SessionIndex(bus, STORING))
+        assert (later.rows["s"].title, later.rows["s"].state) == (None, "idle")
+
+
+async def test_the_stored_state_of_a_log_that_lost_its_end_is_replaced() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("the title"), *[AssistantMessage.text(LONG)] * 20)
+        foreign = (await session.head()).cursor._replace(position=500)
+        await session.save_projection("lanebus.card", 1, b"{}", cursor=foreign, expected=0)
+        await read_all(first := SessionIndex(bus, STORING))
+        assert first.rows["s"].title == "the title"
+        with Reads() as reads:
+            await read_all(SessionIndex(bus, STORING))
+        assert reads.total("s") == 0
+
+
+async def test_a_server_user_that_may_only_read_lists_the_sessions() -> None:
+    reader, _ = acl_users("lanebus")
+    with one_server("valkey") as server:
+        assert server.do(*str(reader).split()) == "OK"
+        server.do("ACL", "SETUSER", reader.name, ">secret", "+info")
+        async with server.bus() as writing, Bus.open(f"unix://{reader.name}:secret@{server.socket}") as bus:
+            await writing.session("s").publish(UserMessage.text("the title"), *[AssistantMessage.text(LONG)] * 20)
+            await read_all(index := SessionIndex(bus, STORING))
+            assert titles(index) == {"s": "the title"}
+            await read_all(SessionIndex(writing, STORING))
+            with Reads() as reads:
+                await read_all(index := SessionIndex(bus, STORING))
+            assert (titles(index), reads.total("s")) == ({"s": "the title"}, 0)

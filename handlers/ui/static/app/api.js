@@ -1,5 +1,6 @@
 // Requests to the server. Every failure becomes an ApiError with the server's message.
 import { BASE } from "./base.js";
+import { isOnline, OFFLINE } from "./network.js";
 import { tokenHeaders } from "./token.js";
 
 export class ApiError extends Error {
@@ -16,7 +17,7 @@ async function send(path, options) {
     return await fetch(BASE + path, { credentials: "same-origin", ...options, headers: { ...options.headers, ...tokenHeaders() } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "unreachable", "The server does not answer. Check that it is running.");
+    throw new ApiError(0, "unreachable", isOnline() ? "The server does not answer. Check that it is running." : OFFLINE);
   }
 }
 
@@ -84,10 +85,23 @@ const asked = (parameters) => {
   return known.length ? `?${new URLSearchParams(known)}` : "";
 };
 
-/** A page of the sessions that match: `{count, sessions, cursor, isComplete}`. */
+/** A page of the sessions that match: `{count, sessions, cursor, isComplete, progress}`. */
 export const listSessions = (query) => request(`/api/sessions${asked(query)}`);
 
-/** The calls of all sessions that wait for a person: `{count, waiting, isComplete}`. */
+/** One session as in the list. `{id, isMissing: true}` if it has no entries, and so does not exist. */
+export async function getListed(session) {
+  let found;
+  try {
+    [found] = (await listSessions({ id: session, limit: 1 })).sessions;
+  } catch (error) {
+    if (error.status !== 403) throw error;
+    found = await getHead(session); // the token may open the session, but not list it
+    if (found.position === 0) found = undefined;
+  }
+  return found ?? { id: session, isMissing: true };
+}
+
+/** The calls of all sessions that wait for a person: `{count, waiting, isComplete, progress}`. */
 export const listWaiting = () => request("/api/waiting");
 
 let early = null; // the head that was requested before it is needed: {session, found}

@@ -1,6 +1,7 @@
 // Hears which sessions have new entries, so that the list and the inbox need not be requested all the time.
 import { useEffect, useState } from "preact/hooks";
 import { EventStream } from "./event_stream.js";
+import { onNetwork } from "./network.js";
 
 const RETRY_MS = 2000;
 const HIDDEN_MS = 20_000; // after this time, a hidden tab closes its stream: a browser allows six streams to one server
@@ -40,11 +41,17 @@ export function useChanges() {
       } else if (source === null) open();
       else clearTimeout(timer);
     };
+    const stopListening = onNetwork(() => {
+      if (source === null && document.hidden) return; // it is opened again when the tab is shown
+      setState(({ version }) => ({ version, isLive: false }));
+      open();
+    });
     document.addEventListener("visibilitychange", onVisible);
     open();
     return () => {
       close();
       document.removeEventListener("visibilitychange", onVisible);
+      stopListening();
     };
   }, []);
   return state;

@@ -9,13 +9,18 @@ import { useShortcut } from "./keys.js";
 import { may } from "./rights.js";
 
 let writesTo = null; // the session that the user is about to open with a button for a new one
+const begun = new Set(); // the sessions that the user opened so
 
-/** Put the focus into the box when a session is next opened: the user asked for a new one to write to it. */
+/** Put the focus into the box when a session is next drawn: the user asked for a new one to write to it. */
 export const writeNext = (session) => {
   writesTo = session;
+  begun.add(session);
 };
 
 const waitText = (waiting, isDecided) => `${waiting === 1 ? "A call waits" : `${waiting} calls wait`} for ${isDecided ? "a worker" : "you"}`;
+
+/** Whether the user asked for a new session of this name. Otherwise a session without entries may be a misspelt one. */
+export const isBegun = (session) => begun.has(session);
 
 /** Asks before a message that makes the worker skip calls: a user who presses Enter may not have seen that they wait. */
 function Skipping({ waiting, isDecided, verb, onSkip, onLater, onClose }) {
@@ -74,9 +79,10 @@ export function Composer({ session, access, isClosed, isBusy, waiting, isDecided
   const focusBox = () => matchMedia("(pointer: coarse)").matches || box.current.focus({ preventScroll: true });
   useLayoutEffect(() => {
     // A visit leaves the focus where it is: keys are shortcuts then, and Enter sends nothing.
-    if (writesTo === session) focusBox();
+    if (writesTo !== session) return;
+    focusBox();
     writesTo = null;
-  }, [session]);
+  });
 
   useEffect(() => setAsked(null), [waiting]); // the question is about these calls
 

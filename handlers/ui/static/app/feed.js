@@ -2,6 +2,7 @@
 // connection.
 import { eventsPath, getEntriesPart, getHead } from "./api.js";
 import { EventStream } from "./event_stream.js";
+import { OFFLINE, isOnline, onNetwork } from "./network.js";
 import { PAGE, Pages, pageOf, startOf } from "./pages.js";
 import { Previews } from "./previews.js";
 
@@ -32,6 +33,7 @@ export class Feed {
     this.version = 0;
     this.#onChange = onChange;
     document.addEventListener("visibilitychange", this.#onVisibility);
+    this.#stopListening = onNetwork(this.#onNetwork);
     this.#start();
   }
 
@@ -44,6 +46,8 @@ export class Feed {
   #hiddenTimer = null;
   #drawn = false;
   #isOver = false;
+  #isStarting = false;
+  #stopListening;
   #from = 0; // position after which the stream began
   #wanted = []; // pages to have, the most urgent first
   #requests = new Map(); // by page: the AbortController of its request
@@ -60,6 +64,7 @@ export class Feed {
     this.#disconnect();
     clearTimeout(this.#hiddenTimer);
     document.removeEventListener("visibilitychange", this.#onVisibility);
+    this.#stopListening();
   }
 
   /** The newest entries, in order, without a gap. */
@@ -72,13 +77,17 @@ export class Feed {
     return this.#tail.entries;
   }
 
-  /** Load the pages that are shown, the most urgent first. Requests for others are given up. */
+  /**
+   * Load the pages that are shown, the most urgent first. Requests for others are given up. Then all is drawn again: what
+   * waits for these pages waits no longer, and no answer of theirs will say so.
+   */
   want(pages) {
     this.#wanted = pages.filter((page) => page >= pageOf(this.floor + 1) && page <= pageOf(this.end));
     for (const [page, request] of this.#requests) {
       if (!this.#wanted.includes(page)) {
         this.#requests.delete(page);
         request.abort();
+        this.#draw();
       }
     }
     this.#loadWanted();
@@ -145,6 +154,8 @@ export class Feed {
   }
 
   async #start() {
+    if (this.#isStarting) return;
+    this.#isStarting = true;
     try {
       const head = await getHead(this.session);
       if (this.#isOver) return;
@@ -159,6 +170,8 @@ export class Feed {
       this.#draw(); // the view names the pages that it needs, which are requested beside the stream
     } catch (error) {
       this.#failed(error);
+    } finally {
+      this.#isStarting = false;
     }
   }
 
@@ -231,7 +244,12 @@ export class Feed {
 
   #retry() {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => (this.#cursor === null ? this.#start() : this.#connect()), this.#retryMs);
+    this.#timer = setTimeout(() => this.#open(), this.#retryMs);
+  }
+
+  #open() {
+    if (this.#cursor === null) this.#start();
+    else this.#connect();
   }
 
   #failed(error) {
@@ -300,9 +318,17 @@ export class Feed {
     clearTimeout(this.#hiddenTimer);
     if (document.hidden) {
       this.#hiddenTimer = setTimeout(() => this.#disconnect(), HIDDEN_MS);
-    } else if (this.#source === null && this.#cursor !== null && this.state !== "refused") {
-      this.#connect();
+    } else if (this.#source === null && this.state !== "refused") {
+      this.#open();
     }
+  };
+
+  /** The network changed: the connection may be dead, and nothing else would say so for a long time. */
+  #onNetwork = () => {
+    if (this.state === "refused" || (document.hidden && this.#source === null)) return;
+    this.#set("reconnecting", isOnline() ? null : OFFLINE);
+    this.#disconnect();
+    this.#open();
   };
 
   #draw() {

@@ -68,3 +68,6 @@ export function seconds(took) {
   const rounded = Math.round(took);
   return took < 3600 ? `${Math.floor(rounded / 60)} min ${rounded % 60} s` : `${Math.floor(rounded / 3600)} h ${Math.floor((rounded % 3600) / 60)} min`;
 }
+
+/** How far the server has read the sessions: `{sessions, read}` in words. */
+export const readText = ({ sessions, read }) => `${count(read)} of ${count(sessions)} ${sessions === 1 ? "session" : "sessions"} read`;

@@ -40,6 +40,7 @@ export function useView(session, position, get, delay) {
       try {
         const answer = await get(session);
         if (!isOver) setFound({ session, answer });
+        isStale ||= answer.isRead === false; // the server has not read all entries of the session yet
       } catch (error) {
         // The connection indicator shows the error. A refusal does not go away.
         if (!isOver && error.status !== 401 && error.status !== 403) timer = setTimeout(load, POLL_MS);

@@ -3,25 +3,28 @@ import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { listWaiting } from "./api.js";
 import { Approval, useCommandSender } from "./approval.js";
-import { ago, count, dateTime } from "./format.js";
+import { ago, count, dateTime, readText } from "./format.js";
 import { usePassedFocus } from "./pass_focus.js";
 import { usePolled } from "./polled.js";
 import { sessionLink } from "./route.js";
 
-/** Return `{calls, all, fault, refresh}`: the calls that wait. `calls` is null until the first answer. */
+/**
+ * Return `{calls, all, progress, fault, refresh}`: the calls that wait. `calls` is null until the first answer. `progress`
+ * is `{sessions, read}` until the server has read all sessions, and null then: before, calls may be missing.
+ */
 export function useWaiting(changes, isHeld) {
-  const [found, setFound] = useState({ calls: null, all: 0, fault: null });
+  const [found, setFound] = useState({ calls: null, all: 0, progress: null, fault: null });
   const load = async (isOver) => {
     try {
       const answer = await listWaiting();
-      if (isOver()) return true;
-      setFound({ calls: answer.waiting, all: answer.count, fault: null });
-      if (!answer.isComplete) refresh();
+      if (isOver()) return "stop";
+      setFound({ calls: answer.waiting, all: answer.count, progress: answer.isComplete ? null : answer.progress, fault: null });
+      return answer.isComplete ? undefined : "soon";
     } catch (error) {
-      if (isOver() || error.status === 401 || error.status === 403) return true;
+      if (isOver() || error.status === 401 || error.status === 403) return "stop";
       setFound((before) => ({ ...before, fault: error.message }));
+      return undefined;
     }
-    return false;
   };
   const refresh = usePolled(load, changes, "waiting", isHeld);
   return { ...found, refresh };
@@ -48,7 +51,7 @@ function WaitingCall({ call, access, now, onAnswered }) {
 }
 
 export function Inbox({ waiting, access, now }) {
-  const { calls, all, fault, refresh } = waiting;
+  const { calls, all, progress, fault, refresh } = waiting;
   const asked = (calls ?? []).filter((call) => !call.decision).length;
   return html`<section class="inbox" aria-labelledby="inbox-title">
     <header class="head"><h2 id="inbox-title" tabindex="-1">Inbox</h2><p class="hint">Tool calls of all sessions that wait for a person</p></header>
@@ -56,8 +59,9 @@ export function Inbox({ waiting, access, now }) {
     ${calls === null
       ? html`<p class="hint" role="status">Loading…</p>`
       : calls.length === 0
-        ? html`<div class="empty"><h3>Nothing waits for you</h3><p>When an agent asks for approval, its call appears here, with all arguments.</p></div>`
+        ? progress ? null : html`<div class="empty"><h3>Nothing waits for you</h3><p>When an agent asks for approval, its call appears here, with all arguments.</p></div>`
         : html`<ul class="waitingcalls">${calls.map((call) => html`<${WaitingCall} key=${`${call.session} ${call.turnId?.loopId} ${call.turnId?.turnIndex} ${call.toolCallId}`} call=${call} access=${access} now=${now} onAnswered=${refresh} />`)}</ul>`}
     ${all > asked ? html`<p class="hint">and ${count(all - asked)} more</p>` : null}
+    ${progress ? html`<p class="hint" role="status">${calls.length ? "More calls may wait" : "Looking for calls that wait"}: ${readText(progress)}</p>` : null}
   </section>`;
 }

@@ -2,6 +2,7 @@
 // until the user scrolls up.
 import { Component, createRef } from "preact";
 import { html } from "./html.js";
+import { isBegun, writeNext } from "./composer.js";
 import { PreviewRow, Row } from "./entries.js";
 import { mark, scrollAside } from "./find.js";
 import { FindBox } from "./find_box.js";
@@ -9,6 +10,8 @@ import { count } from "./format.js";
 import { LaneBar } from "./lane_bar.js";
 import { Layout } from "./layout.js";
 import { pageOf } from "./pages.js";
+import { may } from "./rights.js";
+import { go, sessionLink } from "./route.js";
 import { rowsOf } from "./rows.js";
 import { pastOf } from "./time/travel.js";
 import { keptChoice, keepChoice } from "./log_choice.js";
@@ -331,7 +334,7 @@ class Lanes extends Component {
         <ol class="speaking" aria-live="off">
           ${previews.map((preview) => html`<${PreviewRow} key=${`live-${preview.id}`} preview=${preview} />`)}
         </ol>
-        ${isEmpty ? html`<${Nothing} feed=${feed} />` : null}
+        ${isEmpty ? html`<${Nothing} feed=${feed} access=${access} />` : null}
       </div>
       ${this.isMissing ? html`<p class="loading" role="status">Loading…</p>` : null}
       ${feed.isFollowing
@@ -347,9 +350,21 @@ export const View = ({ session, feed, access, route, setPosition }) =>
     ? html`<${Lanes} key=${session} session=${session} feed=${feed} version=${feed.version} access=${access} route=${route} setPosition=${setPosition} />`
     : html`<div class="lanes"></div>`;
 
-function Nothing({ feed }) {
+function Nothing({ feed, access }) {
   if (feed.state === "connecting" || (feed.state === "live" && !feed.hasCaughtUp)) return html`<div class="empty"><p>Loading…</p></div>`;
-  if (feed.state !== "live") return null;
+  if (feed.state !== "live" || feed.end > 0) return null; // all entries were trimmed: the line above says so
+  const canBegin = may(access, "send");
+  if (!isBegun(feed.session)) {
+    const begin = () => {
+      writeNext(feed.session);
+      go(sessionLink(feed.session));
+    };
+    return html`<div class="empty">
+      <h2>This session does not exist${canBegin ? " yet" : ""}</h2>
+      <p>No entry was ever written to <code>${feed.session}</code>. If you followed a link or typed the address, check the id.</p>
+      ${canBegin ? html`<p><button type="button" onClick=${begin}>Begin this session</button></p>` : null}
+    </div>`;
+  }
   return html`<div class="empty">
     <h2>No entries yet</h2>
     <p>Write to the agent below: the first message creates the session. Messages for the model appear on the left, events of the agent on the right, each at its position.</p>

@@ -1,5 +1,6 @@
 // Requests something again and again while the tab is visible.
 import { useEffect, useRef } from "preact/hooks";
+import { onNetwork } from "./network.js";
 
 export const POLL_MS = 2500;
 const CALM_MS = 10_000; // pause while the server reports changes: it does not report workers that come and go
@@ -7,9 +8,9 @@ const SPACE_MS = 1000; // least pause after a change
 const SHARE = 10; // the pause is this many times as long as the request took
 
 /**
- * Call `load` at once, after each change, and now and then; one call at a time. It returns whether to stop, or "soon" if
- * what it loaded may change without a report of the server. `changes`
- * is of `useChanges`; `key` begins anew. Nothing is called while `isHeld`.
+ * Call `load` at once, after each change, and now and then; one call at a time. It may return "stop"; "soon" if its answer is
+ * not complete yet: then it is called again after the least pause; or "poll" if what it loaded may change without a report of
+ * the server. `changes` is of `useChanges`; `key` begins anew. Nothing is called while `isHeld`.
  */
 export function usePolled(load, changes, key, isHeld = false) {
   const wake = useRef(() => {});
@@ -32,12 +33,13 @@ export function usePolled(load, changes, key, isHeld = false) {
       isLoading = true;
       isStale = false;
       const started = performance.now();
-      const done = await now.current.load(() => isOver);
+      const next = await now.current.load(() => isOver);
       isLoading = false;
-      if (isOver || done === true) return;
-      earliest = performance.now() + Math.max(SPACE_MS, (performance.now() - started) * SHARE);
-      if (isStale) wake.current();
-      else timer = setTimeout(run, now.current.changes.isLive && done !== "soon" ? CALM_MS : POLL_MS);
+      if (isOver || next === "stop") return;
+      const took = performance.now() - started;
+      earliest = performance.now() + (next === "soon" ? SPACE_MS : Math.max(SPACE_MS, took * SHARE));
+      if (isStale || next === "soon") wake.current();
+      else timer = setTimeout(run, now.current.changes.isLive && next !== "poll" ? CALM_MS : POLL_MS);
     };
     wake.current = (wait = Math.max(0, earliest - performance.now())) => {
       if (isLoading) isStale = true;
@@ -47,11 +49,13 @@ export function usePolled(load, changes, key, isHeld = false) {
       }
     };
     document.addEventListener("visibilitychange", run);
+    const stopListening = onNetwork(run);
     run();
     return () => {
       isOver = true;
       clearTimeout(timer);
       document.removeEventListener("visibilitychange", run);
+      stopListening();
     };
   }, [key]);
   const isFirst = useRef(true);

@@ -21,12 +21,13 @@ const isSettling = ({ state, hasWorker, updated }) =>
  * - all: number of sessions that match
  * - states, agents: number of sessions by state and by agent, if only that filter is changed; `states` is null until the
  *   server has read all sessions
+ * - progress: `{sessions, read}` until the server has read all sessions; then null
  * - error: the last error
  * - more: function that loads the next page
  * - refresh: function that requests the list again
  */
 export function useSessionList(query, changes, isHeld) {
-  const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null, states: null, agents: {} });
+  const [found, setFound] = useState({ key: null, rows: null, all: 0, cursor: null, states: null, agents: {}, progress: null });
   const [error, setError] = useState(null);
   const wanted = useRef(PAGE); // rows to load
   const key = JSON.stringify(query);
@@ -43,20 +44,20 @@ export function useSessionList(query, changes, isHeld) {
       let answer;
       do {
         answer = await listSessions({ ...query, cursor, limit: Math.min(MOST, wanted.current - rows.size) });
-        if (isOver()) return true;
+        if (isOver()) return "stop";
         for (const row of answer.sessions) rows.set(row.id, row);
         cursor = answer.cursor;
       } while (cursor !== null && rows.size < wanted.current);
-      const { count: all, states, agents, isComplete } = answer;
-      setFound({ key, rows: [...rows.values()], all, cursor, states: isComplete ? states : null, agents });
+      const { count: all, states, agents, isComplete, progress } = answer;
+      setFound({ key, rows: [...rows.values()], all, cursor, states: isComplete ? states : null, agents, progress: isComplete ? null : progress });
       setError(null);
-      if (isComplete === false) refresh(); // the server reads the logs of many sessions in several requests
+      if (!isComplete) return "soon"; // the server reads the logs of many sessions in several requests
     } catch (problem) {
-      if (isOver()) return true;
+      if (isOver()) return "stop";
       setError(problem);
-      return problem.status === 401 || problem.status === 403; // asking again cannot help, and counts as another wrong token
+      return problem.status === 401 || problem.status === 403 ? "stop" : undefined; // asking again cannot help, and counts as another wrong token
     }
-    return [...rows.values()].some(isSettling) ? "soon" : false;
+    return [...rows.values()].some(isSettling) ? "poll" : undefined;
   };
   const refresh = usePolled(load, changes, key, isHeld);
 
@@ -65,6 +66,6 @@ export function useSessionList(query, changes, isHeld) {
     wanted.current = found.rows.length + PAGE;
     refresh();
   };
-  const { rows, all, states, agents } = found;
-  return { rows, isCurrent: found.key === key, all, states, agents, error, more, refresh };
+  const { rows, all, states, agents, progress } = found;
+  return { rows, isCurrent: found.key === key, all, states, agents, progress, error, more, refresh };
 }

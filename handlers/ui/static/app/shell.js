@@ -1,8 +1,9 @@
 // The frame of the page: the bar at the top, the list of sessions, the selected place, and the panel with the turns.
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { getHead, getStatus, getTurns, getUsage } from "./api.js";
+import { getListed, getStatus, getTurns, getUsage } from "./api.js";
 import { useChanges } from "./changes.js";
+import { isBegun } from "./composer.js";
 import { Help } from "./help.js";
 import { useFeed, useView } from "./hooks.js";
 import { Inbox, useWaiting } from "./inbox.js";
@@ -52,7 +53,8 @@ export function Shell({ access }) {
   const waiting = useWaiting(changes, isHeld);
   const position = feed?.position ?? 0;
   const listed = list.rows?.find((one) => one.id === selected);
-  const asked = useView(listed || isHeld ? null : selected, position, getHead, HEAD_MS);
+  // A session that is not among the loaded rows has a row of its own.
+  const own = useView(listed || isHeld ? null : selected, position, getListed, HEAD_MS);
   const viewed = feed?.isReady && seesBothLanes(access) ? selected : null; // a long session's views take the server seconds
   const seesStatus = feed?.isReady && may(access, "read.status") && access.lanes.includes("extension");
   const [changed, setChanged] = useState(0);
@@ -74,7 +76,9 @@ export function Shell({ access }) {
     if (currentRoute().place === "" && list.rows?.length) go(sessionLink(list.rows[0].id), true);
   }, [selected, list.rows]);
 
-  const head = withStatus(listed ?? asked, status);
+  const known = listed ?? (own?.isMissing ? null : own);
+  const head = withStatus(known, status);
+  const isMissing = !known && own !== null && position === 0 && !isBegun(selected);
   const title = selected ? head?.title || selected : route.place === "inbox" ? "Inbox" : null;
   useEffect(() => {
     document.title = title ? `${title} · lanebus` : "lanebus";
@@ -109,12 +113,12 @@ export function Shell({ access }) {
   return html`<div class="page" data-place=${selected ? "session" : route.place || "sessions"} data-view=${route.view}>
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Top} place=${route.place} feed=${feed} fault=${fault} access=${access} waiting=${waiting} onHelp=${() => setHelpOpen(true)} />
-    <${Sessions} list=${list} query=${query} setQuery=${setQuery} selected=${selected} position=${position} head=${head} canWrite=${may(access, "send")} now=${now} />
+    <${Sessions} list=${list} query=${query} setQuery=${setQuery} selected=${selected} own=${own} position=${position} head=${head} canWrite=${may(access, "send")} now=${now} />
     <main id="main" tabindex="-1">
       ${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : null}
       ${fault?.status === 401 ? html`<${Login} />` : null}
       ${selected !== null
-        ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} onChanged=${onChanged} />
+        ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} isMissing=${isMissing} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} onChanged=${onChanged} />
             <${SessionPage} route=${route} feed=${feed} status=${status} timeline=${timeline} access=${access} isClosed=${isClosed} onChanged=${onChanged} />`
         : route.place === "inbox"
           ? html`<${Inbox} waiting=${waiting} access=${access} now=${now} />`

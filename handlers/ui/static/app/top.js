@@ -1,9 +1,10 @@
 // The bar at the top: where one is, the inbox, the connection, the colours, help and the user.
 import { useState } from "preact/hooks";
 import { html } from "./html.js";
-import { count } from "./format.js";
+import { count, readText } from "./format.js";
 import * as icons from "./icons.js";
 import { LogOut } from "./login.js";
+import { isOnline } from "./network.js";
 import { may } from "./rights.js";
 import { getTheme, nextTheme } from "./theme.js";
 import { useShortcut } from "./keys.js";
@@ -19,8 +20,16 @@ function Theme() {
 }
 
 function Connection({ feed, fault }) {
-  const state = fault?.status === 401 ? "refused" : feed ? feed.state : fault ? "reconnecting" : "connecting";
+  const known = fault?.status === 401 ? "refused" : feed ? feed.state : fault ? "reconnecting" : "connecting";
+  const state = !isOnline() && ["connecting", "reconnecting"].includes(known) ? "offline" : known;
   return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i><span>${state === "behind" ? "catching up" : state}</span></span>`;
+}
+
+/** The number of calls that wait. While the server still reads sessions, it says that there may be more. */
+function Waiting({ waiting: { all, progress } }) {
+  if (all === 0 && !progress) return null;
+  const title = progress ? readText(progress) : undefined;
+  return html`<b class=${progress ? "number partial" : "number"} title=${title}><span class="hidden">, ${progress ? "at least " : ""}</span>${all > 0 ? count(all) : ""}${progress ? html`<span aria-hidden="true">${all > 0 ? "+" : "…"}</span>` : null}<span class="hidden">${all > 0 ? "" : "0"} waiting</span></b>`;
 }
 
 export function Top({ place, feed, fault, access, waiting, onHelp }) {
@@ -30,7 +39,7 @@ export function Top({ place, feed, fault, access, waiting, onHelp }) {
     <h1><a href="#/sessions"><img src=${document.querySelector("link[rel=icon]").href} alt="" width="22" height="22" />lanebus</a></h1>
     <nav class="places" aria-label="Places">
       <a href="#/sessions" aria-current=${isInSessions ? "page" : undefined}><${icons.List} /><span>Sessions</span></a>
-      ${may(access, "read.waiting") ? html`<a href="#/inbox" aria-current=${here("inbox")}><${icons.Inbox} /><span>Inbox</span>${waiting.all > 0 ? html`<b class="number"><span class="hidden">, </span>${count(waiting.all)}<span class="hidden"> waiting</span></b>` : null}</a>` : null}
+      ${may(access, "read.waiting") ? html`<a href="#/inbox" aria-current=${here("inbox")}><${icons.Inbox} /><span>Inbox</span><${Waiting} waiting=${waiting} /></a>` : null}
     </nav>
     <span class="spring"></span>
     ${feed || fault ? html`<${Connection} feed=${feed} fault=${fault} />` : null}

@@ -200,12 +200,47 @@ async def test_a_poll_shows_new_entries_new_sessions_and_after_a_sweep_no_erased
         }
 
 
+async def test_the_inbox_says_how_many_sessions_it_was_made_of() -> None:
+    async with opened(IndexBounds(fold_seconds=1e-9, entries=1, at_once=1)) as (bus, client):
+        await fill(bus)
+        answer = (await client.get("/api/waiting")).json()
+        assert (answer["isComplete"], answer["progress"]["sessions"]) == (False, 5)
+        seen = [answer["progress"]["read"]]
+        while not answer["isComplete"]:
+            answer = (await client.get("/api/waiting")).json()
+            seen.append(answer["progress"]["read"])
+        assert (seen, seen[-1], answer["count"]) == (sorted(seen), 5, 1)
+
+
+async def test_the_server_reads_the_sessions_from_its_start_on() -> None:
+    async with fresh_bus() as bus:
+        await fill(bus)
+        ui = UiBounds(index=IndexBounds(fold_seconds=1e-9, entries=1, at_once=1))
+        async with serving(bus, bounds=ui) as served, client_of(served) as client:
+
+            async def is_read() -> bool:
+                reply = await client.get("/api/sessions?limit=1&id=nothing&search=x&sort=created&agent=nobody")
+                return bool(reply.json()["isComplete"])
+
+            await until(is_read)
+            assert (await client.get("/api/waiting")).json()["count"] == 1
+
+
+async def test_one_session_is_listed_by_its_id() -> None:
+    async with opened() as (bus, client):
+        await fill(bus)
+        (row,) = (await client.get("/api/sessions?id=a-idle")).json()["sessions"]
+        assert (row["title"], row["cost"], row["isRead"]) == ("Übermut tut selten gut", 0.5, True)
+        assert await ids(client, "?id=a") == []
+
+
 async def test_a_request_reads_for_a_bounded_time_and_says_what_is_not_read_yet() -> None:
     tiny = IndexBounds(fold_seconds=1e-9, entries=1, at_once=1, states=1)
     async with opened(tiny) as (bus, client):
         await fill(bus)
         answer = (await client.get("/api/sessions?sort=title")).json()
-        assert (answer["count"], answer["isComplete"]) == (5, False)
+        assert (answer["count"], answer["isComplete"], answer["progress"]["sessions"]) == (5, False, 5)
+        assert answer["progress"]["read"] < 5
         assert any(not each["isRead"] for each in answer["sessions"])
         for _ in range(60):
             if (answer := (await client.get("/api/sessions?sort=title")).json())["isComplete"]:
