@@ -6,7 +6,7 @@ https URL, and is read with the worker's key.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -37,6 +37,7 @@ __all__ = (
     "MediaBlock",
     "bytes_media",
     "check_content",
+    "check_count",
     "check_name",
     "check_type",
     "data_media",
@@ -258,6 +259,16 @@ def media_block_of(media: MediaRef, kind: Given | None = None) -> MediaBlock:
     return MEDIA_TYPES[name](media=media)
 
 
+def check_count(blocks: Sized, path: str, rules: ContentRules) -> None:
+    """Check the number of blocks of a message. Call it before they are made: a request may have very many.
+
+    Raises:
+        DecodeError: there are none or too many.
+    """
+    if not 0 < len(blocks) <= rules.blocks:
+        raise DecodeError(path, f"must have 1 to {rules.blocks} blocks")
+
+
 def check_content(blocks: Sequence[B], path: str, rules: ContentRules) -> tuple[B, ...]:
     """Return the blocks of a message, or what still is to become blocks.
 
@@ -269,8 +280,7 @@ def check_content(blocks: Sequence[B], path: str, rules: ContentRules) -> tuple[
     Raises:
         DecodeError: there are no blocks or too many, or their media are too large.
     """
-    if not 0 < len(blocks) <= rules.blocks:
-        raise DecodeError(path, f"must have 1 to {rules.blocks} blocks")
+    check_count(blocks, path, rules)
     found = [media for each in blocks if isinstance(media := getattr(each, "media", None), MediaRef)]
     size = sum(media.inline_size_bytes for media in found)
     if size > rules.inline_bytes:

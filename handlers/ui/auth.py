@@ -26,9 +26,18 @@ from lanebus.handlers.ui.bounds import DEFAULT_HTTP_BOUNDS, HttpBounds
 from lanebus.handlers.ui.cross_origin import CrossOrigin
 from lanebus.handlers.ui.errors import InvalidHost
 from lanebus.handlers.ui.proxies import forwarded_host, peer_of
-from lanebus.handlers.ui.replies import refuse
+from lanebus.handlers.ui.replies import RequestRefused, refuse
 
-__all__ = ("Guard", "address_of", "identified", "local_hosts", "owner_of", "parse_host", "set_identified")
+__all__ = (
+    "Guard",
+    "address_of",
+    "identified",
+    "local_hosts",
+    "owner_of",
+    "parse_host",
+    "require_valid",
+    "set_identified",
+)
 
 _PUBLIC = frozenset({"/", "/favicon.ico", "/api/openapi.json"})
 _READS = frozenset({"GET", "HEAD"})
@@ -72,6 +81,21 @@ def identified(scope: Scope) -> Identified:
 def set_identified(scope: Scope, known: Identified) -> None:
     """Set the principal of a request, which must be accepted already."""
     scope[_IDENTIFIED] = known
+
+
+def require_valid(scope: Scope) -> None:
+    """Check that the token of a request still holds. A client may send the end of a body long after the head that named
+    the token, or wait long for its turn. Requests for public files have no token.
+
+    Raises:
+        RequestRefused: 401; the token was revoked or replaced, or has expired.
+    """
+    found: object = scope.get(_IDENTIFIED)
+    if isinstance(found, Identified) and not found.is_valid():
+        raise RequestRefused(401, "token_unknown", _ENDED, {"WWW-Authenticate": "Bearer", "Connection": "close"})
+
+
+_ENDED = "the token has ended while the request was under way: nothing was done. Send the request with another token"
 
 
 def address_of(scope: Scope) -> str:

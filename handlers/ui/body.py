@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from lanebus.bus.digits import number_in
 from lanebus.bus.messages.json_reader import parse_json
-from lanebus.handlers.ui.auth import owner_of
+from lanebus.handlers.ui.auth import owner_of, require_valid
 from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.ui.budget import ByteBudget, Share
 from lanebus.handlers.ui.replies import RequestRefused
@@ -45,7 +45,8 @@ async def read_body(request: Request, budget: ByteBudget, bounds: UiBounds = DEF
 
     Raises:
         RequestRefused: 413 if the body is larger than the limit; 408 if it takes longer than `bounds.body_seconds`, or
-            stops while other requests wait for memory; 400 as for `announced_bytes`.
+            stops while other requests wait for memory; 401 if the token has ended meanwhile; 400 as for
+            `announced_bytes`.
         ServerBusy: the memory was not free in time.
     """
     announced = announced_bytes(request, unknown=bounds.body_bytes)
@@ -60,6 +61,7 @@ async def read_body(request: Request, budget: ByteBudget, bounds: UiBounds = DEF
                 raise body_too_large(bounds.body_bytes, will_end=False)
     if timeout.cancelled_caught:
         raise body_too_slow(bounds.body_seconds)
+    require_valid(request.scope)
     share.keep(len(body) if len(body) > bounds.small_bytes else 0)
     return bytes(body)
 

@@ -24,7 +24,7 @@ from lanebus.handlers.access.access import Access
 from lanebus.handlers.access.credentials import Identified
 from lanebus.handlers.access.principal import ALL, Principal
 from lanebus.handlers.access.request import AccessRequest, Decision, decide_by_rights
-from lanebus.handlers.ui.auth import address_of, identified
+from lanebus.handlers.ui.auth import address_of, identified, require_valid
 from lanebus.handlers.ui.replies import AccessDenied, RequestRefused
 
 __all__ = ("Gate", "SessionRight", "StreamAccess", "confirm")
@@ -187,11 +187,13 @@ class StreamAccess:
 
 
 async def confirm(scope: Scope) -> None:
-    """Check the rights of a request again, when its answer was made and nothing was sent.
+    """Check the token and the rights of a request again, when its answer was made and nothing was sent.
 
     Raises:
+        RequestRefused: 401; the token has ended meanwhile.
         AccessDenied: a session was handed over meanwhile, and the principal has no right to it any more.
     """
+    require_valid(scope)
     rights: list[SessionRight] = scope.get(_RIGHTS, [])
     for right in rights:
         await right.confirm()

@@ -18,6 +18,7 @@ from lanebus.handlers.protocols.client_content import (
     ContentRules,
     Given,
     check_content,
+    check_count,
     data_media,
     media_block_of,
     text_block,
@@ -49,8 +50,9 @@ def read_content(value: JsonValue, path: str, rules: ContentRules) -> tuple[Text
     Raises:
         DecodeError: the value is no list of blocks, or a block has another shape.
     """
-    given = enumerate(as_list(value, path))
-    return check_content([_block(each, below(path, at), rules) for at, each in given], path, rules)
+    given = as_list(value, path)
+    check_count(given, path, rules)
+    return check_content([_block(each, below(path, at), rules) for at, each in enumerate(given)], path, rules)
 
 
 async def with_media(

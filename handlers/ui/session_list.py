@@ -45,8 +45,8 @@ class VisibleRow(NamedTuple):
 
     row: IndexRow
     lanes: frozenset[Lane]
-    """the lanes that the client may read: it needs the LLM lane for the title, both for the cost, and the extension
-    lane for the state"""
+    """the lanes that the client may read: it needs the LLM lane for the title, both for cost and turns, and the
+    extension lane for the state"""
 
     @property
     def title(self) -> str | None:
@@ -58,6 +58,11 @@ class VisibleRow(NamedTuple):
         """The cost in US dollars, if the client may read it."""
         cost = self.row.cost if len(self.lanes) == len(Lane) else None
         return None if cost is None else float(cost)
+
+    @property
+    def turns(self) -> int | None:
+        """The number of turns, if the client may read it."""
+        return self.row.turns if len(self.lanes) == len(Lane) else None
 
     @property
     def state(self) -> CardState | None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar, cast
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
@@ -17,6 +17,7 @@ from lanebus.handlers.protocols.client_content import (
     ContentRules,
     Given,
     check_content,
+    check_count,
     data_media,
     media_block_of,
     plain_type,
@@ -56,7 +57,7 @@ class _Part(_Read):
 class _Message(_Read):
     id: Annotated[str, Field(min_length=1)]
     role: str
-    content: JsonValue = None
+    content: object = None  # JSON already: only that of new messages is read
 
 
 class _Resume(_Read):
@@ -165,6 +166,8 @@ def _prompt(read: _Message, rules: ContentRules) -> Prompt:
     # The ids of answers have a `#`. A user's message with the id of an answer would take its place.
     if len(read.id) > _ID_LIMIT or not read.id.isprintable() or "#" in read.id:
         raise DecodeError("messages.id", f"must be 1 to {_ID_LIMIT} printable characters, without #")
+    if isinstance(read.content, list):
+        check_count(cast("list[object]", read.content), "messages.content", rules)
     try:
         content = _Parts.model_validate({"content": read.content}).content
     except ValidationError as error:

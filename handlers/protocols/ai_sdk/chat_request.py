@@ -18,6 +18,7 @@ from lanebus.handlers.protocols.client_content import (
     ContentRules,
     Given,
     check_content,
+    check_count,
     media_block_of,
     plain_type,
     text_block,
@@ -130,6 +131,7 @@ def _user_message(message: Object, path: str, rules: ContentRules) -> tuple[str,
     if not 0 < len(message_id) <= _ID_LIMIT or not message_id.isprintable():
         raise DecodeError(below(path, "id"), f"must be 1 to {_ID_LIMIT} printable characters")
     parts = as_list(message.get("parts"), below(path, "parts"))
+    check_count(parts, below(path, "parts"), rules)
     blocks = [_block(part, f"{path}.parts.{at}", rules) for at, part in enumerate(parts)]
     if not any(not isinstance(block, TextBlock) or block.text.strip() for block in blocks):
         raise DecodeError(below(path, "parts"), "must have a text that is not empty, or a file")

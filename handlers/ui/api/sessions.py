@@ -174,7 +174,7 @@ def _card_json(shown: VisibleRow, told: Container[str]) -> dict[str, JsonValue]:
         "state": shown.state,
         "failure": shown.failure if shown.row.head.session in told else None,
         "cost": shown.cost,
-        "turns": shown.row.turns,
+        "turns": shown.turns,
         "waiting": shown.waiting,
         "isRead": shown.row.is_read,
     }

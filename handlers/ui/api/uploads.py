@@ -15,7 +15,7 @@ from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint
 from lanebus.handlers.ui.api.errors import InvalidParameter
 from lanebus.handlers.ui.api.parameters import count_parameter
-from lanebus.handlers.ui.auth import identified
+from lanebus.handlers.ui.auth import identified, require_valid
 from lanebus.handlers.ui.body import announced_bytes, body_too_large, body_too_slow, holding
 from lanebus.handlers.ui.budget import Share
 from lanebus.handlers.ui.posted_upload import read_upload
@@ -100,13 +100,15 @@ async def _found(api: ApiContext, request: Request, owner: str) -> Upload:
 
 
 async def _chunks(request: Request, share: Share, most: int) -> AsyncGenerator[bytes]:
-    """Yield the body. Raise RequestRefused if it has more than `most` bytes, before more are yielded."""
+    """Yield the body. Raise RequestRefused if it has more than `most` bytes, or if the token has ended, before more are
+    yielded."""
     left = most
     async for chunk in request.stream():
         share.blocked_at = anyio.current_time()
         left -= len(chunk)
         if left < 0:
             raise body_too_large(most, will_end=False)
+        require_valid(request.scope)
         yield chunk
 
 

@@ -1,7 +1,8 @@
 """Rights that end, hooks, limits and the audit log, on a real server."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +19,7 @@ from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.bounds import UiBounds
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 
@@ -106,6 +108,54 @@ async def test_a_revocation_ends_open_streams_and_refuses_requests(
         assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
         ended = [vars(record) for record in caplog.records if vars(record).get("event") == "access.ended"]
         assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
+
+
+async def test_a_token_that_is_revoked_while_a_body_is_under_way_does_nothing(keys: Keys) -> None:
+    token, revoked = keys.token(Principal(name="alice", actions=("*",), token_id="of-alice")), anyio.Event()
+    routes = [(each.method, each.path) for each in endpoints() if each.method not in {"GET", "HEAD", "DELETE"}]
+    answers = dict[tuple[str, str], int]()
+
+    async def body(begun: anyio.Event) -> AsyncGenerator[bytes]:
+        yield b"{"
+        begun.set()
+        await revoked.wait()
+        yield b"}"
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, token) as alice,
+        client(served) as page,
+    ):
+        await bus.session("s1").publish(UserMessage.text("hi"))
+        before = (await page.get("/api/sessions/s1")).json()["position"]
+        upload = {"sha256": sha256(b"{}").hexdigest(), "sizeBytes": 2}
+        assert (await alice.post("/api/sessions/s1/uploads", json=upload)).status_code == 201
+
+        async def ask(method: str, path: str, begun: anyio.Event) -> None:
+            url = path.format(session="s1", agent="agent", sha256=upload["sha256"])
+            is_piece = method == "PATCH"
+            kind = "application/octet-stream" if is_piece else "application/json"
+            reply = await alice.request(
+                method,
+                url + ("?offset=0" if is_piece else ""),
+                content=body(begun),
+                headers={"Content-Type": kind, "Content-Length": "2"},
+            )
+            answers[method, path] = reply.status_code
+
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                for method, path in routes:
+                    tasks.start_soon(ask, method, path, begun := anyio.Event())
+                    await begun.wait()
+                keys.revoke("of-alice")
+                while (await alice.get("/api/access")).status_code != 401:  # noqa: ASYNC110  # only a request shows it
+                    await anyio.sleep(0.01)
+                revoked.set()
+        assert answers == dict.fromkeys(routes, 401)
+        assert (await page.get("/api/sessions/s1")).json()["position"] == before
+        assert {head.session for head in await bus.sessions()} == {"s1"}
 
 
 @pytest.mark.parametrize("content", ["short", "", None])
