@@ -101,7 +101,7 @@ _REMEDIES = {
     "MISCONF": "it cannot write to its disk: free space there, and see its log",
     "NOPERM": "log in as a user that may do this: run `lanebus acl` and apply what it prints",
     "NOREPLICAS": "it has too few replicas: see min-replicas-to-write",
-    "OOM": "its memory is full: raise maxmemory, or trim sessions",
+    "OOM": "its memory is full: raise maxmemory, then archive and trim sessions; `lanebus erase` works at once",
 }
 _PASSING = _MISLED | {"ASK", "BUSY", "LOADING", "TRYAGAIN"}
 _TRANSIENT = _PASSING | {"MISCONF", "NOAUTH", "NOREPLICAS", "OOM"}

@@ -57,6 +57,7 @@ MENU: dict[str, dict[str, str]] = {
         "Monitor workers": "how-to/monitor-workers.md",
         "Record traces": "how-to/traces.md",
         "Back up": "how-to/back-up.md",
+        "When something fails": "how-to/faults.md",
     },
     "Reference": {
         **{group: f"reference/{group}.md" for group in GROUPS},

@@ -149,11 +149,13 @@ def _memory(info: Mapping[str, str], near: float) -> Finding:
     if not limit:
         return ok("memory", f"{used:,} bytes in use, and no limit")
     text = f"{used:,} of {limit:,} bytes (maxmemory) in use"
-    remedy = "raise maxmemory, archive and trim sessions, or delete some"
+    remedy = "raise maxmemory, then archive and trim sessions; `lanebus erase` works at once"
     if used >= limit:
         return error("memory", f"{text}: messages are refused with OOM", remedy)
     return (
-        warning("memory", f"{text}: full, it refuses messages", remedy) if used >= near * limit else ok("memory", text)
+        warning("memory", f"{text}: once it is full, messages are refused with OOM", remedy)
+        if used >= near * limit
+        else ok("memory", text)
     )
 
 

@@ -78,7 +78,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (Closed("bus"), "open another"),
     (OutcomeUnknown("s", 1.0), "publish again with the same key"),
     (OutcomeUnknown("s", 1.0, is_forgotten=True), "publish again with the same key"),
-    (Refused("OOM"), "raise maxmemory"),
+    (Refused("OOM"), "raise maxmemory, then archive and trim sessions; `lanebus erase` works at once"),
     (LoginRefused(), "correct it there"),
     (RewriteUnfinished("it failed"), "erase the session again with rewrite"),
     (ServerInUse(Path("/d"), (7,)), "end the processes that use it"),

@@ -17,11 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lanebus import UserMessage
 from lanebus.bus.servers.rights import acl_users
+from lanebus.handlers.cli.group import COMMANDS
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine
 from tests.support.cli.monitored import Monitored, monitored_command
 from tests.support.paths import ROOT
-from tests.support.servers.real import RealServer, spawn
+from tests.support.servers.real import RealServer, copied, empty, eventually, spawn
 
 __all__ = ()
 
@@ -139,6 +140,38 @@ async def memory_full(scene: Scene) -> Fault:
     yield
 
 
+async def log_emptied(scene: Scene) -> Fault:
+    processes = await scene.worker("asking"), await scene.page()
+    await eventually(lambda: looks(scene.server) > 0)
+    yield
+    empty(scene.server)
+    for process in processes:
+        await has(process, 'lanebus_log_lost_total{kind="emptied"}')
+        await has(process, "lanebus_server_up")
+    yield
+
+
+async def log_rolled_back(scene: Scene) -> Fault:
+    processes = await scene.worker("asking"), await scene.page()
+    await eventually(lambda: looks(scene.server) > 0)
+    with copied(scene.server) as restore:
+        seen = looks(scene.server)
+        await eventually(lambda: looks(scene.server) > seen + 3)  # each process has seen more than the copy
+        for process in processes:
+            await has(process, "lanebus_ready")
+        yield
+        restore()
+    for process in processes:
+        await has(process, 'lanebus_log_lost_total{kind="rolled_back"}')
+        await has(process, "lanebus_server_up")
+    yield
+
+
+def looks(server: RealServer) -> int:
+    """How often processes have looked at the log."""
+    return int(str(server.do("HGET", "lanebus:config", "looks") or 0))
+
+
 async def no_worker(scene: Scene) -> Fault:
     page, worker = await scene.page(), await scene.worker("asking")
     yield
@@ -249,6 +282,8 @@ ROWS = (
     Row(no_fault, set()),
     Row(server_down, {"LanebusServerDown"}),
     Row(memory_full, {"LanebusServerMemory", "LanebusServerDown"}),
+    Row(log_emptied, {"LanebusLogLost", "LanebusNotReady"}),
+    Row(log_rolled_back, {"LanebusLogLost"}),
     Row(no_worker, {"LanebusNoWorkers", "LanebusAgentWithoutWorker", "LanebusWorkWaits"}),
     Row(lease_lost, {"LanebusLeasesLost"}),
     Row(dead_letter, {"LanebusDeadLetters"}),
@@ -294,6 +329,12 @@ async def test_workers_of_one_namespace_do_not_hide_the_outage_of_another(
     fired = {(alert, "mine") for alert in ("LanebusNoWorkers", "LanebusAgentWithoutWorker", "LanebusWorkWaits")}
     series = stored(found, found, 14)
     check_alerts(tmp_path, series, fired, at=HEALTHY + 14, by=("alertname", "namespace"))
+
+
+def test_alerts_name_commands_that_exist() -> None:
+    named = re.findall(r"`lanebus ([a-z-]+)", RULES.read_text())
+    assert len(named) > 5
+    assert {*named} <= {name for names in COMMANDS.values() for name in names}
 
 
 HEALTHY = 20
