@@ -41,6 +41,7 @@ from lanebus.agent import (
     answered,
     approve,
     ask,
+    decide_call,
     deny,
     follow_up,
     handoff,
@@ -54,7 +55,7 @@ from lanebus.agent import (
     tool,
 )
 from lanebus.bus.embedded.server import stop_server
-from lanebus.bus.messages.control import parse_control
+from lanebus.bus.messages.control import Approve, parse_control
 from lanebus.bus.tracing import NoTracing
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune, read_tree
@@ -225,6 +226,8 @@ def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
         "steer": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: steer(one, bad)),
         "steer key": (KEYS, lambda bad: steer(one, "x", key=bad)),
         "follow_up": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: follow_up(one, bad)),
+        "decide_call session": (OBJECTS, lambda bad: decide_call(bad, Approve(turn_id=TURN, tool_call_id="c"))),
+        "decide_call control": (OBJECTS, lambda bad: decide_call(one, bad)),
         "approve turn_id": ((*TEXTS, None, "x"), lambda bad: approve(one, bad, "c")),
         "approve tool_call_id": ((*TEXTS, None), lambda bad: approve(one, TURN, bad)),
         "deny turn_id": ((*TEXTS, None, "x"), lambda bad: deny(one, bad, "c")),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from lanebus.bus.bus import Bus
-from lanebus.bus.errors import BusError
+from lanebus.bus.errors import BusError, Refused
 from lanebus.bus.groups.status import AgentWork, GroupStatus
 from lanebus.bus.servers.primary_status import PrimaryStatus
 from lanebus.handlers.monitoring.bounds import MonitorBounds
@@ -73,8 +73,15 @@ class ServerReader:
                     sessions=dict(sessions),
                     workers=workers,
                     servers=await self._bus.monitor.servers(),
-                    open_work=await self._open_work.read(),
+                    open_work=await self._read_open_work(),
                     is_answered=True,
                 )
         except (BusError, TimeoutError):
             return Reading()
+
+    async def _read_open_work(self) -> OpenWork:
+        """Return the open work; nothing for a user who may not read the logs. All else does not need this right."""
+        try:
+            return await self._open_work.read()
+        except Refused:
+            return OpenWork()

@@ -71,8 +71,8 @@ OF_OTHERS = frozenset({"message", "holders", "models", "turn_id", "body", "state
 FOREIGN = frozenset({"context"})
 """commands that print the form of another system"""
 
-NOT_HERE = frozenset({"server stop"})
-"""commands that a test with an open server cannot run"""
+NOT_HERE = frozenset({"server stop", "namespace accept"})
+"""commands that a test with an open server cannot run, or that have tests of their own"""
 
 MAY_BE_EMPTY = frozenset({"sessions --waiting --state open"})
 """commands that list what there is not"""

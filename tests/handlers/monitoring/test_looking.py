@@ -70,6 +70,7 @@ ROUTES = (
     "/api/waiting",
     "/api/projections",
     "/api/sessions/s/projections/turns",
+    "/chat/s/messages",
 )
 STREAMS = {
     "/api/sessions/{session}/events",

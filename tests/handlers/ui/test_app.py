@@ -26,7 +26,6 @@ from lanebus.bus.errors import (
     SessionClosed,
     Unavailable,
 )
-from lanebus.bus.tracing import NO_TRACING
 from lanebus.bus.wire.keys import BUCKETS, Keys
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.providers.common.answer import Piece
@@ -111,17 +110,17 @@ async def test_every_response_has_the_security_headers() -> None:
     assert policy["script-src"].startswith("'self' 'sha256-")
 
 
-async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers() -> None:
-    class Broken(Bus):
-        def __init__(self) -> None:
-            self.tracing = NO_TRACING
+async def test_an_unexpected_error_reveals_nothing_and_has_the_security_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(_: Bus, session_id: str) -> Session:
+        raise RuntimeError(f"secret-{session_id}")
 
-        def session(self, session_id: str, *, agent: str | None = None, grouped: bool = False) -> Session:
-            raise RuntimeError(f"secret-{session_id}")
-
-    app = create_app(Broken(), token=TOKEN, allowed_hosts=local_hosts(8420))
-    async with visitor(app, **BEARER) as client:
-        reply = await client.get("/api/sessions/canary")
+    async with temporary_bus() as bus:
+        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
+        monkeypatch.setattr(Bus, "session", broken)
+        async with visitor(app, **BEARER) as client:
+            reply = await client.get("/api/sessions/canary")
     assert (reply.status_code, reply.json()["error"]) == (500, "internal")
     assert "canary" not in reply.text
     assert set(reply.headers) >= SECURITY

@@ -68,7 +68,7 @@ ROWS: Mapping[str, tuple[JsonValue, ...]] = {
             *(f"GET {SESSION}/projections/{{name}}", f"GET {SESSION}/projections/{{name}}/events"),
             *(f"GET {SESSION}/entries/{{position:int}}/media/{{sha256}}", f"GET {SESSION}/forks"),
             *(f"GET {SESSION}/uploads/{{sha256}}", f"PATCH {SESSION}/uploads/{{sha256}}"),
-            *(f"DELETE {SESSION}/uploads/{{sha256}}", "GET /chat/{session}/stream"),
+            *(f"DELETE {SESSION}/uploads/{{sha256}}", "GET /chat/{session}/stream", "GET /chat/{session}/messages"),
         ),
         (),
     ),

@@ -10,6 +10,7 @@ from lanebus.agent import AgentLoop, Worker, approve, tool
 from lanebus.bus.messages.events import ToolWaiting
 from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS, ScriptedModel, Step, answer, calls, events, fresh_bus, until, wait_for
+from tests.support.servers.real import eventually
 
 __all__ = ()
 
@@ -86,4 +87,6 @@ async def test_a_worker_that_is_restarted_logs_that_it_resumes_its_own_loop(capl
             await ask(session, 1)
         async with worker(bus, "a", answer("One.")):
             await allow(session, 1)
+            # The log has the end of the loop before the worker tells it.
+            await eventually(lambda: len(loop_lines(caplog)) == 3)
     assert [line[0] for line in loop_lines(caplog)] == ["loop.begun", "loop.resumed", "loop.ended"]

@@ -19,7 +19,7 @@ from lanebus.handlers.ui import requests
 from lanebus.handlers.ui.bounds import UiBounds
 from lanebus.handlers.ui.replies import json_bytes
 from lanebus.messages import ImageBlock, MediaRef, TurnId
-from tests.support.agent.agents import SECONDS, fresh_bus
+from tests.support.agent.agents import SECONDS, fresh_bus, until
 from tests.support.agent.scripted_agent import ENTRIES, answer_all
 from tests.support.page.serving import client_of, serving
 
@@ -204,5 +204,11 @@ async def test_a_fold_that_takes_longer_than_a_request_may_wait_is_not_cut_off()
     async with opened(hurried) as (bus, client):
         for _ in range(10):
             await bus.session("s1").publish(*(UserMessage.text("hi") for _ in range(200)))
+
+        async def is_listed() -> bool:
+            reply = await client.get("/api/sessions")
+            return reply.status_code == 200 and bool(reply.json()["isComplete"])
+
+        await until(is_listed)  # until then, the server reads sessions for its list, in turns with the requests
         reply = await client.get("/api/sessions/s1/turns")
     assert (reply.status_code, reply.json()) == (200, reply.json() | {"count": 0})
