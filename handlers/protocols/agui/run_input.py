@@ -1,8 +1,9 @@
 """Read the request of a run. Pure."""
 
+from collections.abc import Sized
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
@@ -166,8 +167,8 @@ def _prompt(read: _Message, rules: ContentRules) -> Prompt:
     # The ids of answers have a `#`. A user's message with the id of an answer would take its place.
     if len(read.id) > _ID_LIMIT or not read.id.isprintable() or "#" in read.id:
         raise DecodeError("messages.id", f"must be 1 to {_ID_LIMIT} printable characters, without #")
-    if isinstance(read.content, list):
-        check_count(cast("list[object]", read.content), "messages.content", rules)
+    if isinstance(read.content, Sized) and not isinstance(read.content, str):
+        check_count(read.content, "messages.content", rules)
     try:
         content = _Parts.model_validate({"content": read.content}).content
     except ValidationError as error:

@@ -109,7 +109,8 @@ class UiMessages:
             messages: maximum number of messages.
             size: maximum number of characters of all messages together; the newest part may be longer.
         """
-        self._version, self._until, self._most, self._most_size = version, until, messages, size
+        self._version: Version = version
+        self._until, self._most, self._most_size = until, messages, size
         self._fold = RunFold()
         self._shown: list[_Message] = []
         self._encoder, self._answer = ChatEncoder(version), _Message("assistant")

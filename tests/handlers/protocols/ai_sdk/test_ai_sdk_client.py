@@ -341,9 +341,9 @@ async def test_an_answer_that_ended_while_the_client_was_away_is_whole(
 
         tasks.start_soon(end)
         seen = await chat(referees, served, version, "c1", *steps)
-    assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
-    assert states(seen) == ["output-available"]
-    assert [each["role"] for each in seen.messages] == ["user", "assistant"]
+        assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
+        assert states(seen) == ["output-available"]
+        assert [each["role"] for each in seen.messages] == ["user", "assistant"]
 
 
 @VERSIONS
@@ -372,11 +372,11 @@ async def test_an_answer_that_ends_after_the_messages_were_loaded_is_whole(
 
         tasks.start_soon(end)
         seen = await chat(referees, served, version, "c1", *steps)
-    assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
-    assert [each["role"] for each in seen.messages] == ["user", "assistant", "user", "assistant"]
-    assert [
-        part["text"] for part in cast("list[dict[str, JsonValue]]", seen.messages[1]["parts"]) if "text" in part
-    ] == ["Hello."]
+        assert (seen.status, seen.errors, texts(seen)) == ("ready", [], ["Once upon a time."])
+        assert [each["role"] for each in seen.messages] == ["user", "assistant", "user", "assistant"]
+        assert [
+            part["text"] for part in cast("list[dict[str, JsonValue]]", seen.messages[1]["parts"]) if "text" in part
+        ] == ["Hello."]
 
 
 @VERSIONS
