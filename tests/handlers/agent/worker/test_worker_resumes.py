@@ -67,6 +67,7 @@ async def test_a_worker_logs_that_it_resumes_the_loop_of_another_worker_and_not_
         head = (await session.head()).position
         async with worker(bus, "b", answer("Two.")):
             await allow(session, 2)
+            await eventually(lambda: len(loop_lines(caplog)) == 5)  # the log has the end before the worker tells it
     first, second = ("s1.main.1", "s1.main.2")
     assert loop_lines(caplog) == [
         ("loop.begun", first, "a", "s1", "agent"),
@@ -87,6 +88,5 @@ async def test_a_worker_that_is_restarted_logs_that_it_resumes_its_own_loop(capl
             await ask(session, 1)
         async with worker(bus, "a", answer("One.")):
             await allow(session, 1)
-            # The log has the end of the loop before the worker tells it.
-            await eventually(lambda: len(loop_lines(caplog)) == 3)
+            await eventually(lambda: len(loop_lines(caplog)) == 3)  # as above
     assert [line[0] for line in loop_lines(caplog)] == ["loop.begun", "loop.resumed", "loop.ended"]
