@@ -36,7 +36,7 @@ class FailedWork:
     reason: str
     """why the last attempt failed, in words for people, cut to `WorkBounds.error_length` bytes"""
     is_dead: bool
-    """whether the work is a dead letter, which nobody tries again unless it is redriven"""
+    """whether the work is a dead letter: workers try it again only after a redrive"""
     is_held: bool = False
     """whether a consumer tries the work again now"""
     delay: float = 0.0

@@ -84,8 +84,8 @@ def set_identified(scope: Scope, known: Identified) -> None:
 
 
 def require_valid(scope: Scope) -> None:
-    """Check that the token of a request still holds. A client may send the end of a body long after the head that named
-    the token, or wait long for its turn. Requests for public files have no token.
+    """Check that the token of a request is still valid. A client may send the end of a body long after the head, which
+    has the token, or wait long for its turn. Requests for public files have no token.
 
     Raises:
         RequestRefused: 401; the token was revoked or replaced, or has expired.
@@ -95,7 +95,10 @@ def require_valid(scope: Scope) -> None:
         raise RequestRefused(401, "token_unknown", _ENDED, {"WWW-Authenticate": "Bearer", "Connection": "close"})
 
 
-_ENDED = "the token has ended while the request was under way: nothing was done. Send the request with another token"
+# An answer is refused too, after its request was carried out: so the text does not say that nothing was done.
+_ENDED = (
+    "the token ended while the request was under way: send it again with another token, and with its key if it has one"
+)
 
 
 def address_of(scope: Scope) -> str:
