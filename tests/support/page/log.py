@@ -81,6 +81,7 @@ async def walk(page: "Page", *, unfolds: bool = False) -> Walk:
         page: the page.
         unfolds: unfold everything on the way, and collect the texts.
     """
+    await expect(page.locator(".rows > .row").first).to_be_attached()  # before, nothing is there that could be walked
     return Walk(await page.evaluate(_WALK, [unfolds, HARMFUL]))
 
 
