@@ -94,6 +94,31 @@ async def test_a_message_skips_a_waiting_call_only_after_the_user_confirmed_it(b
         assert seen.errors == []
 
 
+async def test_a_message_waits_until_the_page_knows_whether_a_call_waits(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        session = bus.session("s1")
+        await waiting_for_approval(session, "Clean up", "rm")
+        before = (await session.head()).position
+        held = anyio.Event()
+
+        async def hold(route: "Route") -> None:
+            await held.wait()
+            await route.continue_()
+
+        await page.route("**/status", hold)
+        await page.route("**/api/sessions?*", hold)
+        await opened(page, served, "#/s/s1")
+        await expect(page.locator(f".row[data-position='{before}']")).to_be_visible()
+        box = page.get_by_label("Message to the agent")
+        await box.fill("Not that one")
+        await box.press("Enter")
+        await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
+        held.set()
+        await expect(page.get_by_role("dialog")).to_contain_text("A call waits for you")
+        await expect(box).to_have_value("Not that one")
+        assert (await session.head()).position == before
+
+
 async def test_a_message_after_the_loop_and_a_steer_are_told_apart_from_a_skip(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")

@@ -82,6 +82,25 @@ async def test_a_session_between_two_attempts_is_tried_again(browser: SharedBrow
         assert seen.errors == []
 
 
+async def test_turns_that_are_still_requested_are_not_shown_as_none(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await waiting_for_approval(bus.session("s1"), "delete it", "rm")
+        held = anyio.Event()
+
+        async def hold(route: "Route") -> None:
+            await held.wait()
+            await route.continue_()
+
+        await page.route("**/s1/turns*", hold)
+        await opened(page, served, "s/s1")
+        panel = page.locator("#panel")
+        await expect(panel).to_contain_text("Loading…")
+        await expect(panel).not_to_contain_text("A turn is")
+        held.set()
+        await expect(panel.locator(".turn")).to_have_count(1)
+        assert seen.errors == []
+
+
 async def test_an_approval_without_a_worker_is_told_on_all_open_pages(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, AsyncExitStack() as stack:
         pages = [(await stack.enter_async_context(browsing(browser)))[0] for _ in range(3)]

@@ -37,13 +37,17 @@ function Skipping({ waiting, isDecided, verb, onSkip, onLater, onClose }) {
   </${Dialog}>`;
 }
 
-/** `waiting` is the number of calls that wait for a person, or if `isDecided` for a worker that applies the decision. */
-export function Composer({ session, access, isClosed, isBusy, waiting, isDecided, commandSender }) {
+/**
+ * `waiting` is the number of calls that wait for a person, or if `isDecided` for a worker that applies the decision. While the
+ * page `isUnsure` whether some do, a message waits.
+ */
+export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting, isDecided, commandSender }) {
   const [text, setText] = useState(() => draftOf(access.name, session));
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
   const [asked, setAsked] = useState(null); // "send" or "steer", while the user is asked whether to skip the waiting calls
+  const [pressed, setPressed] = useState(null); // "send" or "steer", while the page does not know whether calls wait
   const box = useRef(null);
   const attempt = useRef(null); // what was posted with which key, while the response is missing; posting again with this key adds nothing
   const attachments = useAttachments(session);
@@ -122,15 +126,23 @@ export function Composer({ session, access, isClosed, isBusy, waiting, isDecided
   const trySend = () => {
     if (!canSend) return;
     focusBox(); // the button is disabled while the message is sent, and would lose the focus
-    if (skips) setAsked("send");
+    if (isUnsure) setPressed("send");
+    else if (skips) setAsked("send");
     else send(isLater);
   };
   const trySteer = () => {
     if (!canSteer) return;
     focusBox();
-    if (waiting > 0) setAsked("steer");
+    if (isUnsure) setPressed("steer");
+    else if (waiting > 0) setAsked("steer");
     else steer();
   };
+  useEffect(() => {
+    if (isUnsure || pressed === null) return;
+    setPressed(null);
+    if (pressed === "send") trySend();
+    else trySteer();
+  }, [isUnsure]);
 
   const onKeyDown = (event) => {
     // While an input method composes a word, Enter only completes the word.
@@ -170,7 +182,7 @@ export function Composer({ session, access, isClosed, isBusy, waiting, isDecided
       ${isBusy && may(access, "command.steer")
         ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${!canSteer} onClick=${trySteer}>Steer now</button>`
         : null}
-      <button type="submit" disabled=${!canSend}>${isSending ? "Sending…" : skips ? "Skip and send…" : "Send"}</button>
+      <button type="submit" disabled=${!canSend}>${isSending || pressed ? "Sending…" : skips ? "Skip and send…" : "Send"}</button>
     </div>
     ${isBusy
       ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> send after the loop: the agent sees it only when it is done</label>`

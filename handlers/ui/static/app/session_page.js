@@ -10,11 +10,11 @@ import { Scrub } from "./time/scrub.js";
 import { pastOf, withPast } from "./time/travel.js";
 
 /** The agent's status, and the box for messages to the agent. */
-function Conversation({ session, feed, status, isClosed, access, hasComposer, onChanged }) {
+function Conversation({ session, feed, status, head, isUnsure, isClosed, access, hasComposer, onChanged }) {
   const commandSender = useCommandSender(session);
   const isBusy = isLoopOpen(status);
   const composer = may(access, "send")
-    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} waiting=${status?.waiting.length ?? 0} isDecided=${status?.doing === "queued"} commandSender=${commandSender} />`
+    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${status?.waiting.length ?? head?.waiting ?? 0} isDecided=${status?.doing === "queued"} commandSender=${commandSender} />`
     : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`;
   return html`
     ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} onChanged=${onChanged} />` : null}
@@ -28,7 +28,7 @@ export const showEntryOf =
   (position) =>
     go(sessionLink(session, "log", position, withPast({}, past === null ? null : position)));
 
-export function SessionPage({ route, feed, status, timeline, access, isClosed, onChanged }) {
+export function SessionPage({ route, feed, status, head, isUnsure, timeline, access, isClosed, onChanged }) {
   const { session, at } = route;
   const views = viewsFor(access);
   const view = views.some((one) => one.name === route.view) ? route.view : views[0].name;
@@ -42,5 +42,5 @@ export function SessionPage({ route, feed, status, timeline, access, isClosed, o
     <div class="view" id="view" role=${hasTabs ? "tabpanel" : undefined} aria-labelledby=${hasTabs ? `tab-${view}` : undefined}>
       <${ViewOf} name=${view} session=${session} feed=${feed} timeline=${timeline} access=${access} route=${route} position=${past} setPosition=${setPosition} showEntry=${showEntryOf(session, past)} />
     </div>
-    <div class="conversation" hidden=${past !== null}><${Conversation} key=${`to-${session}`} session=${session} feed=${feed} status=${status} isClosed=${isClosed} access=${access} hasComposer=${view === "log"} onChanged=${onChanged} /></div>`;
+    <div class="conversation" hidden=${past !== null}><${Conversation} key=${`to-${session}`} session=${session} feed=${feed} status=${status} head=${head} isUnsure=${isUnsure} isClosed=${isClosed} access=${access} hasComposer=${view === "log"} onChanged=${onChanged} /></div>`;
 }

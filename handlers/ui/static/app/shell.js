@@ -26,7 +26,7 @@ import { Turns } from "./turns.js";
 const TURNS_MS = 350;
 const HEAD_MS = 500;
 const STATUS_MS = 150;
-const NO_TURNS = { count: 0, turns: [], usage: null };
+const NO_TURNS = { count: 0, turns: null, usage: null }; // not loaded yet
 
 const getTurnsAndUsage = async (session) => {
   const [turns, usage] = await Promise.all([getTurns(session), getUsage(session)]);
@@ -78,6 +78,8 @@ export function Shell({ access }) {
 
   const known = listed ?? (own?.isMissing ? null : own);
   const head = withStatus(known, status);
+  // A message skips calls that wait: it is not sent before the page knows whether some do.
+  const isUnsure = !known && own === null && status === null && may(access, "read.status");
   const isMissing = !known && own !== null && position === 0 && !isBegun(selected);
   const title = selected ? head?.title || selected : route.place === "inbox" ? "Inbox" : null;
   useEffect(() => {
@@ -119,12 +121,12 @@ export function Shell({ access }) {
       ${fault?.status === 401 ? html`<${Login} />` : null}
       ${selected !== null
         ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} isMissing=${isMissing} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} onChanged=${onChanged} />
-            <${SessionPage} route=${route} feed=${feed} status=${status} timeline=${timeline} access=${access} isClosed=${isClosed} onChanged=${onChanged} />`
+            <${SessionPage} route=${route} feed=${feed} status=${status} head=${head} isUnsure=${isUnsure} timeline=${timeline} access=${access} isClosed=${isClosed} onChanged=${onChanged} />`
         : route.place === "inbox"
           ? html`<${Inbox} waiting=${waiting} access=${access} now=${now} />`
           : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}
     </main>
-    ${selected !== null ? html`<${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} origin=${head?.origin} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
+    ${selected !== null ? html`<${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} isAllowed=${seesBothLanes(access)} origin=${head?.origin} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
     ${selected !== null ? viewsFor(access).map((view, index) => html`<${TabShortcut} key=${view.name} view=${view} number=${index + 1} route=${route} />`) : null}
     ${isHelpOpen ? html`<${Help} onClose=${() => setHelpOpen(false)} />` : null}
   </div>`;

@@ -34,7 +34,7 @@ function Turn({ turn, onShow }) {
   return html`<li class="turn">
     <button type="button" onClick=${() => onShow(turn)} title="Show this turn in the lanes">
       <span class="number">${turn.turnIndex ?? turn.index}</span>
-      <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "imported"}</span>
+      <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "no loop"}</span>
       <span class=${`status ${status}`}>${WAITS[status] ?? status}</span>
       <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""} title=${tool.outcome ?? ""}>${visible(tool.name)}</code>`)}</span>
       <span class="cost">${money(usage?.cost)}</span>
@@ -52,14 +52,20 @@ function Turn({ turn, onShow }) {
 const PAGE = 50; // turns drawn at first, and with each "Show more": each has a dozen elements
 
 /** Draws the newest turns, newest first. The server sends at most 200. */
-export function Turns({ count: all, turns, usage, origin, onShow, isOpen, onClose }) {
+export function Turns({ count: all, turns: loaded, usage, isAllowed, origin, onShow, isOpen, onClose }) {
   const [most, setMost] = useState(PAGE);
+  const turns = loaded ?? [];
+  const nothing = () => {
+    if (!isAllowed) return "Turns and cost are shown to tokens that may read both lanes.";
+    if (loaded === null) return "Loading…";
+    return origin ? null : "A turn is one model call with its tools. Each one appears here with its tokens and cost.";
+  };
   return html`<aside class=${`turns ${isOpen ? "open" : ""}`} id="panel" aria-label="Turns and cost" tabindex="0">
     <header><h2>Turns</h2><button type="button" class="icon close" aria-label="Close turns" onClick=${onClose}>✕</button></header>
     ${usage ? html`<${Totals} usage=${usage} turns=${all} />` : null}
     ${origin ? html`<p class="hint">Those of the fork. Turns up to #${count(origin.position)} count in <a href=${sessionLink(origin.session)}>${origin.session}</a>.</p>` : null}
     ${turns.length === 0
-      ? origin ? null : html`<p class="hint">A turn is one model call with its tools. Each one appears here with its tokens and cost.</p>`
+      ? html`<p class="hint">${nothing()}</p>`
       : html`<ol>${turns.slice(-most).reverse().map((turn) => html`<${Turn} key=${turn.index} turn=${turn} onShow=${onShow} />`)}</ol>`}
     ${turns.length > most ? html`<button type="button" class="quiet more" onClick=${() => setMost(most + PAGE)}>Show more turns</button>` : null}
     ${all > turns.length && turns.length <= most ? html`<p class="hint">and ${count(all - turns.length)} earlier ones</p>` : null}
