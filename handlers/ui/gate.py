@@ -251,19 +251,21 @@ class Gate:
         return identified(request.scope).principal
 
     def count_appended(self, request: Request, *posted: UserMessage | ExtensionMessage) -> None:
-        """Count what a request appends, by messages and bytes, in the limit of its principal.
+        """Count what a request appends, by messages and bytes, in the limit of its principal. Append it right after.
 
         Args:
             request: the HTTP request.
             posted: all that it will append.
 
         Raises:
-            RequestRefused: 429 if the principal appends too much, 413 if the request alone does.
+            RequestRefused: 429 if the principal appends too much, 413 if the request alone does; 401 as for
+                `require_valid`.
         """
         self.count_bytes(request, *(len(each.to_json()) for each in posted))
 
     def count_bytes(self, request: Request, *sizes: int) -> None:
         """Count what a request stores, by the bytes of each part. Errors are those of `count_appended`."""
+        require_valid(request.scope)  # it may have waited: for its memory, for a turn, or for a hook
         refused = self._access.count_appended(identified(request.scope).principal, sizes, address_of(request.scope))
         if refused is not None:
             headers = None if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}

@@ -28,6 +28,8 @@ __all__ = (
 KEY_LIMIT = 200
 """maximum number of characters of a key or an agent's name"""
 
+_FIELDS = 100  # a command has a dozen at most; pydantic makes an error for each unknown one
+
 
 class PostedCommand(NamedTuple):
     """A command from a client to an agent."""
@@ -139,6 +141,8 @@ def read_command(body: JsonValue, session: str, by: str) -> PostedCommand:
     """
     if not isinstance(body, dict) or not isinstance(name := body.get("command"), str):
         raise DecodeError("", 'post a command as {"command": <name>, …}')
+    if len(body) + sum(len(value) for value in body.values() if isinstance(value, dict | list)) > _FIELDS:
+        raise DecodeError("", f"has more than {_FIELDS} fields, which no command has")
     _refuse_sender(body)
     key = check_key(body.get("key"), "key")
     data = {field: value for field, value in body.items() if field not in {"command", "key"}}

@@ -17,12 +17,13 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.commands import decide_call, follow_up, send
 from lanebus.handlers.agent.metadata_keys import BY
-from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.agent_status import STATUS, Status
+from lanebus.handlers.projections.projection import Projected
 from lanebus.handlers.ui.api.answers import Published
 from lanebus.handlers.ui.api.bodies import CommandBody, HandoverBody, MessageBody
 from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.endpoint import ApiEndpoint, Handler
-from lanebus.handlers.ui.auth import identified, owner_of
+from lanebus.handlers.ui.auth import identified, owner_of, require_valid
 from lanebus.handlers.ui.posted import read_command, read_handover, read_posted_message
 from lanebus.handlers.ui.posted_content import with_media
 from lanebus.handlers.ui.repeats import check_repeat
@@ -79,8 +80,8 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     session has no entries, 409 if the key belongs to a command of other content, or if somebody has approved or denied
     the call before (`call_decided`).
     """
-    session = api.session(request)
-    by = identified(request.scope).principal.name
+    session, scope = api.session(request), request.scope
+    by = identified(scope).principal.name
     posted = read_command(await api.body(request), session.id, by)
     lanes = (Lane.EXTENSION,) if posted.text is None else (Lane.LLM, Lane.EXTENSION)
     await api.gate.require(request, f"command.{posted.name}", session=session.id, lanes=lanes)
@@ -91,8 +92,12 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     decided = api.gate.decided_agent(request, session.id)
     control, key = posted.control, posted.key
     if isinstance(control, Approve | Deny):
-        looked = partial(api.views.look, session, STATUS)
-        status = partial(api.folded, owner_of(request.scope), looked)
+
+        async def status() -> Projected[Status]:
+            now = await api.folded(owner_of(scope), partial(api.views.look, session, STATUS))
+            require_valid(scope)  # the turn may have come after the token's end
+            return now
+
         receipt = await decide_call(session, control, key=key, agent=decided, status=status)
     else:
         receipt = await send(session, control, said, key=key, agent=decided)

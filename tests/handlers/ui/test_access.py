@@ -1,7 +1,7 @@
 """Rights that end, hooks, limits and the audit log, on a real server."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
@@ -9,8 +9,9 @@ from typing import cast
 import anyio
 import httpx2
 import pytest
+from pydantic import JsonValue
 
-from lanebus import ExtensionMessage, UserMessage
+from lanebus import ExtensionMessage, ToolCallBlock, UserMessage
 from lanebus.bus.messages.lanes import Lane
 from lanebus.handlers.access.access import Access, Refusal
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
@@ -19,8 +20,11 @@ from lanebus.handlers.access.errors import TokenFileUnreadable
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
+from lanebus.handlers.ui.api.context import ApiContext
 from lanebus.handlers.ui.api.table import endpoints
 from lanebus.handlers.ui.bounds import UiBounds
+from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 
 __all__ = ()
@@ -156,6 +160,54 @@ async def test_a_token_that_is_revoked_while_a_body_is_under_way_does_nothing(ke
         assert answers == dict.fromkeys(routes, 401)
         assert (await page.get("/api/sessions/s1")).json()["position"] == before
         assert {head.session for head in await bus.sessions()} == {"s1"}
+
+
+@pytest.mark.parametrize("path", ["/api/sessions/s1/commands", "/chat"])
+async def test_an_approval_whose_token_is_revoked_while_it_waits_for_its_turn_is_not_published(
+    path: str, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = keys.token(Principal(name="alice", actions=("*",), token_id="of-alice"))
+    revoked, waits = anyio.Event(), anyio.Event()
+    folded = ApiContext.folded
+
+    async def late(self: ApiContext, owner: str, look: Callable[[], Awaitable[object]]) -> object:
+        found = await folded(self, owner, look)
+        waits.set()
+        await revoked.wait()
+        return found
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, token) as alice,
+        anyio.create_task_group() as tasks,
+    ):
+        turn = await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        call = ToolCallBlock(id="c0", name="rm", arguments={"path": "rm"})
+        about: JsonValue = {"id": str(ApprovalId(turn, 5, call.call_hash, call.id)), "approved": True}
+        part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": about}
+        bodies: dict[str, JsonValue] = {
+            "/api/sessions/s1/commands": {"command": "approve", "turnId": str(turn), "toolCallId": call.id},
+            "/chat": {"id": "s1", "messages": [{"id": "a", "role": "assistant", "parts": [part]}]},
+        }
+        before = (await bus.session("s1").head()).position
+        monkeypatch.setattr(ApiContext, "folded", late)
+        answers = list[int]()
+
+        async def approve() -> None:
+            answers.append((await alice.post(path, json=bodies[path])).status_code)
+
+        tasks.start_soon(approve)
+        with anyio.fail_after(120):
+            await waits.wait()
+            keys.revoke("of-alice")
+            while (await alice.get("/api/access")).status_code != 401:  # noqa: ASYNC110  # only a request shows it
+                await anyio.sleep(0.01)
+            revoked.set()
+            while not answers:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        assert answers == [401]
+        assert (await bus.session("s1").head()).position == before
 
 
 @pytest.mark.parametrize("content", ["short", "", None])

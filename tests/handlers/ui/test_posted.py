@@ -8,12 +8,14 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, ExtensionMessage, Lane, Session, UserMessage
+from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.control import CONTROLS, Approve, Control, Steer, parse_control
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent import commands
 from lanebus.handlers.agent.command_specs import COMMAND_SPECS
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
+from lanebus.handlers.ui.posted import read_command
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus
 
@@ -182,6 +184,13 @@ NO_COMMANDS: list[object] = [
     *({"command": "steer"}, {"command": "steer", "text": " "}, {"command": "steer", "text": "x", "position": 1}),
     *({"command": "steer", "text": "x", "when": "soon"}, {"command": "resume", "text": "x"}),
 ]
+MANY: dict[str, object] = {f"k{number}": number for number in range(101)}
+
+
+@pytest.mark.parametrize("body", [{"command": "pause", **MANY}, {"command": "approve", "turnId": MANY}])
+def test_a_command_of_very_many_fields_is_refused_before_each_is_looked_at(body: dict[str, JsonValue]) -> None:
+    with pytest.raises(DecodeError, match="more than 100 fields"):
+        read_command(body, "s1", "page")
 
 
 async def test_a_body_that_is_no_command_is_refused_and_nothing_is_published() -> None:
