@@ -1,7 +1,7 @@
 """Cut a JSON answer to a number of bytes. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple, cast
 
 from pydantic import JsonValue
@@ -44,11 +44,14 @@ def fitted(value: JsonValue, *, most_bytes: int, shortest: int, is_request: bool
         The answer. None if it does not fit.
     """
     text = json_text(value)
-    if len(text.encode()) <= most_bytes:
+    if (size := len(text.encode())) <= most_bytes:
         return Fitted(value, text)
-    length = most_bytes
+    del text
+    long, length = list(_long_texts(value, shortest)), most_bytes
     while length > shortest:
         length = max(length // 2, shortest)
+        if size - sum(max(each - length, 0) for each in long) > most_bytes:
+            continue  # even without each byte beyond the length: do not write megabytes only to see this
         short = _shortened(value, length)
         if len((text := json_text(short)).encode()) <= most_bytes:
             return Fitted(short, text, f"Texts of more than {length} characters are cut, to fit in {most_bytes} bytes.")
@@ -60,6 +63,22 @@ def _shortened(value: JsonValue, length: int) -> JsonValue:
     if isinstance(value, dict) and isinstance(short, dict) and "cursor" in value:
         short["cursor"] = value["cursor"]
     return short
+
+
+def _long_texts(value: JsonValue, shortest: int) -> Iterator[int]:
+    """Yield the number of bytes, in JSON, of each text that may be cut."""
+    match value:
+        case str():
+            if len(value) > shortest:
+                yield len(json_text(value).encode())
+        case list():
+            for each in value:
+                yield from _long_texts(each, shortest)
+        case dict():
+            for each in value.values():
+                yield from _long_texts(each, shortest)
+        case _:
+            pass
 
 
 def _cut(value: JsonValue, length: int) -> JsonValue:

@@ -1,7 +1,13 @@
 """An answer is cut to a number of bytes, and stays usable."""
 
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from lanebus.handlers.mcp_server import fitting
 from lanebus.handlers.mcp_server.fitting import fitted
 
 __all__ = ()
@@ -15,3 +21,32 @@ def test_the_cursor_of_a_page_is_not_cut_with_the_texts() -> None:
     assert isinstance(found.value, dict)
     assert found.value["cursor"] == cursor
     assert found.note
+
+
+def test_an_answer_that_fits_at_no_length_is_not_written_anew_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries: list[JsonValue] = [{"text": "short"} for _ in range(100)] + [{"text": "long" * 20} for _ in range(10)]
+    written = list[JsonValue]()
+
+    def counted(value: JsonValue) -> str:
+        written.append(value)
+        return json.dumps(value)
+
+    monkeypatch.setattr(fitting, "json_text", counted)
+    assert fitted({"entries": entries}, most_bytes=1_000, shortest=20) is None
+    assert sum(isinstance(each, dict) for each in written) == 1
+
+
+@given(
+    texts=st.lists(st.text(max_size=200), min_size=1, max_size=20),
+    most=st.integers(50, 4_000),
+    shortest=st.integers(1, 50),
+)
+def test_the_longest_texts_that_fit_are_kept(texts: list[str], most: int, shortest: int) -> None:
+    value: JsonValue = {"texts": [*texts]}
+    found, wanted, length = fitted(value, most_bytes=most, shortest=shortest), None, most
+    while wanted is None and length > shortest:
+        length = max(length // 2, shortest)
+        if len(fitting.json_text(short := fitting._shortened(value, length)).encode()) <= most:
+            wanted = short
+    whole = value if len(fitting.json_text(value).encode()) <= most else wanted
+    assert (found.value if found else None) == whole
