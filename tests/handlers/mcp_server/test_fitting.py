@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from lanebus.handlers.cut_text import cut_text
 from lanebus.handlers.mcp_server import fitting
 from lanebus.handlers.mcp_server.fitting import fitted
 
@@ -24,7 +25,7 @@ def test_the_cursor_of_a_page_is_not_cut_with_the_texts() -> None:
 
 
 def test_an_answer_that_fits_at_no_length_is_not_written_anew_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries: list[JsonValue] = [{"text": "short"} for _ in range(100)] + [{"text": "long" * 20} for _ in range(10)]
+    entries: list[JsonValue] = [{"text": "short" if number % 10 else "long" * 20} for number in range(110)]
     written = list[JsonValue]()
 
     def counted(value: JsonValue) -> str:
@@ -43,10 +44,13 @@ def test_an_answer_that_fits_at_no_length_is_not_written_anew_for_each(monkeypat
 )
 def test_the_longest_texts_that_fit_are_kept(texts: list[str], most: int, shortest: int) -> None:
     value: JsonValue = {"texts": [*texts]}
-    found, wanted, length = fitted(value, most_bytes=most, shortest=shortest), None, most
-    while wanted is None and length > shortest:
+    found, wanted, length = fitted(value, most_bytes=most, shortest=shortest), value, most
+    while len(fitting.json_text(wanted).encode()) > most:
+        if length <= shortest:
+            assert found is None
+            return
         length = max(length // 2, shortest)
-        if len(fitting.json_text(short := fitting._shortened(value, length)).encode()) <= most:
-            wanted = short
-    whole = value if len(fitting.json_text(value).encode()) <= most else wanted
-    assert (found.value if found else None) == whole
+        cut = [each if len(each) <= length else f"{cut_text(each, length)}… [{len(each)} characters]" for each in texts]
+        wanted = {"texts": [*cut]}
+    assert found is not None
+    assert found.value == wanted
