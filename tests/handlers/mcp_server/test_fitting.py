@@ -44,7 +44,8 @@ def test_an_answer_that_fits_at_no_length_is_not_written_anew_for_each(monkeypat
 )
 def test_the_longest_texts_that_fit_are_kept(texts: list[str], most: int, shortest: int) -> None:
     value: JsonValue = {"texts": [*texts]}
-    found, wanted, length = fitted(value, most_bytes=most, shortest=shortest), value, most
+    found, length = fitted(value, most_bytes=most, shortest=shortest), most
+    wanted: JsonValue = value
     while len(fitting.json_text(wanted).encode()) > most:
         if length <= shortest:
             assert found is None
