@@ -136,7 +136,8 @@ class Credentials:
         if self._revoked is None:
             return False
         revoked = self._revoked.lines()
-        return revoked is None or principal.token_id in revoked or f"name:{principal.name}" in revoked
+        name = principal.name.strip()  # as the lines of the file are read
+        return revoked is None or principal.token_id in revoked or f"name:{name}" in revoked
 
     def _signed(self, token: str) -> Identified | None:
         if self._keys is None or token.count(".") != 2:

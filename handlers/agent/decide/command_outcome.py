@@ -74,7 +74,7 @@ def command_outcome(snapshot: SessionSnapshot, command: Command) -> CommandOutco
         case Steer() as steer:
             return _steer_outcome(steer, snapshot)
         case Approve() | Deny() as control:
-            return _approval_outcome(control, snapshot)
+            return _approval_outcome(control, command.position, snapshot)
         case Pause():
             return REPEATED if state.is_halted else APPLIED
         case Handoff():
@@ -107,13 +107,22 @@ def _steer_outcome(steer: Steer, snapshot: SessionSnapshot) -> CommandOutcome:
     return LATE if snapshot.loop_state.loop_id is None else APPLIED
 
 
-def _approval_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> CommandOutcome:
+def _approval_outcome(control: Approve | Deny, position: int, snapshot: SessionSnapshot) -> CommandOutcome:
     outcome = _open_call_outcome(control, snapshot)
+    if outcome == APPLIED and _is_skipped_before(position, snapshot):
+        return CommandOutcome("late", "a message to the agent came before and skips this call")
     if outcome != LATE:
         return outcome
     if not _is_known(control, snapshot):
         return CommandOutcome("refused", "there is no such call")
     return CommandOutcome("late", "this call was imported and is not run") if _is_imported(control, snapshot) else LATE
+
+
+def _is_skipped_before(position: int, snapshot: SessionSnapshot) -> bool:
+    """Whether a message between the open answer and a command skips the calls that wait. The order of the log counts:
+    a worker that reads both at once does as one that read the message when it came."""
+    state = snapshot.loop_state
+    return state.answer is not None and any(state.answer.position < each < position for each in state.prompts)
 
 
 def _is_imported(control: Approve | Deny, snapshot: SessionSnapshot) -> bool:

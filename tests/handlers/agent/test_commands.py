@@ -464,6 +464,31 @@ async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(tu
                 await command(session, "s1", "c1")
 
 
+async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in_the_log_counts() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        run = await take_run(session)
+        await run.publish(
+            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
+            AssistantMessage(content=(FIRST, SECOND), stop_reason="toolUse", turn_id=TURN),
+            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
+            ToolWaiting(turn_id=TURN, tool_call_id="c2", tool_name="second").as_extension(),
+        )
+        await approve(session, TURN, "c1")
+        await ask(session, "never mind")
+        await approve(session, TURN, "c2")
+        await work(AgentLoop(ScriptedModel(answer("Ok.")), (first, second)), run)
+        assert [outcome for _, outcome in await outcomes(session)] == ["applied", "late"]
+        assert await replies(session) == [
+            "assistant toolUse: <first><second>",
+            "result: one",
+            "result error: Skipped due to queued user message.",
+            "assistant stop: Ok.",
+        ]
+
+
 async def test_a_message_while_a_call_waits_is_answered_without_the_call() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
