@@ -121,7 +121,9 @@ async def test_an_approval_without_a_worker_is_told_on_all_open_pages(browser: S
             await expect(page.locator(".waits, .turn .status")).to_have_text(
                 ["waits for a worker", "waits for a worker"]
             )
-            await expect(page.locator("#skips")).to_contain_text("A call waits for a worker")
+            await expect(page.locator(".skips")).to_contain_text(
+                "A call waits for a worker: the decision comes before a message"
+            )
         await expect(inbox.locator(".places .number")).to_have_count(0)
 
 

@@ -38,10 +38,10 @@ function Skipping({ waiting, isDecided, verb, onSkip, onLater, onClose }) {
 }
 
 /**
- * `waiting` is the number of calls that wait for a person, or if `isDecided` for a worker that applies the decision. While the
- * page `isUnsure` whether some do, a message waits.
+ * `waiting` is the number of calls that wait for a person, `decided` of those that wait for a worker, which applies the
+ * decision. While the page `isUnsure` whether some do, a message waits.
  */
-export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting, isDecided, commandSender }) {
+export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting, decided, commandSender }) {
   const [text, setText] = useState(() => draftOf(access.name, session));
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
@@ -88,7 +88,7 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
     writesTo = null;
   });
 
-  useEffect(() => setAsked(null), [waiting]); // the question is about these calls
+  useEffect(() => setAsked(null), [waiting, decided]); // the question is about these calls
 
   useShortcut("m", "Session", "Write a message", () => box.current.focus());
 
@@ -122,6 +122,7 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
   };
 
   const isLater = isBusy && isFollowUp;
+  const skipped = asked === "steer" ? waiting + decided : waiting; // a steer cuts also what a worker has not begun
   const skips = waiting > 0 && !isLater && !isClosed;
   const trySend = () => {
     if (!canSend) return;
@@ -134,7 +135,7 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
     if (!canSteer) return;
     focusBox();
     if (isUnsure) setPressed("steer");
-    else if (waiting > 0) setAsked("steer");
+    else if (waiting + decided > 0) setAsked("steer");
     else steer();
   };
   useEffect(() => {
@@ -172,7 +173,8 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
 
   return html`<form class="composer" onSubmit=${onSubmit} onDragOver=${onDrop} onDrop=${onDrop}>
     ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
-    ${skips ? html`<p class="skips" id="skips" role="status">${waitText(waiting, isDecided)}: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
+    ${skips ? html`<p class="skips" id="skips" role="status">${waitText(waiting)}: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
+    ${decided > 0 && !isLater && !isClosed ? html`<p class="skips" role="status">${waitText(decided, true)}: the decision comes before a message. Abort to prevent what was approved.</p>` : null}
     <${AttachmentList} attachments=${attachments} isLocked=${isSending} />
     <div class="field">
       <${AttachButton} attachments=${attachments} isDisabled=${isSending || isClosed} open=${openChooser} />
@@ -188,6 +190,6 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
       ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> send after the loop: the agent sees it only when it is done</label>`
       : null}
     <p class="keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line</p>
-    ${asked && waiting > 0 ? html`<${Skipping} waiting=${waiting} isDecided=${isDecided} verb=${asked} onSkip=${asked === "steer" ? steer : () => send(false)} onLater=${asked === "send" && isBusy ? () => send(true) : null} onClose=${() => setAsked(null)} />` : null}
+    ${asked && skipped > 0 ? html`<${Skipping} waiting=${skipped} isDecided=${waiting === 0} verb=${asked} onSkip=${asked === "steer" ? steer : () => send(false)} onLater=${asked === "send" && isBusy ? () => send(true) : null} onClose=${() => setAsked(null)} />` : null}
   </form>`;
 }

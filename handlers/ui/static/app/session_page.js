@@ -13,8 +13,9 @@ import { pastOf, withPast } from "./time/travel.js";
 function Conversation({ session, feed, status, head, isUnsure, isClosed, access, hasComposer, onChanged }) {
   const commandSender = useCommandSender(session);
   const isBusy = isLoopOpen(status);
+  const waiting = head?.waiting ?? status?.waiting.filter((call) => !call.decision).length ?? 0;
   const composer = may(access, "send")
-    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${status?.waiting.length ?? head?.waiting ?? 0} isDecided=${status?.doing === "queued"} commandSender=${commandSender} />`
+    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${waiting} decided=${(status?.waiting.length ?? waiting) - waiting} commandSender=${commandSender} />`
     : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`;
   return html`
     ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} onChanged=${onChanged} />` : null}
