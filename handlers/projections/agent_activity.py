@@ -41,21 +41,22 @@ def own_loop(session: str, status: Status) -> LoopStatus | None:
 def waiting_calls(loop: LoopStatus) -> tuple[ToolWaiting, ...]:
     """Return the tool calls that wait for the approval or denial of a person, in the order in which they began to wait.
 
-    This includes the calls of `decisions`: a call waits until a worker has applied the command.
+    This includes the calls of `decisions`: a call waits until a worker has applied the command. The calls of a stopped
+    loop wait until the loop is continued.
     """
-    over = loop.calls_answered.keys() | loop.calls_ended.keys()
+    over = loop.calls_ended.keys() if loop.is_stopped else loop.calls_answered.keys() | loop.calls_ended.keys()
     return tuple(call for name, call in loop.calls_waiting.items() if name not in over)
 
 
 def decisions(status: Status) -> Mapping[str, Command]:
-    """Return the commands that approve or deny waiting calls and that no worker has answered, by tool call id.
+    """Return the commands that approve or deny waiting calls and that no worker has carried out, by tool call id.
 
     A worker applies the first command for a call, so only this one is returned.
     """
     if status.loop is None:
         return {}
     waiting = {call.tool_call_id: call.turn_id for call in waiting_calls(status.loop)}
-    found: dict[str, Command] = {}
+    found = {call: command for call, command in status.loop.calls_answered.items() if call in waiting}
     for command in status.commands:
         control = command.control
         if isinstance(control, Approve | Deny) and waiting.get(control.tool_call_id) == control.turn_id:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from lanebus import Bus, UserMessage
+from lanebus import Bus, Usage, UserMessage
+from lanebus.bus.messages.control import Pause
+from lanebus.bus.messages.events import AgentEnded, ControlAnswered
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.worker.worker import Worker
@@ -121,10 +123,26 @@ async def test_an_approval_without_a_worker_is_told_on_all_open_pages(browser: S
             await expect(page.locator(".waits, .turn .status")).to_have_text(
                 ["waits for a worker", "waits for a worker"]
             )
-            await expect(page.locator(".skips")).to_contain_text(
-                "A call waits for a worker: the decision comes before a message"
-            )
+            await expect(page.locator(".skips")).to_contain_text("A decided call is not carried out yet")
         await expect(inbox.locator(".places .number")).to_have_count(0)
+
+
+async def test_a_call_that_was_approved_during_a_pause_is_shown_until_it_is_resumed(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        turn = await waiting_for_approval(session, "delete it", "rm")
+        await session.publish(
+            Pause().as_extension(),
+            ControlAnswered(control=6, outcome="applied").as_extension(),
+            AgentEnded(loop_id=turn.loop_id, stop_reason="paused", turns=1, usage=Usage()).as_extension(),
+        )
+        await opened(page, served, "s/s1")
+        await page.get_by_role("button", name="Approve").click()
+        position, _ = await next_control(session, 8)
+        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+        await expect(page.locator(".ask .decided")).to_have_text("Approved by page, waits for Resume")
+        await expect(page.locator(".skips")).to_contain_text("A decided call is not carried out yet")
+        assert seen.errors == []
 
 
 async def test_a_decision_on_an_old_page_is_refused_with_the_first_one(browser: SharedBrowser) -> None:

@@ -276,6 +276,11 @@ async def test_a_waiting_call_of_a_paused_loop_is_still_listed() -> None:
         )
         status = (await client.get(f"{PATH}/status")).json()
         assert (status["doing"], len(status["waiting"])) == ("paused", 1)
+        posted = await client.post(f"{PATH}/commands", json={"command": "approve", **ABOUT})
+        answered = ControlAnswered(control=(position := posted.json()["positions"][-1]), outcome="applied")
+        await session.publish(answered.as_extension())
+        (call,) = (await client.get(f"{PATH}/status")).json()["waiting"]
+        assert call["decision"] == {"decision": "approve", "by": "page", "position": position}
 
 
 async def test_a_session_whose_beginning_was_trimmed_has_a_status_too() -> None:

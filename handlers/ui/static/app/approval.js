@@ -67,7 +67,7 @@ export function useCommandSender(session) {
 }
 
 /** `send` sends the answer. `row` has more attributes of the element. */
-export function Approval({ session, call, access, isSending, send, isOpen = true, row = null }) {
+export function Approval({ session, call, access, isSending, send, isOpen = true, isHalted = false, row = null }) {
   const [reason, setReason] = useState("");
   const isAsked = isOpen && !call.decision;
   const canApprove = isAsked && may(access, "command.approve");
@@ -84,7 +84,7 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
   // The arguments have an element of their own: otherwise Preact moves what follows when they arrive, and a user who types loses the focus.
   return html`<li class=${call.decision ? "ask over" : "ask"} ...${row}>
     <p><code class="tool">${name}</code> ${call.decision ? null : html`<span>${WHY[call.why] ?? visible(call.why)}</span>`}</p>
-    ${call.decision ? html`<p class="decided" role="status">${decisionText(call.decision)}</p>` : null}
+    ${call.decision ? html`<p class="decided" role="status">${decisionText(call.decision, isHalted)}</p>` : null}
     <div class="seen">
       ${!canSee
         ? null

@@ -5,6 +5,7 @@ import { newKey, sendMessage } from "./api.js";
 import { AttachButton, AttachmentList, useAttachments } from "./attachments.js";
 import { Dialog } from "./dialog.js";
 import { draftOf, keepDraft } from "./drafts.js";
+import { count } from "./format.js";
 import { useShortcut } from "./keys.js";
 import { may } from "./rights.js";
 
@@ -174,7 +175,7 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
   return html`<form class="composer" onSubmit=${onSubmit} onDragOver=${onDrop} onDrop=${onDrop}>
     ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
     ${skips ? html`<p class="skips" id="skips" role="status">${waitText(waiting)}: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
-    ${decided > 0 && !isLater && !isClosed ? html`<p class="skips" role="status">${waitText(decided, true)}: the decision comes before a message. Abort to prevent what was approved.</p>` : null}
+    ${decided > 0 && !isLater && !isClosed ? html`<p class="skips" role="status">${decided === 1 ? "A decided call is" : `${count(decided)} decided calls are`} not carried out yet: a decision comes before a message. Abort to prevent what was approved.</p>` : null}
     <${AttachmentList} attachments=${attachments} isLocked=${isSending} />
     <div class="field">
       <${AttachButton} attachments=${attachments} isDisabled=${isSending || isClosed} open=${openChooser} />

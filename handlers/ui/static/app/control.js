@@ -30,10 +30,10 @@ function Sent({ feed, sent }) {
 }
 
 /** A call that waits. After its answer, the focus goes to the next one, or to all that is shown of the agent. */
-function Ask({ call, session, access, commandSender, isOpen, isShown }) {
+function Ask({ call, session, access, commandSender, isOpen, isHalted, isShown }) {
   const { row, answer } = usePassedFocus(".control");
   const send = (command) => answer(commandSender.send(command));
-  return html`<${Approval} row=${{ ...row, hidden: !isShown, "data-call": call.toolCallId, "data-waits": call.decision ? null : row["data-waits"] }} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} isOpen=${isOpen} />`;
+  return html`<${Approval} row=${{ ...row, hidden: !isShown, "data-call": call.toolCallId, "data-waits": call.decision ? null : row["data-waits"] }} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} isOpen=${isOpen} isHalted=${isHalted} />`;
 }
 
 /** Return `{at, show}`: the index of the call that is shown, and a function that shows another one by its id. */
@@ -120,7 +120,7 @@ export function Control({ feed, status, commandSender, access, isOpen, onChanged
     ${commandSender.fault ? html`<p class="fault" role="alert">${commandSender.fault}</p>` : null}
     ${waiting.length
       ? html`<ul class="asks" aria-label="Tool calls that wait for you" onfocusin=${onFocus}>
-          ${waiting.map((call, index) => html`<${Ask} key=${call.toolCallId} session=${feed.session} call=${call} access=${access} commandSender=${commandSender} isOpen=${isOpen} isShown=${index === at} />`)}
+          ${waiting.map((call, index) => html`<${Ask} key=${call.toolCallId} session=${feed.session} call=${call} access=${access} commandSender=${commandSender} isOpen=${isOpen} isHalted=${isHalted} isShown=${index === at} />`)}
         </ul>`
       : null}
   </section>`;

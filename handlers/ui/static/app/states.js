@@ -32,8 +32,8 @@ export function failureText({ state, failure }) {
   return failure.attempts ? `${times} failed: ${reason}` : `The agent asked for a pause: ${reason}`;
 }
 
-/** Says who has decided about a call whose decision no worker has applied yet. */
-export const decisionText = ({ decision, by }) => `${decision === "approve" ? "Approved" : "Denied"}${by ? ` by ${visible(by)}` : ""}, waits for a worker`;
+/** Says who has decided about a call whose decision is not carried out yet: by a worker, or after a pause. */
+export const decisionText = ({ decision, by }, isHalted) => `${decision === "approve" ? "Approved" : "Denied"}${by ? ` by ${visible(by)}` : ""}, waits for ${isHalted ? "Resume" : "a worker"}`;
 
 /** Whether a message to the session would wait, because no live worker serves its agent. */
 export const needsWorker = (head) => head?.hasWorker === false && !head.isClosed;
