@@ -35,6 +35,11 @@ class LeaseStatus:
     position: int
     """position of the session's last entry"""
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the lease acquired last was released or has expired; False if none was ever acquired."""
+        return self.epoch > 0 and (self.seconds_left is None or self.seconds_left <= 0)
+
 
 async def read_leases(pool: Pool, keys: Keys, sessions: Collection[str]) -> list[LeaseStatus]:
     """Read the leases of sessions in one round trip. The order of the result may differ from that of `sessions`.

@@ -88,7 +88,8 @@ class AgentLoop:
             model: the model, see `load_model`.
             tools: tools and sub-agents that the model may call.
             system: system prompt, appended to sessions that have none. None appends none.
-            name: the agent's name, `[A-Za-z0-9_.-]{1,64}`: in events, and for the sessions that belong to it.
+            name: the agent's name, `[A-Za-z0-9_.-]{1,64}`, for the sessions that belong to it. A worker or `SubAgent`
+                may serve it under another name, which is then its name in events.
             config: middle part of the loops' ids, `<session>.<config>.<N>`.
             limits: the most that one loop may use.
             max_turns: maximum number of model calls of one loop; overrides `limits.turns`. None keeps `limits.turns`.
@@ -149,7 +150,7 @@ class AgentLoop:
 
     @property
     def name(self) -> str:
-        """The agent's name in events."""
+        """The agent's own name."""
         return self.settings.name
 
     async def __call__(self, run: Run) -> None:
@@ -177,7 +178,7 @@ class AgentLoop:
         try:
             if await record_lost(run) or snapshot is None:
                 snapshot = await run.refresh()
-            with run.tracing.invoking(self.name, run.session.id, self.settings.model):
+            with run.tracing.invoking(self.settings.name_in(run), run.session.id, self.settings.model):
                 looked_at = await self._work(run, snapshot)
             await self._reconciler.reconcile_open(run)
         except Fenced as error:

@@ -52,7 +52,7 @@ class Run:
             observer: sees what the run appends. None logs its loops and turns, and counts them for no one.
             sync_calls: runs sync tools, and is shared by all runs of a worker; None makes one for this run.
         """
-        self._observer = observer or RunObserver(LogContext(session=session.id), WorkerCounts())
+        self._observer = observer or RunObserver(LogContext(session=session.id, agent=lease.agent), WorkerCounts())
         self.session, self.lease, self.bounds = session, lease, bounds
         self._cache, self._waiting = cache or CachedSession(session), waiting
         self.sync_calls = sync_calls or SyncCalls(bounds)

@@ -44,7 +44,7 @@ class RunObserver:
     ) -> None:
         """
         Args:
-            context: fields of the logged events; gets the agent and the turn.
+            context: fields of the logged events; gets the turn, and the agent of the first loop if it has none.
             counts: counts loops, turns, tokens and cost.
             note_append: called after each append; None calls nothing.
             loop_id: the session's newest loop that this worker has begun or resumed; "" if there is none.
@@ -82,7 +82,7 @@ class RunObserver:
                     continue
                 match event:
                     case AgentStarted(loop_id=loop_id, agent=agent):
-                        self._context.agent, self.loop_id = agent, loop_id
+                        self._context.agent, self.loop_id = self._context.agent or agent, loop_id
                         self._begin(loop_id)
                         write_event(_log, LoopBegun(loop=loop_id), self._context)
                     case TurnStarted(turn_id=turn_id):

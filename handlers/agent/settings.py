@@ -51,11 +51,15 @@ class LoopSettings:
         """Return the tools and options of a request made now. Tools may change their specs between calls."""
         return self.definitions.offer(self.model, [tool.spec for tool in self.tools.values()], self.max_tokens)
 
-    def started(self, loop_id: str, start: LoopStart) -> AgentStarted:
+    def name_in(self, run: Run) -> str:
+        """Return the agent's name in events and traces: that of the session's agent, else its own."""
+        return run.lease.agent or self.name
+
+    def started(self, run: Run, loop_id: str, start: LoopStart) -> AgentStarted:
         """Return the event that records the beginning of a loop."""
         return AgentStarted(
             loop_id=loop_id,
-            agent=self.name,
+            agent=self.name_in(run),
             parent_loop_id=start.parent,
             continuation=start.continuation,
             config={

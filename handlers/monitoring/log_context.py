@@ -21,7 +21,7 @@ class LogContext:
     session: str = ""
     """id of the session"""
     agent: str = ""
-    """name of the agent, as in `agent.started`"""
+    """name of the agent under which the session is served"""
     turn: str = ""
     """id of the turn, as in the log"""
     worker: str = ""

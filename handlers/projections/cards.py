@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from lanebus.bus.groups.failed_work import FailedWork
+from lanebus.bus.groups.lease_status import read_leases
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
@@ -42,9 +43,9 @@ __all__ = (
 CardState = Literal["working", "waiting", "queued", "retrying", "failed", "dead", "idle", "paused", "handoff", "closed"]
 """What a session does.
 
-`waiting`: for a person. `queued`: until a worker reads its newest message or decision. `retrying`: workers try it again
-after an attempt that failed. `failed`: its newest loop did. `dead`: workers gave it up, and it has a dead letter.
-`paused`: until it is resumed. `handoff`: a person has it.
+`waiting`: for a person. `queued`: until a worker reads its newest message or decision, or continues its loop after the
+worker was lost. `retrying`: workers try it again after an attempt that failed. `failed`: its newest loop did. `dead`:
+workers gave it up, and it has a dead letter. `paused`: until it is resumed. `handoff`: a person has it.
 """
 
 _SIGNS_OF_LIFE = frozenset({AgentStarted.KIND, TurnStarted.KIND, ToolStarted.KIND})
@@ -163,24 +164,27 @@ def _logged_state(session: str, status: Status, signs: Signs) -> CardState:
             return activity
 
 
-def session_state(head: SessionHead, log: Logged, work: FailedWork | None) -> CardState:
+def session_state(head: SessionHead, log: Logged, work: FailedWork | None, *, is_left: bool) -> CardState:
     """Return what a session does, in one word. Pure.
 
     Args:
         head: the session's head.
         log: what its log tells.
         work: its failed work; None if it has none.
+        is_left: whether its last lease is over, so no worker or recorder works on its open loop. False if it never had
+            a lease: a program may write loops without one.
     """
     if head.is_closed:
         return "closed"
+    state = "queued" if log.state == "working" and is_left else log.state
     if work is None:
-        return log.state
+        return state
     if work.is_dead:
         # Workers get the session again with a later message, and an agent may have worked on it since.
         is_over = (log.unread or 0) > work.position or log.acted > work.time
-        return log.state if is_over else "dead"
-    if log.state in {"waiting", "paused", "handoff"} or (log.state == "working" and work.is_held):
-        return log.state
+        return state if is_over else "dead"
+    if state in {"waiting", "paused", "handoff"} or (state == "working" and work.is_held):
+        return state
     return "retrying" if work.attempts or work.delay else "queued"
 
 
@@ -216,7 +220,9 @@ async def look_at_state(
         status, signs = await look(session, STATUS), await look(session, SIGNS)
     else:
         status, signs = await views.look(session, STATUS), await views.look(session, SIGNS)
-    return session_state(head, logged(session.id, status.state, signs.state), work)
+    log, bus = logged(session.id, status.state, signs.state), session.resources.log
+    is_left = log.state == "working" and (await read_leases(bus.pool, bus.keys, [session.id]))[0].is_over
+    return session_state(head, log, work, is_left=is_left)
 
 
 async def card_start(session: Session, head: SessionHead) -> Projected[Card]:

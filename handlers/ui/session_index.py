@@ -97,11 +97,13 @@ class IndexRow:
     waits: tuple[CallToDecide, ...] = ()
     work: FailedWork | None = None
     """its failed work; None if it has none"""
+    is_left: bool = False
+    """whether its last lease is over; read only of a session with an open loop"""
 
     @property
     def state(self) -> CardState | None:
         """What the session does."""
-        return None if self.log is None else session_state(self.head, self.log, self.work)
+        return None if self.log is None else session_state(self.head, self.log, self.work, is_left=self.is_left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,7 @@ class SessionIndex:
                 self._refreshed_at = started
             if not heads_only:
                 await self._read_entries(first)
+                await self._read_leases()
 
     async def _read_heads(self) -> None:
         now, before = anyio.current_time(), self._activity
@@ -232,6 +235,14 @@ class SessionIndex:
                 raise failures[0]
             if anyio.current_time() >= until:
                 return
+
+    async def _read_leases(self) -> None:
+        """Read the leases of the sessions with an open loop. A lease that expires appends nothing."""
+        working = [name for name, row in self._rows.items() if row.log is not None and row.log.state == "working"]
+        for lease in await self._bus.lease_status(working):
+            row = self._rows[lease.session]
+            if row.is_left != lease.is_over:
+                self._rows[lease.session] = replace(row, is_left=lease.is_over)
 
     def _weight(self, head: SessionHead) -> int:
         """Return the bytes of a session that is too large to be read at once; 0 for another."""

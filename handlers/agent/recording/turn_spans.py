@@ -31,7 +31,7 @@ class TurnSpans:
         session, tracing = run.session, run.session.resources.tracing
         if tracing is not NO_TRACING:
             self._turn.enter_context(tracing.processing(session.id, loop_messages(snapshot), group="", attempt=1))
-            self._turn.enter_context(run.tracing.invoking(settings.name, session.id, settings.model))
+            self._turn.enter_context(run.tracing.invoking(settings.name_in(run), session.id, settings.model))
 
     def begin_call(self, run: Run, settings: LoopSettings, request: ModelRequest) -> None:
         """Begin the span of the model call."""

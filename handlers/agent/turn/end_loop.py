@@ -59,7 +59,7 @@ async def reject_input(
     left = [position for position in (*step.prompts, *step.deferred) if position not in step.fresh]
     events: list[AgentEvent] = [InputRejected(loop_id=loop_id, reason=reason)]
     if step.start is not None:
-        events.insert(0, settings.started(loop_id, step.start))
+        events.insert(0, settings.started(run, loop_id, step.start))
     ended = ended_event(snapshot, loop_id, "guardRail").model_copy(update={"rejection": reason})
     await run.publish(
         *(event.as_extension() for event in events),

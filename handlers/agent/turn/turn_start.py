@@ -80,7 +80,7 @@ async def _start(
     )
     is_new = definition is not None and definition.hash != snapshot.status.request
     defined = [definition.as_extension()] if definition is not None and is_new else []
-    loop_started = [] if step.start is None else [settings.started(turn_id.loop_id, step.start).as_extension()]
+    loop_started = [] if step.start is None else [settings.started(run, turn_id.loop_id, step.start).as_extension()]
     notes = [_warning(text, step) for text in warnings]
     receipt = await run.publish(
         *loop_started,
@@ -100,7 +100,7 @@ async def adopt_calls(run: Run, settings: LoopSettings, step: AdoptToolCalls) ->
     turn_id = step.answer.turn_id
     trigger: Literal["branch", "continuation"] = "branch" if step.start.continuation == "branch" else "continuation"
     events: tuple[AgentEvent, ...] = (
-        settings.started(turn_id.loop_id, step.start),
+        settings.started(run, turn_id.loop_id, step.start),
         TurnStarted(turn_id=turn_id, trigger=trigger, prompts=(step.answer.position,)),
     )
     await run.publish(*(event.as_extension() for event in events), key=ReservedKey(f"{turn_id}.started"))

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from lanebus import Bus, Usage, UserMessage
+from lanebus import Bus, Delta, Usage, UserMessage
 from lanebus.bus.messages.control import Pause
-from lanebus.bus.messages.events import AgentEnded, ControlAnswered
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, TurnStarted
+from lanebus.bus.messages.turn import TurnId
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.worker.worker import Worker
@@ -100,6 +101,30 @@ async def test_turns_that_are_still_requested_are_not_shown_as_none(browser: Sha
         await expect(panel).not_to_contain_text("A turn is")
         held.set()
         await expect(panel.locator(".turn")).to_have_count(1)
+        assert seen.errors == []
+
+
+async def test_an_answer_whose_worker_was_lost_is_no_longer_written(browser: SharedBrowser) -> None:
+    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+    begun = (AgentStarted(loop_id=turn.loop_id, agent="agent").as_extension(), TurnStarted(turn_id=turn).as_extension())
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"))
+        lease = await session.acquire_lease("w1", 600)
+        assert lease is not None
+        await session.publish(*begun, epoch=lease.epoch)
+        await opened(page, served, "s/s1")
+        await expect(page.locator(".doing")).to_contain_text("calls the model")
+        await session.preview(Delta(kind="text", message_id="m1", turn_id=turn, delta="It is"), epoch=lease.epoch)
+        preview = page.locator(".preview")
+        await expect(preview.locator("header")).to_contain_text("writing")
+        await expect(preview.locator(".caret")).to_be_visible()
+        await expect(page.locator(".turnrow")).to_contain_text("runs")
+        await session.renew_lease(lease, 0.001)
+        await shows(page, "waits for a worker")
+        await expect(preview.locator("header")).to_contain_text("was writing")
+        await expect(preview.locator(".caret")).to_have_count(0)
+        await expect(page.locator(".turnrow .running")).to_have_count(0)
         assert seen.errors == []
 
 

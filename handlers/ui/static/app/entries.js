@@ -169,20 +169,20 @@ export class PreviewRow extends Component {
     return { isBroken: true };
   }
 
-  render({ preview }, { isBroken }) {
+  render({ preview, isLeft }, { isBroken }) {
     if (isBroken) return html`<li class="row llm preview" data-message=${String(preview.id)}><div class="cell left"><div class="failure">This preview cannot be drawn.</div></div></li>`;
-    return html`<${Preview} preview=${preview} />`;
+    return html`<${Preview} preview=${preview} isLeft=${isLeft} />`;
   }
 }
 
 const MOST_LIVE = 8000; // characters shown of a block that is being written; it is shown as a whole at its end
 
-function Preview({ preview }) {
+function Preview({ preview, isLeft }) {
   return html`<li class="row llm preview" data-message=${preview.id}>
     <div class="cell left">
-      <article class=${`message assistant ${preview.cut ? "bad" : "speaking"}`} aria-label="the model is writing">
+      <article class=${`message assistant ${preview.cut ? "bad" : "speaking"}`} aria-label=${isLeft ? "the model was writing" : "the model is writing"}>
         <header>
-          <span class="role">assistant</span><span class="fact">${preview.cut ? "cut" : "writing"}</span>
+          <span class="role">assistant</span><span class="fact">${preview.cut ? "cut" : isLeft ? "was writing" : "writing"}</span>
           ${preview.turnId ? html`<span class="fact">${turnName(preview.turnId)}</span>` : null}
         </header>
         ${preview.blocks.map((block, index) => {
@@ -191,7 +191,7 @@ function Preview({ preview }) {
           if (block.kind === "toolCall") return html`<${ToolCall} key=${index} name=${block.name ?? "…"}><div class="text code">${visible(block.text.slice(-MOST_LIVE))}</div></${ToolCall}>`;
           return html`<div class="text prose" key=${index}><${Markdown} text=${block.text.slice(-MOST_LIVE)} /></div>`;
         })}
-        ${preview.cut ? html`<div class="failure">${preview.cut}</div>` : html`<span class="caret" aria-hidden="true"></span>`}
+        ${preview.cut ? html`<div class="failure">${preview.cut}</div>` : isLeft ? null : html`<span class="caret" aria-hidden="true"></span>`}
       </article>
     </div>
     <div class="spine"><span>live</span></div>

@@ -301,7 +301,7 @@ class Lanes extends Component {
     this.props.feed.anchor = this.#anchor;
   }
 
-  render({ feed, session, access, route }, { lane, isAll, isPlain }) {
+  render({ feed, session, isLeft, access, route }, { lane, isAll, isPlain }) {
     if (route !== this.#route) {
       this.#route = route;
       if (route.at !== null) this.show(route.at);
@@ -328,11 +328,11 @@ class Lanes extends Component {
         ${feed.floor > 0 ? html`<p class="floor">Entries up to #${count(feed.floor)} were trimmed and cannot be shown.</p>` : null}
         <ol class="rows" ref=${this.list}>
           ${this.#drawn.map(
-            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} sought=${row.position === this.#target ? this.#sought : ""} isUnseen=${row.position === this.#unseen} isLive=${(past ?? feed.end) - row.position < 1000} isShared=${row.position <= feed.shared} access=${access} toggle=${this.toggle} />`,
+            (row) => html`<${Row} key=${row.position} ...${row} session=${session} end=${feed.end} isTarget=${row.position === this.#target} isLater=${past !== null && row.position > past} isPlain=${isPlain} sought=${row.position === this.#target ? this.#sought : ""} isUnseen=${row.position === this.#unseen} isLive=${!(isLeft && past === null) && (past ?? feed.end) - row.position < 1000} isShared=${row.position <= feed.shared} access=${access} toggle=${this.toggle} />`,
           )}
         </ol>
         <ol class="speaking" aria-live="off">
-          ${previews.map((preview) => html`<${PreviewRow} key=${`live-${preview.id}`} preview=${preview} />`)}
+          ${previews.map((preview) => html`<${PreviewRow} key=${`live-${preview.id}`} preview=${preview} isLeft=${isLeft} />`)}
         </ol>
         ${isEmpty ? html`<${Nothing} feed=${feed} access=${access} />` : null}
       </div>
@@ -345,9 +345,9 @@ class Lanes extends Component {
 }
 
 /** The view "Log". */
-export const View = ({ session, feed, access, route, setPosition }) =>
+export const View = ({ session, feed, isLeft, access, route, setPosition }) =>
   feed
-    ? html`<${Lanes} key=${session} session=${session} feed=${feed} version=${feed.version} access=${access} route=${route} setPosition=${setPosition} />`
+    ? html`<${Lanes} key=${session} session=${session} feed=${feed} version=${feed.version} isLeft=${isLeft} access=${access} route=${route} setPosition=${setPosition} />`
     : html`<div class="lanes"></div>`;
 
 function Nothing({ feed, access }) {

@@ -41,7 +41,7 @@ export function SessionPage({ route, feed, status, head, isUnsure, timeline, acc
     <${Tabs} session=${session} selected=${view} position=${at} query=${withPast({}, past)} access=${access} />
     ${hasTabs ? html`<${Scrub} key=${`scrub-${session}`} session=${session} feed=${feed} timeline=${timeline} access=${access} view=${view} past=${past} setPast=${setPosition} />` : null}
     <div class="view" id="view" role=${hasTabs ? "tabpanel" : undefined} aria-labelledby=${hasTabs ? `tab-${view}` : undefined}>
-      <${ViewOf} name=${view} session=${session} feed=${feed} timeline=${timeline} access=${access} route=${route} position=${past} setPosition=${setPosition} showEntry=${showEntryOf(session, past)} />
+      <${ViewOf} name=${view} session=${session} feed=${feed} timeline=${timeline} isLeft=${status?.state === "queued"} access=${access} route=${route} position=${past} setPosition=${setPosition} showEntry=${showEntryOf(session, past)} />
     </div>
     <div class="conversation" hidden=${past !== null}><${Conversation} key=${`to-${session}`} session=${session} feed=${feed} status=${status} head=${head} isUnsure=${isUnsure} isClosed=${isClosed} access=${access} hasComposer=${view === "log"} onChanged=${onChanged} /></div>`;
 }

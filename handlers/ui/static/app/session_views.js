@@ -6,6 +6,7 @@
 //   access        what the token allows: see rights.js
 //   route         the place in the URL; `route.query` has the view's own parameters
 //   timeline      the loaded turns with their times (time/timeline_store.js); null until they are loaded
+//   isLeft        whether an open loop has no worker that continues it
 //   position      the position to show the session at; null follows the newest
 //   setPosition   shows another position, or the newest with null, and writes it into the URL
 //   showEntry     shows the entry at a position in the log

@@ -6,14 +6,16 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from lanebus import Bus, Session, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
 from lanebus.agent import SubAgent
+from lanebus.bus.messages.events import AgentEnded, AgentStarted
+from lanebus.bus.messages.usage import Usage
 from lanebus.errors import InvalidName
 from lanebus.handlers.agent.errors import DuplicateAgent
 from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.worker.worker import Worker
-from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, fresh_bus, said, wait_for
+from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, events, fresh_bus, said, wait_for
 
 __all__ = ()
 
@@ -49,6 +51,36 @@ async def test_each_session_is_answered_by_its_own_agent() -> None:
                 await wait_for(bus.session(name), "agent.ended")
             for name, agent in names.items():
                 assert await _answers(bus.session(name)) == [f"assistant stop: I am {agent}."]
+
+
+async def test_loops_without_a_name_are_logged_counted_and_recorded_under_the_name_that_they_are_served_by(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def own(run: Run) -> None:
+        loop_id = f"{run.session.id}.own.1"
+        begun = AgentStarted(loop_id=loop_id, agent="own")
+        ended = AgentEnded(loop_id=loop_id, stop_reason="stop", turns=0, usage=Usage())
+        await run.publish(begun.as_extension(), AssistantMessage.text("Done."), ended.as_extension())
+
+    helper = SubAgent("helper", AgentLoop(Says("helper")), "Helps.")
+    call = ToolCallBlock(id="1", name="helper", arguments={"task": "?"})
+    shop = AgentLoop(ScriptedModel(calls(call), answer("!")), [helper])
+    named: dict[str, Agent] = {"shop": shop, "helper": AgentLoop(Says("helper")), "desk": own}
+    caplog.set_level(logging.DEBUG)
+    async with fresh_bus() as bus:
+        async with Worker(bus, AgentLoop(Says("agent")), agents=named) as worker:
+            for name in ("agent", "shop", "desk"):
+                session = bus.session(f"of-{name}", agent=name)
+                await session.publish(UserMessage.text("hello"))
+                await wait_for(session, "agent.ended")
+        served = {"agent", *named}
+        assert {agent for agent, _ in worker.counts.loops.sums} == served
+        assert {agent for agent, _, _ in worker.counts.turns.sums} == served - {"desk"}
+        began = [each for each in await events(bus.session("of-shop")) if isinstance(each, AgentStarted)]
+        assert [each.agent for each in began] == ["shop"]
+    told = {(vars(each)["event"], vars(each)["agent"]) for each in caplog.records if "event" in vars(each)}
+    assert {agent for event, agent in told if event == "loop.begun"} == served
+    assert {agent for event, agent in told if event == "loop.ended"} == served
 
 
 async def test_a_worker_leaves_sessions_of_other_agents_alone() -> None:

@@ -6,17 +6,20 @@ from pathlib import Path
 
 import anyio
 import httpx2
+import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, UserMessage
 from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import ControlAnswered
+from lanebus.bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
+from lanebus.bus.messages.turn import TurnId
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.access.credentials import TokenFiles
 from lanebus.handlers.access.principal import Principal
 from lanebus.handlers.access.signed_tokens import new_key, sign_token
 from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.projections.cards import look_at_state
 from tests.support.agent.agents import fresh_bus, until
 from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import client_of, serving
@@ -82,6 +85,34 @@ async def test_a_session_that_workers_gave_up_is_dead_with_its_cause_until_it_is
         assert found["failure"] == {"group": "agents", "attempts": 2, "reason": CAUSE, "since": letters[0]["time"]}
         assert (await client.post("/api/sessions/s1/redrive", json={})).json() == {"letters": 1}
         assert (await agree(client, "queued"))["failure"] is None
+
+
+@pytest.mark.parametrize("end", ["killed", "handed back"])
+async def test_an_open_loop_waits_for_a_worker_once_its_lease_is_over(end: str) -> None:
+    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+    begun = (AgentStarted(loop_id=turn.loop_id, agent="agent").as_extension(), TurnStarted(turn_id=turn).as_extension())
+    async with opened() as (bus, client):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"))
+        lease = await session.acquire_lease("w1", 600)
+        assert lease is not None
+        await session.publish(*begun, epoch=lease.epoch)
+        await agree(client, "working")
+        if end == "killed":
+            await session.renew_lease(lease, 0.001)
+        else:
+            await session.release_lease(lease)
+        await agree(client, "queued")
+        assert await look_at_state(session, await session.head(), None) == "queued"
+        assert await session.acquire_lease("w2", 600) is not None
+        await agree(client, "working")
+
+
+async def test_a_loop_that_a_program_writes_without_a_lease_works() -> None:
+    async with opened() as (bus, client):
+        begun = AgentStarted(loop_id="s1.own.1", agent="agent")
+        await bus.session("s1").publish(UserMessage.text("hello?"), begun.as_extension())
+        await agree(client, "working")
 
 
 async def test_a_session_between_two_attempts_is_tried_again_and_not_idle() -> None:
