@@ -15,6 +15,7 @@ __all__ = (
     "IMPORTED_CALL",
     "OUTCOME",
     "READ_UP_TO",
+    "REDRIVEN",
     "WARNING",
 )
 
@@ -48,6 +49,9 @@ CHILD_LOOP = "lanebus.childLoop"
 OUTCOME = "lanebus.outcome"
 """key in the metadata of a tool result before it is appended. Its value is the `ToolOutcome` for the call's
 `ToolEnded`. The key is removed when the result is appended"""
+
+REDRIVEN = "lanebus.redriven"
+"""metadata key that marks the empty answer after a redrive. It makes the messages of the failed run unread again"""
 
 WARNING = "lanebus.warning"
 """key in the metadata of a guard's warning, which is a note to the model. Its value is the positions of the user

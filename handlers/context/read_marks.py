@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
 from lanebus.bus.wire.envelope import Envelope
 
-__all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_prompt", "left_over", "read_position")
+__all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_mark", "is_prompt", "left_over", "read_position")
 
 READ_UP_TO = "lanebus.seen"
 """Key in the private metadata of an answer, and of the note that a loop writes when it ends.
@@ -43,6 +43,13 @@ def deferred_positions(envelope: Envelope) -> frozenset[int]:
     message = envelope.message
     held = (message.metadata or {}).get(DEFERRED) if isinstance(message, LlmMessage) else None
     return frozenset(each for each in held if type(each) is int) if isinstance(held, list) else frozenset()
+
+
+def is_mark(message: AssistantMessage) -> bool:
+    """Return whether an answer is only a read mark: it records that a loop was aborted, failed or is redriven, and no
+    model was called for it."""
+    is_marked = message.is_failed and READ_UP_TO in (message.metadata or {})
+    return is_marked and not message.content and message.usage is None and not message.model and not message.provider
 
 
 def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:

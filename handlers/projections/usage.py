@@ -1,7 +1,7 @@
 """Fold the usage of a session's model calls: tokens and cost, in total and for each model.
 
-Each assistant message of the LLM lane is counted as one call, also if it failed, was aborted or was imported. A
-`UsageSettled` replaces the estimated usage of its message, once.
+Each assistant message of the LLM lane is counted as one call, also if it failed, was aborted or was imported. The empty
+message that records the end of a loop is no call. A `UsageSettled` replaces the estimated usage of its message, once.
 
 `TurnEnded` and `AgentEnded` repeat the sum of a turn or loop. This sum is compared with the sum over the messages and
 never added to the totals. The comparison uses the usage that the messages report, so a later settlement causes no
@@ -21,6 +21,7 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.context.read_marks import is_mark
 from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from lanebus.handlers.projections.summary_calls import summary_call
@@ -171,7 +172,7 @@ def summary(usage: Usage) -> UsageSummary:
 
 def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
     match summary_call(envelope.message) or envelope.message:
-        case AssistantMessage() as message:
+        case AssistantMessage() as message if not is_mark(message):
             return _count(state, envelope.position, message)
         case ExtensionMessage() as message if message.kind in _KINDS:
             try:
@@ -266,5 +267,5 @@ def _agree(said: Usage, folded: Usage) -> bool:
     return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
 
 
-USAGE = projection("usage", version=3, forked=UsageState(has_forgotten=True))(_evolve)
+USAGE = projection("usage", version=4, forked=UsageState(has_forgotten=True))(_evolve)
 """The usage of a session. For a fork, only the fork's own calls are counted."""

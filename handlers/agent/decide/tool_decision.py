@@ -21,6 +21,7 @@ __all__ = (
     "AnswerCall",
     "AskPerson",
     "AwaitPerson",
+    "CallStart",
     "StartCall",
     "ToolDecision",
     "ToolRules",
@@ -41,7 +42,11 @@ _CLOSINGS: Mapping[str, tuple[ToolOutcome, str]] = {
     ABORTED: ("aborted", "it was aborted before a result came"),
     SKIPPED: ("skipped", "a new user message stopped it before a result came"),
 }
-"""text for a call that was not started → its outcome, and the cause of the unknown outcome of a started call"""
+"""text for a call that was not started → its outcome, and the cause of the unknown outcome of a call that ran"""
+
+CallStart = Literal["none", "stopped", "lost"]
+"""Whether an open call was started. `stopped`: by this run, which has stopped it. `lost`: by an earlier run, whose
+worker was lost."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,18 +121,20 @@ def has_started(call_id: str, loop: LoopStatus) -> bool:
 
 
 def closing_result(
-    call: ToolCallBlock, text: str, *, is_started: bool, outcome: ToolOutcome | None = None, cause: str | None = None
+    call: ToolCallBlock, text: str, *, start: CallStart, outcome: ToolOutcome | None = None, cause: str | None = None
 ) -> ToolResultMessage:
     """Return the result of an open call that a command, a limit or an error ends.
 
     Args:
         text: what the model reads if the call was not started.
-        is_started: whether the call's start is recorded. Its outcome is then unknown, whatever `outcome` says.
+        start: whether the call was started. Its outcome is then unknown, whatever `outcome` says.
         outcome: how a call that was not started ended; None derives it from the text.
-        cause: what ended the wait for a call that was started; None derives it from the text.
+        cause: what stopped a call; None derives it from the text.
     """
     ended, known = _CLOSINGS.get(text, ("failed", LOOP_ENDED))
-    return unknown(call, cause or known) if is_started else failed(call, text, outcome or ended)
+    if start == "none":
+        return failed(call, text, outcome or ended)
+    return unknown(call, _LOST if start == "lost" else cause or known)
 
 
 def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -> ToolDecision:

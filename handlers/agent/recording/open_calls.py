@@ -13,6 +13,7 @@ from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.decide.tool_decision import (
     AnswerCall,
+    CallStart,
     closing_result,
     decide_call,
     has_started,
@@ -99,14 +100,11 @@ class OpenCalls:
         For arguments see `closing_result`. Raises the errors of `end`.
         """
         known = self._known(self._loop.run.snapshot)
-        await self.end(
-            *(
-                closing_result(
-                    call, text, is_started=call.id in self._running or has_started(call.id, known), cause=cause
-                )
-                for call in self.open
-            )
-        )
+
+        def start(id: str) -> CallStart:
+            return "stopped" if id in self._running else "lost" if has_started(id, known) else "none"
+
+        await self.end(*(closing_result(call, text, start=start(call.id), cause=cause) for call in self.open))
 
     async def fail_running(self) -> None:
         """Record an unknown outcome for each call that was started and has no result. Raises the errors of `end`."""

@@ -35,7 +35,6 @@ from lanebus.handlers.agent.decide.decision import (
     stop_loop_at,
 )
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.tool_decision import LOOP_ENDED
 from lanebus.handlers.agent.decide.turn_numbers import next_turn
 from lanebus.handlers.agent.errors import LoopHalted, NoProgress, RecorderMisused
 from lanebus.handlers.agent.limits import LoopLimits, Reached
@@ -275,7 +274,7 @@ class Recorder:
         if answer is not None and answer.open_calls:
             ended: ToolOutcome = "aborted" if stop_reason == "userStop" else "skipped"
             said = SKIPPED if stop_reason == "stop" else text
-            await fail_calls(loop.run, answer, snapshot, said, outcome=ended, cause=LOOP_ENDED)
+            await fail_calls(loop.run, answer, snapshot, said, outcome=ended)
             snapshot = await loop.run.refresh()
         if stop_reason == "error":
             await fail_loop(loop.run, snapshot, text)

@@ -25,6 +25,7 @@ from lanebus.handlers.agent.decide.tool_decision import (
     AnswerCall,
     AskPerson,
     AwaitPerson,
+    CallStart,
     StartCall,
     ToolDecision,
     closing_result,
@@ -78,8 +79,8 @@ async def run_tools(
         deadline = None
     results = Results(run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id))
     status = turn_status(snapshot.status, answer.turn_id)
-    started = {call.id for call in answer.open_calls if has_started(call.id, status)}
-    batch = _Batch(run, tools, answer, results=results, step=step, started=started, deadline=deadline)
+    lost = {call.id for call in answer.open_calls if has_started(call.id, status)}
+    batch = _Batch(run, tools, answer, results=results, step=step, lost=lost, deadline=deadline)
     return await batch.begin() and await batch.run()
 
 
@@ -90,6 +91,7 @@ async def fail_calls(
     text: str,
     *,
     outcome: ToolOutcome | None = None,
+    since: SessionSnapshot | None = None,
     cause: str | None = None,
 ) -> None:
     """Record an error as the result of all open calls of an answer, in one append that ends its turn.
@@ -98,7 +100,9 @@ async def fail_calls(
         snapshot: the session as of the answer or later, read under this run's lease.
         text: the error for the model, for calls that were not started. The outcome of the others is unknown.
         outcome: how the calls that were not started ended; None derives it from the text.
-        cause: what ended the wait for the calls that were started; None derives it from the text.
+        since: the session when this run began to work on it; earlier starts are those of a lost worker. None means that
+            this run has started none of the open calls.
+        cause: what stopped the calls that this run has started; None derives it from the text.
 
     Raises:
         Fenced: the lease was lost.
@@ -106,13 +110,15 @@ async def fail_calls(
     """
     results = Results(run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id))
     status = turn_status(snapshot.status, answer.turn_id)
+    before = status if since is None else turn_status(since.status, answer.turn_id)
+
+    def start(id: str) -> CallStart:
+        return "none" if not has_started(id, status) else "lost" if has_started(id, before) else "stopped"
+
     calls = {call.id: call for call in answer.open_calls}
     if calls:
         await results.append(
-            *(
-                closing_result(call, text, is_started=has_started(id, status), outcome=outcome, cause=cause)
-                for id, call in calls.items()
-            )
+            *(closing_result(call, text, start=start(id), outcome=outcome, cause=cause) for id, call in calls.items())
         )
 
 
@@ -151,16 +157,17 @@ class _Batch:
         *,
         results: Results,
         step: _Step,
-        started: set[str],
+        lost: set[str],
         deadline: Deadline | None,
     ) -> None:
         """
         Args:
-            started: ids of the answer's open calls whose start is recorded.
+            lost: ids of the answer's open calls that an earlier run has started.
         """
         self._run, self._tools, self._answer, self._log, self._deadline = run, tools, answer, results, deadline
         self._step = step
-        self._started = started | {id for id, (_, decision) in step.items() if isinstance(decision, StartCall)}
+        runs = {id for id, (_, decision) in step.items() if isinstance(decision, StartCall)}
+        self._starts: dict[str, CallStart] = {id: "stopped" if id in runs else "lost" for id in lost | runs}
         self._results = {id: decision.result for id, (_, decision) in step.items() if isinstance(decision, AnswerCall)}
         self._done = {id: anyio.Event() for id, (_, decision) in step.items() if not isinstance(decision, AskPerson)}
         for id in self._results:
@@ -276,7 +283,7 @@ class _Batch:
             await self._log.append(
                 *(
                     self._results.get(id)
-                    or closing_result(call, text, is_started=id in self._started, outcome=outcome, cause=cause)
+                    or closing_result(call, text, start=self._starts.get(id, "none"), outcome=outcome, cause=cause)
                     for id, call in calls.items()
                 )
             )

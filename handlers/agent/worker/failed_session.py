@@ -48,7 +48,8 @@ async def give_up(
     text, answer = describe_error(error), current.loop_state.answer
     if answer is not None and answer.open_calls and answer.turn_id.session == run.session.id:
         # No loop continues these calls, and a call that was started must not look as if it had not run.
-        await fail_calls(run, answer, current, f"Not finished: {text}", cause=f"{LOOP_ENDED}: {text}")
+        cause = f"{LOOP_ENDED}: {text}"
+        await fail_calls(run, answer, current, f"Not finished: {text}", since=snapshot, cause=cause)
         current = await run.refresh()
     read_up_to = max(snapshot.context.position, current.loop_state.read_up_to)
     left = [command for command in snapshot.status.commands if command in current.status.commands]

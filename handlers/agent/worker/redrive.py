@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import is_cut
+from lanebus.handlers.agent.metadata_keys import REDRIVEN
 from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.context.read_marks import deferred_positions, read_position
 
@@ -40,6 +41,7 @@ def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
         return None
     read_up_to = (read_position(previous) or 0) if previous is not None else 0
     metadata = reading_metadata(read_up_to, sorted(deferred_positions(previous)) if previous is not None else ())
+    metadata[REDRIVEN] = True
     answer = AssistantMessage(stop_reason="aborted", error_message=AGAIN_TEXT, metadata=metadata, timestamp=now_ms())
     return answer, failed.position
 

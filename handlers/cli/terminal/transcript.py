@@ -24,7 +24,7 @@ from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.agent.metadata_keys import BY
+from lanebus.handlers.agent.metadata_keys import BY, REDRIVEN
 from lanebus.handlers.cli.terminal.line import Line, Tone
 from lanebus.handlers.cli.terminal.summary import summarize
 from lanebus.handlers.cli.terminal.text import about, clock_time, count, cut, duration, money, plain, size, visible
@@ -96,13 +96,19 @@ class Transcript:
         for block in message.content:
             yield from self._block(block)
         if isinstance(message, AssistantMessage) and message.is_failed:
-            yield from self._text(f"{message.stop_reason}: {message.error_message or 'no reason given'}", "bad")
+            reason = message.error_message or "no reason given"
+            is_fault = REDRIVEN not in (message.metadata or {})
+            yield from self._text(
+                f"{message.stop_reason}: {reason}" if is_fault else reason, "bad" if is_fault else "dim"
+            )
 
     def _head(self, message: LlmMessage, envelope: Envelope) -> str:
         match message:
             case UserMessage(metadata=metadata):
                 by = metadata.get(BY) if metadata else None
                 who = f"User ({plain(by)})" if isinstance(by, str) else "User"
+            case AssistantMessage(metadata=metadata) if REDRIVEN in (metadata or {}):
+                who = "Redriven"
             case AssistantMessage(model=model):
                 who = f"Assistant ({plain(model)})" if model else "Assistant"
             case SystemMessage():

@@ -3,7 +3,10 @@
 import anyio
 
 from lanebus import Bus, UserMessage
-from lanebus.groups import Work
+from lanebus.groups import DeadLetters, RetryPolicy, Work
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
@@ -78,6 +81,30 @@ def test_sessions_and_show_tell_that_a_session_is_dead_why_and_what_redrives_it(
     assert lanebus("dead", "redrive", "--session", "a", "--yes").code == 0
     assert lanebus("sessions").object["failure"] is None
     assert lanebus("show", "a").out.splitlines()[-1] == "waits for a worker"
+
+
+def test_a_function_that_was_given_up_and_redriven_is_told_without_a_model_call(lanebus: CommandLine) -> None:
+    async def broken(run: Run) -> None:
+        raise RuntimeError("no such tool")
+
+    async def work() -> None:
+        async with Bus.open(data_dir=lanebus.data_dir) as bus:
+            session, letters = bus.session("a"), bus.dead_letters("agents")
+            await session.publish(UserMessage.text("x"))
+            async with Worker(bus, broken, retry=RetryPolicy(retried=(), base=0)):
+                await until(lambda: is_dead(letters))
+                assert await letters.redrive_all("a") == 1
+                await until(lambda: is_dead(letters))
+
+    async def is_dead(letters: DeadLetters) -> bool:
+        return await letters.count() == 1
+
+    anyio.run(work)
+    lines = lanebus("show", "a").out.splitlines()
+    assert [line.split()[0] for line in lines if "#" in line] == ["User", "Assistant", "Redriven", "Assistant"]
+    assert "  sent on its way again" in lines
+    assert lines[-3] == "dead"
+    assert lanebus("usage", "a", "--table").out.splitlines()[-1].split()[:2] == ["total", "0"]
 
 
 def test_show_prints_a_dead_letter_with_its_entry(lanebus: CommandLine) -> None:

@@ -13,6 +13,7 @@ from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResul
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Rates, Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.context.read_marks import READ_UP_TO
 from lanebus.handlers.projections.usage import USAGE, Totals, UsageState, summary
 from tests.support.agent.folding import fold, log_of, through_json
 
@@ -40,6 +41,17 @@ def test_every_model_call_counts_once_failed_and_aborted_ones_too() -> None:
     assert state.total.usage == Usage(
         input=30, output=15, total_tokens=45, cost=Cost(input=Decimal("0.3"), total=Decimal("0.3"))
     )
+
+
+def test_a_record_that_a_loop_failed_or_was_given_up_is_no_model_call() -> None:
+    marks = [
+        AssistantMessage(stop_reason="error", error_message="KeyError: 'no'", metadata={READ_UP_TO: 1}),
+        AssistantMessage(stop_reason="aborted", error_message="Aborted", turn_id=TURN, metadata={READ_UP_TO: 1}),
+    ]
+    failed = AssistantMessage(stop_reason="error", error_message="of a program that names no model")
+
+    assert fold(USAGE, log_of(*marks)) == UsageState()
+    assert fold(USAGE, log_of(*marks, failed)).total.calls == 1
 
 
 def test_money_is_exact_where_floats_are_not() -> None:

@@ -67,10 +67,18 @@ async def test_a_dead_session_is_dead_everywhere_with_its_cause_and_is_redriven(
         await states.select_option("dead")
         await expect(page.locator(".session")).to_have_count(1)
         await states.select_option("")
+        failed = page.locator(".message.assistant.bad")
+        await expect(failed).to_have_count(1)
         await page.get_by_role("button", name="Redrive").click()
         await shows(page, "waits for a worker")
         await expect(page.locator(".cause")).to_have_count(0)
         assert await bus.dead_letters("agents").count() == 0
+        async with failing(bus, RetryPolicy(attempts=2, base=0)):
+            await shows(page, "dead")
+        again = page.locator(".message.assistant", has_text="sent on its way again")
+        await expect(again.locator(".role")).to_have_text("redriven")
+        await expect(again.locator(".failure, .stop")).to_have_count(0)
+        await expect(failed).to_have_count(2)
         assert seen.errors == []
 
 

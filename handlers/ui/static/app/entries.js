@@ -71,11 +71,13 @@ function LlmEntry({ entry }) {
   const [isRaw, setRaw] = useState(false);
   const message = entry.message;
   if (message.role === "unreadable") return html`<${Unreadable} message=${message} />`;
-  const isFailed = message.isError || message.stopReason === "error" || message.stopReason === "aborted";
+  const isRedriven = message.metadata?.["lanebus.redriven"] === true; // an empty answer: no model was called
+  const isFailed = !isRedriven && (message.isError || message.stopReason === "error" || message.stopReason === "aborted");
+  const role = isRedriven ? "redriven" : (ROLES[message.role] ?? message.role);
   const facts = [message.toolName, message.model, message.name].filter(Boolean);
-  return html`<article class=${`message ${message.role} ${isFailed ? "bad" : ""}`} aria-label=${`${ROLES[message.role] ?? message.role}, position ${entry.position}`}>
+  return html`<article class=${`message ${message.role} ${isFailed ? "bad" : ""}`} aria-label=${`${role}, position ${entry.position}`}>
     <header>
-      <span class="role">${ROLES[message.role] ?? message.role}</span>
+      <span class="role">${role}</span>
       ${facts.map((fact) => html`<span class="fact">${visible(fact)}</span>`)}
       ${message.turnId ? html`<${TurnLink} turn=${message.turnId} />` : null}
       <time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>
@@ -89,8 +91,8 @@ function LlmEntry({ entry }) {
     ${message.role === "toolResult" && message.structured !== undefined && !(message.content ?? []).length
       ? html`<${JsonTree} value=${message.structured} />`
       : null}
-    ${message.error_message ? html`<div class="failure"><${Text} text=${message.error_message} /></div>` : null}
-    ${message.role === "assistant" ? html`<${Spent} message=${message} />` : null}
+    ${message.error_message ? html`<div class=${isRedriven ? "steer" : "failure"}><${Text} text=${message.error_message} /></div>` : null}
+    ${message.role === "assistant" && !isRedriven ? html`<${Spent} message=${message} />` : null}
   </article>`;
 }
 

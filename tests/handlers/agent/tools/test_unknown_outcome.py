@@ -193,12 +193,9 @@ async def work(agent: AgentLoop, run: Run) -> None:
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
-@pytest.mark.parametrize(
-    ("command", "cause", "other"),
-    [(aborts, BY_ABORT, (ABORTED, "aborted")), (steers, BY_MESSAGE, (SKIPPED, "skipped"))],
-)
-async def test_a_command_after_a_crash_says_the_same_as_while_the_tool_ran(
-    command: Command, cause: str, other: tuple[str, str], *, idempotent: bool
+@pytest.mark.parametrize(("command", "other"), [(aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped"))])
+async def test_a_command_after_a_crash_does_not_count_as_what_stopped_the_lost_call(
+    command: Command, other: tuple[str, str], *, idempotent: bool
 ) -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
@@ -207,20 +204,16 @@ async def test_a_command_after_a_crash_says_the_same_as_while_the_tool_ran(
         await command(session)
         await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(idempotent=idempotent), later)), run)
         found = await told(session)
-        assert is_unknown(found["c1"], cause)
+        assert is_unknown(found["c1"], LOST)
         assert found["c2"][:2] == other
 
 
 @pytest.mark.parametrize(
-    ("command", "cause", "other"),
-    [
-        (aborts, BY_ABORT, (ABORTED, "aborted")),
-        (steers, BY_MESSAGE, (SKIPPED, "skipped")),
-        (speaks, BY_MESSAGE, (SKIPPED, "skipped")),
-    ],
+    ("command", "other"),
+    [(aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped")), (speaks, (SKIPPED, "skipped"))],
 )
 async def test_a_command_while_a_person_is_asked_about_the_lost_call_leaves_its_outcome_unknown(
-    command: Command, cause: str, other: tuple[str, str]
+    command: Command, other: tuple[str, str]
 ) -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
@@ -229,7 +222,7 @@ async def test_a_command_while_a_person_is_asked_about_the_lost_call_leaves_its_
         await command(session)
         await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
         found = await told(session)
-        assert is_unknown(found["c1"], cause)
+        assert is_unknown(found["c1"], LOST)
         assert found["c2"][:2] == other
 
 
@@ -272,8 +265,32 @@ async def test_an_abort_of_a_paused_loop_closes_its_open_calls() -> None:
         await speaks(session)
         await work(agent, run)
         found = await told(session)
-        assert is_unknown(found["c1"], BY_ABORT)
+        assert is_unknown(found["c1"], LOST)
         assert found["c2"][:2] == (ABORTED, "aborted")
+
+
+@pytest.mark.parametrize("command", [aborts, steers])
+async def test_a_command_stops_the_call_that_runs_and_not_the_one_that_was_lost(command: Command) -> None:
+    cause, begun = (BY_ABORT if command is aborts else BY_MESSAGE), anyio.Event()
+
+    @tool(name="later")
+    async def runs() -> str:
+        begun.set()
+        await anyio.sleep_forever()
+        return ""
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await crashed(run, waits(ONE, "unknown"))
+        agent = AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), runs))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work, agent, run)
+            await begun.wait()
+            await command(session)
+        found = await told(session)
+        assert is_unknown(found["c1"], LOST)
+        assert found["c2"].text.startswith(f"Unknown outcome: later was started, but {cause}.")
 
 
 async def test_a_worker_that_gives_a_session_up_closes_its_open_calls() -> None:
@@ -289,7 +306,7 @@ async def test_a_worker_that_gives_a_session_up_closes_its_open_calls() -> None:
         async with Worker(bus, breaks, retry=RetryPolicy(retried=(), base=0)):
             await wait_for(session, "agent.ended")
         found = await told(session)
-        assert is_unknown(found["c1"], "the loop ended before a result came: KeyError: 'no'")
+        assert is_unknown(found["c1"], LOST)
         assert found["c2"][:2] == ("Not finished: KeyError: 'no'", "failed")
 
 
@@ -298,7 +315,7 @@ async def test_a_worker_that_gives_a_session_up_closes_its_open_calls() -> None:
 
 async def test_a_recorded_turn_that_fails_or_ends_says_which_call_had_started() -> None:
     for ends, cause, other in (
-        (True, "the loop ended before a result came", (SKIPPED, "skipped")),
+        (True, LOST, (SKIPPED, "skipped")),
         (False, "the loop ended before a result came: KeyError: 'no'", ("Not finished: KeyError: 'no'", "failed")),
     ):
         async with fresh_bus() as bus:
