@@ -9,7 +9,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Approve
+from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.worker.worker import Worker
@@ -397,29 +397,62 @@ async def test_a_waiting_call_is_whole_in_view_and_says_how_many_wait_in_any_win
         assert seen.errors == []
 
 
-async def test_a_double_click_answers_one_call_and_the_next_one_is_shown(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
+@pytest.mark.parametrize("place", ["#/s/s1", "#/inbox"])
+async def test_presses_at_one_point_answer_one_call_until_the_next_one_can_be_read(
+    browser: SharedBrowser, place: str
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, seen):
+        await page.clock.install()
         session = bus.session("s1")
-        await wait_at(session, "first", "second")
-        await expect(page.locator(".ask .whole")).to_have_count(2)
-        shown = page.locator(".ask:not([hidden]) .tool")
-        place = await page.get_by_role("button", name="Approve").bounding_box()
-        assert place is not None
-        at = (place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
-        await page.mouse.click(*at)
-        await expect(shown).to_have_text("second")
-        await page.mouse.down(click_count=2)
-        await page.mouse.up(click_count=2)
-        position, control = await next_control(session, 6)
-        assert isinstance(control, Approve)
-        assert control.tool_call_id == "c0"
-        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
-        await expect(page.locator(".ask")).to_have_count(1)
-        await expect(page.locator(".pager")).to_have_count(0)
-        await page.mouse.click(*at)
-        _, control = await next_control(session, position)
-        assert isinstance(control, Approve)
-        assert control.tool_call_id == "c1"
+        await wait_at(session, "one", "two", "three", "four", "five")
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/{place}")
+        await expect(page.locator(".ask .whole")).to_have_count(5)
+        answers = page.locator(".ask:not([hidden]) .answers").first
+
+        async def point_at_approve() -> tuple[float, float]:
+            box = await answers.get_by_role("button", name="Approve").bounding_box()
+            assert box is not None
+            return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+        async def press() -> None:
+            """Press where the mouse is; a slow second click counts as the first one of its own."""
+            await page.mouse.down()
+            await page.mouse.up()
+
+        async def answered(kind: type[Approve | Deny], name: str, after: int) -> int:
+            """Wait for the answer to a call, and let a worker apply it, until the next call is shown in its place."""
+            position, control = await next_control(session, after)
+            assert isinstance(control, kind)
+            assert control.tool_call_id == name
+            await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+            calls = page.locator(".ask")
+            left = 4 - int(name[1])
+            while await calls.count() > left:
+                await page.clock.run_for(50)
+            return position + 1
+
+        at = await point_at_approve()
+        await page.mouse.move(*at)
+        await page.clock.pause_at(await page.evaluate("Date.now() / 1000") + 5)
+        await press()
+        position = await answered(Approve, "c0", 6)
+        assert await point_at_approve() == pytest.approx(at, abs=20)
+        for past in (100, 200, 300):
+            await page.clock.run_for(past)
+            await press()
+            await page.mouse.move(at[0] + past % 3, at[1] + 1)  # as a hand that rests
+        await answers.get_by_role("button", name="Deny").focus()
+        await page.keyboard.press("Enter")
+        position = await answered(Deny, "c1", position)
+        await page.clock.run_for(1000)
+        await press()  # long enough in view to be read
+        position = await answered(Approve, "c2", position)
+        await page.clock.run_for(50)
+        await page.mouse.move(at[0], at[1] - 40)
+        await page.mouse.move(*at)
+        await press()
+        await answered(Approve, "c3", position)
         assert seen.errors == []
 
 

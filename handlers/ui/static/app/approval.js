@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getCall, newKey, sendCommand } from "./api.js";
 import { visible } from "./format.js";
+import { usePressGuard } from "./press_guard.js";
 import { may } from "./rights.js";
 import { decisionText } from "./states.js";
 
@@ -76,8 +77,8 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
   const found = useCall(session, call, canSee);
   const whole = found?.answer ?? null;
   const about = { turnId: call.turnId, toolCallId: call.toolCallId };
-  // The next call appears under the pointer: the second click of a double click must not answer it.
-  const once = (answer) => (event) => event.detail > 1 || answer();
+  const { ref, isMeant } = usePressGuard(`${isAsked} ${row?.hidden} ${whole?.callHash}`);
+  const pressed = (answer) => (event) => isMeant(event) && answer();
   const approve = () => send({ command: "approve", ...about, callHash: whole.callHash });
   const deny = () => send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const name = visible(whole?.toolName ?? call.toolName);
@@ -93,10 +94,10 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
           : html`<div class="text code whole" tabindex="0" role="group" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
     </div>
     ${canApprove || canDeny
-      ? html`<div class="answers">
-          ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${once(approve)}>Approve</button>` : null}
+      ? html`<div class="answers" ref=${ref}>
+          ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${pressed(approve)}>Approve</button>` : null}
           ${canDeny
-            ? html`<button type="button" class="no" disabled=${isSending} onClick=${once(deny)}>Deny</button>
+            ? html`<button type="button" class="no" disabled=${isSending} onClick=${pressed(deny)}>Deny</button>
                 <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />`
             : null}
         </div>`
