@@ -73,6 +73,23 @@ async def test_an_emptied_log_refuses_the_publishes_of_a_process_that_knew_it_un
         assert bus.namespace.losses == {"emptied": 1, "rolled_back": 0}
 
 
+async def test_publishers_that_do_not_look_append_to_an_emptied_log_after_one_error_of_each_session_they_knew(
+    process: RealServer,
+) -> None:
+    """As the page about backups says."""
+    async with process.bus() as worker, process.bus() as publisher:
+        await publisher.session("s").publish(said("a"))
+        assert await kind(worker) is None
+        empty(process)
+        assert await kind(worker) == "emptied"
+        with pytest.raises(LogRolledBack):
+            await publisher.session("s").publish(said("b"))
+        assert (await publisher.session("s").publish(said("b"))).position == 1
+        assert (await publisher.session("other").publish(said("c"))).position == 1
+        async with process.bus() as started:
+            assert (await started.session("s").publish(said("d"))).position == 2
+
+
 async def test_an_older_copy_is_told_once_and_served(process: RealServer) -> None:
     async with process.bus() as bus:
         assert await kind(bus) is None
