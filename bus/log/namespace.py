@@ -89,7 +89,7 @@ class LogLoss(NamedTuple):
     seen_at: int
     """when the log that was known was last looked at, milliseconds"""
     found_at: int
-    """when the log that the server has now was last looked at before the loss was found, milliseconds; 0 if never"""
+    """when the log that the server has now was last looked at before the loss, milliseconds; 0 if unknown"""
 
     @property
     def text(self) -> str:
@@ -166,7 +166,12 @@ def loss_of(known: SeenLog | None, stored: StoredNamespace) -> LogLoss | None:
     if not stored.exists or stored.generation not in {"", known.generation}:
         return None if stored.is_accepted else LogLoss("emptied", *times)
     # Without a generation, this is a copy of the time before there were any: an older one, too.
-    return LogLoss("rolled_back", *times) if stored.looks < known.looks else None
+    if stored.looks >= known.looks:
+        return None
+    loss = LogLoss("rolled_back", *times)
+    if stored.looked > known.looked:  # by a process that looked after the loss; one that found it has kept the time
+        loss = loss._replace(found_at=stored.lost.found_at if stored.lost is not None else 0)
+    return loss
 
 
 class NamespaceLog:
