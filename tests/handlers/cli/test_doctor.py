@@ -132,6 +132,7 @@ def test_a_user_that_may_only_read_is_no_fault_and_is_told_how_to_write(
     url = f"unix://lanebus-reader:pass@{valkey.socket}"
     found = lanebus("doctor", "--url", url)
     assert found.code == 0
+    assert '"level":"warning","check":"settings"' in found.out  # unknown settings are a warning
     (line,) = [line for line in objects(found.out) if line["check"] == "rights"]
     assert (line["level"], line["remedy"]) == ("ok", None)
     assert line["text"] == "this user may only read; use lanebus-bus of `lanebus acl` to write"
