@@ -133,12 +133,16 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: Conne
         try:
             return await _try_prepare(topology, pool, namespace, bounds.loading_pause_seconds)
         except LoginRefused as refusal:
-            raise SetupError(refusal.fault, _LOGIN) from None
+            file = refusal.password_file
+            remedy = f"correct the password in {file}, or the user in the URL" if file else _LOGIN
+            raise SetupError(refusal.fault, remedy) from None
         except Refused as refusal:
             if refusal.code in {"NOAUTH", "WRONGPASS"}:
                 raise SetupError(f"the server refused the user or password: {refusal.code}", _LOGIN) from None
             if refusal.code == "NOPERM":
-                raise SetupError(refusal.fault, refusal.remedy) from None
+                remedy = f"log in as a user of namespace {namespace!r}, or name the namespace that the user is for; "
+                users = f"`lanebus acl --namespace {namespace}` prints users with all rights that are needed"
+                raise SetupError(refusal.fault, remedy + users) from None
             raise
         except Unavailable:
             if not pool.has_connected or not await backoff.wait():

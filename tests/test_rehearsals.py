@@ -1,4 +1,4 @@
-"""The pages about faults and backups, rehearsed: each fault is made, and each command does what its page shows."""
+"""The pages about faults, backups and passwords, rehearsed: each fault is made, each command does what is shown."""
 
 import os
 import re
@@ -28,10 +28,11 @@ from tests.support.docs.blocks import Block, blocks
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import real_sentinel
 from tests.support.servers.real import RealServer, copied, eventually, real_server
+from tests.support.servers.resp import ResponseError
 
 __all__ = ()
 
-FAULTS, BACK_UP = ROOT / "docs/how-to/faults.md", ROOT / "docs/how-to/back-up.md"
+FAULTS, BACK_UP, SECURE = (ROOT / f"docs/how-to/{name}.md" for name in ("faults", "back-up", "secure-server"))
 RUN_HERE = "test_rehearsals.py runs it"
 """the reason that a page gives for a block which `test_pages.py` does not run"""
 
@@ -84,6 +85,8 @@ class Rehearsal:
             "/var/lib/valkey": str(self.server.directory),
         }
         """places of the page, and where they are here"""
+        self.env: dict[str, str] = {}
+        """more variables for the commands"""
         for name in ("/etc/lanebus", "/var/backups/valkey", "/var/backups", "/srv", "/opt"):
             self.names[name] = f"{folder}{name}"
             Path(self.names[name]).mkdir(parents=True, exist_ok=True)
@@ -118,7 +121,7 @@ class Rehearsal:
         assert is_like(step.output or "", found), f"line {step.line} of the page printed\n{found}"
 
     def _run_line(self, line: str) -> str:
-        env = {"LANEBUS_URL": self.url, "LANEBUS_DATA_DIR": str(self.lanebus.data_dir), "NO_COLOR": "1"}
+        env = {"LANEBUS_URL": self.url, "LANEBUS_DATA_DIR": str(self.lanebus.data_dir), "NO_COLOR": "1", **self.env}
         if line.startswith("lanebus ") and not re.search("[|>$]", line):
             with self.lanebus.on_terminal(*shlex.split(line)[1:], columns=300, env=env) as terminal:
                 terminal.wait()
@@ -318,6 +321,35 @@ async def password_replaced(page: Rehearsal) -> None:
     await page.logs(worker)
 
 
+async def password_rotated(page: Rehearsal) -> None:
+    """The server restarts afterwards, and knows what `ACL SAVE` has kept."""
+    old, users, file = "the-old-password", page.folder / "users.acl", page.folder / "etc/lanebus/password"
+    rights = "~* &* +@all"
+    lines = f"user default on nopass {rights}", f"user admin on >secret {rights}", f"user shop-bus on >{old} {rights}"
+    users.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    file.touch(0o600)
+    file.write_text(f"{old}\n", encoding="utf-8")
+    page.server.stop()
+    page.server.options += ("--aclfile", str(users))
+    page.server.start()
+    page.names["valkey-cli"] = f"valkey-cli -s {page.server.socket}"
+    page.env["REDISCLI_AUTH"] = "secret"
+    page.url = f"unix://shop-bus@{page.server.socket}?password_file={file}"
+    worker = await page.worker(DEMO)
+    await page.run()
+    page.server.stop()
+    page.server.start()
+    with page.server.talk() as say, pytest.raises(ResponseError, match="WRONGPASS"):
+        say("AUTH", "shop-bus", old)
+    with page.server.talk() as leaked:
+        leaked("AUTH", "shop-bus", file.read_text().strip())
+        await page.run()
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            leaked("PING")
+    await page.publish("support-42", "Hello")
+    await worker.event("loop.ended")
+
+
 async def token_leaked(page: Rehearsal) -> None:
     words: list[str] = []
     for option, name, text in (
@@ -422,6 +454,7 @@ ROWS = (
     Row("## A failover lost messages", failover_with_loss),
     Row("## The password was replaced", password_replaced),
     Row("## A token leaked", token_leaked),
+    Row("## Replace a password", password_rotated, SECURE),
     Row("## Sessions are dead", session_dead),
     Row("## A session hangs", session_hangs),
     Row("## A release does not start", release_does_not_start),
@@ -443,7 +476,7 @@ async def test_a_fault_shows_as_its_page_says_and_is_cured_by_its_commands(
 
 
 def test_every_step_of_the_pages_is_rehearsed() -> None:
-    for page in (FAULTS, BACK_UP):
+    for page in (FAULTS, BACK_UP, SECURE):
         taken = [step for row in ROWS if row.page == page for step in steps_of(page, row.heading)]
         assert taken == [each for each in blocks(page) if each.title or each.reason == RUN_HERE]
 

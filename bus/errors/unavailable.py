@@ -113,13 +113,14 @@ class LoginRefused(Refused):
     The bus keeps trying, because the server's password may be changed again. While `Bus.open` connects, the error is a
     `SetupError` instead.
 
-    Fields: `code`, see `Refused`.
+    Fields: `code`, see `Refused`; `password_file`, the file that the password is of, "" if it is of the URL.
     """
 
-    def __init__(self, code: str = "WRONGPASS", where: str = "the server") -> None:
+    def __init__(self, code: str = "WRONGPASS", where: str = "the server", *, password_file: str = "") -> None:
         fault = f"{where} refused the user or password ({code})"
-        Unavailable.__init__(self, fault, "correct it there, the bus keeps trying")
-        self.code, self.command = code, ""
+        place = f"the password in {password_file}, or the user" if password_file else "it"
+        Unavailable.__init__(self, fault, f"correct {place} there, the bus keeps trying")
+        self.code, self.command, self.password_file = code, "", password_file
 
     @property
     def is_transient(self) -> bool:

@@ -23,6 +23,7 @@ import logging
 import re
 import time
 from collections import Counter
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from secrets import token_urlsafe
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from lanebus.bus.wire.keys import Keys
 
 __all__ = (
+    "BEGINS",
     "SCHEMA",
     "LogLoss",
     "LossKind",
@@ -54,6 +56,10 @@ __all__ = (
 
 SCHEMA = 3
 """The version of the stored form that this package writes."""
+
+BEGINS: ContextVar[bool] = ContextVar("lanebus_begins", default=True)
+"""Whether opening a bus begins a namespace that is missing. Commands that only read leave it missing: otherwise a
+misspelt name would look like a namespace without sessions from then on."""
 
 LossKind = Literal["emptied", "rolled_back"]
 
@@ -83,7 +89,7 @@ class LogLoss(NamedTuple):
     seen_at: int
     """when the log that was known was last looked at, milliseconds"""
     found_at: int
-    """when the log that the server has now was last looked at before the loss was found, milliseconds; 0 if never"""
+    """when the log that the server has now was last looked at before the loss, milliseconds; 0 if unknown"""
 
     @property
     def text(self) -> str:
@@ -160,7 +166,12 @@ def loss_of(known: SeenLog | None, stored: StoredNamespace) -> LogLoss | None:
     if not stored.exists or stored.generation not in {"", known.generation}:
         return None if stored.is_accepted else LogLoss("emptied", *times)
     # Without a generation, this is a copy of the time before there were any: an older one, too.
-    return LogLoss("rolled_back", *times) if stored.looks < known.looks else None
+    if stored.looks >= known.looks:
+        return None
+    loss = LogLoss("rolled_back", *times)
+    if stored.looked > known.looked:  # by a process that looked after the loss; one that found it has kept the time
+        loss = loss._replace(found_at=stored.lost.found_at if stored.lost is not None else 0)
+    return loss
 
 
 class NamespaceLog:
@@ -325,7 +336,8 @@ def _begin(keys: Keys) -> Sequence[Sequence[Argument]]:
 
 
 async def begin_namespace(pool: Pool, keys: Keys) -> tuple[bytes, bytes, bytes | None]:
-    """Return the namespace's number of buckets, its schema and its default agent. Begin the namespace if it is missing.
+    """Return the namespace's number of buckets, its schema and its default agent. Begin the namespace if it is missing,
+    unless `BEGINS` is False.
 
     They are read first, so that a user without the right to write can open a bus.
 
@@ -342,6 +354,8 @@ async def begin_namespace(pool: Pool, keys: Keys) -> tuple[bytes, bytes, bytes |
         match reply:
             case [bytes() as buckets, bytes() as schema, agent]:
                 return buckets, schema, agent
+            case [None, None, agent] if not BEGINS.get():
+                return str(keys.buckets).encode(), str(SCHEMA).encode(), agent
             case _:
                 for command in _begin(keys):
                     await pool.call(*command)

@@ -21,14 +21,14 @@ from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from lanebus.bus.errors import LoginRefused, Refused, SetupError, Unavailable, Unconnectable
+from lanebus.bus.errors import DirectoryNotOwned, LoginRefused, Refused, SetupError, Unavailable, Unconnectable
 from lanebus.bus.origin import BusOrigin, drop_in_child
 from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.bus.servers.connect_fault import CLOSED, FULL, NO_TLS, TOO_MANY, connect_fault, silence_remedy
 from lanebus.bus.servers.connection import Connection
 from lanebus.bus.servers.replies import Argument, Reply, answered
 from lanebus.bus.servers.route_state import FixedRouteState, RouteState
-from lanebus.bus.storage.ownership import open_owned
+from lanebus.bus.storage.ownership import exposure, open_owned
 
 __all__ = ("Endpoint", "check_login")
 
@@ -194,7 +194,7 @@ class Endpoint:
                 raise Unavailable(fault, silence_remedy(is_tls=is_tls)) from None
             # The client library wraps this error if it comes from an unauthenticated greeting.
             if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
-                raise LoginRefused() from None
+                raise self._login_refused("WRONGPASS") from None
             if isinstance(error, RedisError | OSError):
                 reason, remedy, is_lasting = connect_fault(error, is_tls=is_tls)
                 if reason == CLOSED and not is_tls and TOO_MANY in await self._said_plainly():
@@ -251,8 +251,11 @@ class Endpoint:
         except TimeoutError:
             raise Unavailable(f"server at {self.address}: no answer", "check that it runs") from None
         if isinstance(reply, Refused) and reply.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
-            raise LoginRefused(reply.code)
+            raise self._login_refused(reply.code)
         return answered(reply)
+
+    def _login_refused(self, code: str) -> LoginRefused:
+        return LoginRefused(code, password_file="" if self._password_file is None else str(self._password_file.path))
 
 
 def _descriptor(connection: AbstractConnection) -> int:
@@ -279,9 +282,9 @@ class _PasswordFile:
     """A file that holds a password. It is read for each connection, so that it can be replaced while a bus is open."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._last: str | None = None
-        self._fault = ""
+        self._fault, self._exposure = "", ""
 
     @classmethod
     def of(cls, options: dict[str, object]) -> "_PasswordFile | None":
@@ -315,16 +318,23 @@ class _PasswordFile:
 
     def _read(self, limit_bytes: int = 4_096) -> str:
         """Read the file. Not in a thread: it is local and small, and few connections are made."""
-        what, remedy = "password file", "name another file with password_file=FILE in the URL"
+        # No colon after the path: in `…/password: text`, the text is hidden as a password.
+        what, remedy = f"password file {self.path}", "name another file with password_file=FILE in the URL"
         try:
-            with os.fdopen(open_owned(self._path, what, remedy), "rb") as file:
-                data = file.read(limit_bytes + 1)
+            with os.fdopen(open_owned(self.path, "password file", remedy), "rb") as file:
+                fault, data = exposure(os.fstat(file.fileno())), file.read(limit_bytes + 1)
             password = data.decode().removesuffix("\n").removesuffix("\r")
+        except DirectoryNotOwned as error:
+            raise SetupError(f"{what} is not used ({error.reason})", error.remedy) from None
         except OSError as error:
-            raise SetupError(f"{what} {self._path}: {error.strerror or error}", remedy) from None
+            raise SetupError(f"{what} cannot be read: {error.strerror or error}", remedy) from None
         except ValueError:  # no UTF-8, or a name that no file can have
-            raise SetupError(f"{what} {self._path}: it cannot be read as text", remedy) from None
+            raise SetupError(f"{what} cannot be read as text", remedy) from None
         if not password or "\n" in password or len(data) > limit_bytes:
-            fault = f"{what} {self._path}: it does not hold one line of at most {limit_bytes} bytes"
-            raise SetupError(fault, "write the password into it, and nothing else")
+            text = f"{what} does not hold one line of at most {limit_bytes} bytes"
+            raise SetupError(text, "write the password into it, and nothing else")
+        if fault != self._exposure:
+            self._exposure = fault
+            if fault:
+                _log.warning("%s %s: run `chmod 600 %s`, and own it", what, fault, self.path)
         return password

@@ -140,7 +140,7 @@ class SentinelRoute:
             try:
                 reply = await sentinel.look_up(*self._question)
             except LoginRefused as refusal:
-                fault = LoginRefused(refusal.code, "a Sentinel")
+                fault = LoginRefused(refusal.code, "a Sentinel", password_file=refusal.password_file)
                 continue
             except Unconnectable as lasting:
                 fault = lasting

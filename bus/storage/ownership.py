@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from lanebus.bus.errors import DirectoryNotOwned
 from lanebus.bus.storage.descriptors import FILE, HAS_DESCRIPTORS, PASS
 
-__all__ = ("open_owned", "owner_fault")
+__all__ = ("exposure", "open_owned", "owner_fault")
 
 
 def owner_fault(facts: os.stat_result, *, is_private: bool = False, is_group_own: bool = False) -> str:
@@ -33,6 +33,16 @@ def owner_fault(facts: os.stat_result, *, is_private: bool = False, is_group_own
         return f"has mode {mode:04o}, so other users may enter it" if mode & 0o077 else ""
     is_writable = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not (is_group_own and _is_own_group(facts.st_gid)))
     return f"has mode {mode:04o}, so other users may write to it" if is_writable else ""
+
+
+def exposure(facts: os.stat_result) -> str:
+    """Return who else may read or change a file of secrets, in words that follow its path; "" if nobody.
+
+    Root may: the files of container secrets are root's.
+    """
+    if os.name != "posix":
+        return ""
+    return owner_fault(facts) or ("may be read or written by other users" if facts.st_mode & 0o077 else "")
 
 
 def open_owned(path: Path, what: str, remedy: str, *, is_folder: bool = False) -> int:

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from time import monotonic
 
-from lanebus.bus.storage.ownership import owner_fault
+from lanebus.bus.storage.ownership import exposure
 from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
 
 __all__ = ("WatchedFile",)
@@ -47,14 +47,8 @@ class WatchedFile:
         return self._fault or f"holds no {what}"
 
     def exposure(self) -> str:
-        """Return who else may read or change the file that was read last, in words that follow its path; "" if nobody.
-
-        Root may: the files of container secrets are root's.
-        """
-        if self._facts is None or os.name != "posix":
-            return ""
-        is_open = self._facts.st_mode & 0o077
-        return owner_fault(self._facts) or ("may be read or written by other users" if is_open else "")
+        """Return who else may read or change the file that was read last, as `ownership.exposure` does."""
+        return "" if self._facts is None else exposure(self._facts)
 
     @property
     def is_writable_by_all(self) -> bool:

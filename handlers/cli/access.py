@@ -19,7 +19,7 @@ from lanebus.bus.archive.blob_archive import archive_store_at
 from lanebus.bus.bus import Bus, DurabilityWarning
 from lanebus.bus.embedded.data_dir import default_state_dir
 from lanebus.bus.errors import DirectoryNotCreated, SessionErased, Unavailable, Unconnectable
-from lanebus.bus.log.namespace import NamespaceLog
+from lanebus.bus.log.namespace import BEGINS, NamespaceLog
 from lanebus.bus.media.blob_media import media_store_at
 from lanebus.bus.redaction import Redact
 from lanebus.bus.servers.backoff import Backoff
@@ -67,7 +67,7 @@ class Patience(NamedTuple):
 
 @asynccontextmanager
 async def open_bus(
-    settings: Settings, patience: Patience | None = None, *, remembers: bool = False
+    settings: Settings, patience: Patience | None = None, *, remembers: bool = False, begins: bool = True
 ) -> AsyncGenerator[Bus]:
     """Open the bus that the settings name.
 
@@ -77,6 +77,7 @@ async def open_bus(
             not wait. The embedded server needs no patience: opening it starts it.
         remembers: whether the bus knows which log earlier processes of this machine have seen, see
             `NamespaceLog.remember`.
+        begins: whether to begin the namespace if it is missing. If not, the bus may only be read.
 
     Raises:
         SetupError: a setting cannot work; the error names this setting.
@@ -86,10 +87,14 @@ async def open_bus(
     """
     redact = redact_of(settings.redact)  # first: an import may be slow, and is no wait for the server
     async with AsyncExitStack() as stack:
-        if patience is None or settings.url is None:
-            bus = await stack.enter_async_context(_opened(settings, redact))
-        else:
-            bus = await _await_server(stack, settings, redact, patience)
+        token = BEGINS.set(begins)
+        try:
+            if patience is None or settings.url is None:
+                bus = await stack.enter_async_context(_opened(settings, redact))
+            else:
+                bus = await _await_server(stack, settings, redact, patience)
+        finally:
+            BEGINS.reset(token)
         if remembers:
             await remember(bus.namespace, settings)
         yield bus
@@ -187,7 +192,7 @@ async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Se
         SetupError: a setting cannot work; the error names this setting.
         Unavailable: the server cannot be reached, or the embedded server did not start.
     """
-    async with open_bus(settings) as bus:
+    async with open_bus(settings, begins=False) as bus:
         yield await existing(bus, session_id)
 
 
@@ -209,8 +214,8 @@ async def existing(bus: Bus, session_id: str) -> Session:
     return session
 
 
-def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]], *, remembers: bool = False) -> T:
-    """Open the bus of a command, call `do` with it, and return the result. `remembers` is that of `open_bus`.
+def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]], *, remembers: bool = False, begins: bool = True) -> T:
+    """Open the bus of a command, call `do` with it, and return the result. The options are those of `open_bus`.
 
     Raises:
         BusError: as for `open_bus` and `do`.
@@ -220,7 +225,7 @@ def on_bus(ctx: click.Context, do: Callable[[Bus], Awaitable[T]], *, remembers: 
     settings = Settings.of(ctx)
 
     async def main() -> T:
-        async with open_bus(settings, remembers=remembers) as bus:
+        async with open_bus(settings, remembers=remembers, begins=begins) as bus:
             return await do(bus)
 
     return run(main)

@@ -13,6 +13,7 @@ __all__ = (
     "FileUnwritten",
     "InputLineRefused",
     "ModuleRaised",
+    "NamespaceMissing",
     "NoSuchGroup",
     "NoSuchLetter",
     "NoSuchProjection",
@@ -29,6 +30,17 @@ class SessionEmpty(StreamError):
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} has no entries", "`lanebus sessions` lists the sessions that exist")
         self.session = session
+
+
+class NamespaceMissing(StreamError):
+    """The server has no such namespace. The usual reason is a misspelt name, or the wrong server."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(
+            f"there is no namespace {namespace!r}: nothing was checked",
+            "name that of your workers with --namespace; `lanebus config show` prints which server is asked",
+        )
+        self.namespace = namespace
 
 
 class SessionOpen(StreamError):

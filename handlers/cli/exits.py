@@ -34,7 +34,7 @@ class ExitCode(IntEnum):
         "Wrong usage or settings: an unknown option, a missing file, an id that cannot be one, a server that is not "
         "safe to use, a server's user without a right.",
     )
-    NOT_FOUND = 3, "Not found: there is no such session, entry, dead letter, group or projection."
+    NOT_FOUND = 3, "Not found: there is no such namespace, session, entry, dead letter, group or projection."
     REFUSED = 4, "Refused: the log, the agent or you said no. Nothing was changed."
     UNAVAILABLE = 5, "Unreachable: the server or a worker did not answer, or cannot now. Trying again may help."
     INVALID = 6, "Invalid input: a message, or what a file holds, cannot be read. Nothing was changed."
@@ -95,7 +95,9 @@ def code_of(error: "BusError") -> ExitCode:
             return ExitCode.FAILED
         case own.SessionEmpty() | own.BeyondEnd() | own.NoSuchLetter() | own.NoSuchGroup() | own.NoSuchProjection():
             return ExitCode.NOT_FOUND
-        case errors.NoSuchPosition() | errors.MediaMissing() | UnknownLeaf() | RequestUnknown():
+        case own.NamespaceMissing() | errors.NoSuchPosition() | errors.MediaMissing():
+            return ExitCode.NOT_FOUND
+        case UnknownLeaf() | RequestUnknown():
             return ExitCode.NOT_FOUND
         case errors.SetupError() | errors.InvalidSessionId() | errors.InvalidName():
             return ExitCode.USAGE

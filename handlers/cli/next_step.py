@@ -59,10 +59,12 @@ def _own_words(error: BusError) -> str:
                 f"export the sessions of {name!r} with the version that wrote it (lanebus export), then import them "
                 "with another --namespace"
             )
+        case errors.LoginRefused(password_file=file) if file:
+            return f"correct the password in {file}, or the user in the URL"
         case errors.LoginRefused():
             return "correct the user or the password in the URL"
         case errors.Refused(code="NOPERM", command=""):
-            return "run `lanebus doctor`, which names the right that the user lacks"
+            return "name the namespace that the user is for with --namespace, or run `lanebus doctor`"
         case NoModel():
             return "name one with --model, or print the request of a past turn with --turn"
         case UnknownFormat():

@@ -73,6 +73,23 @@ async def test_an_emptied_log_refuses_the_publishes_of_a_process_that_knew_it_un
         assert bus.namespace.losses == {"emptied": 1, "rolled_back": 0}
 
 
+async def test_publishers_that_do_not_look_append_to_an_emptied_log_after_one_error_of_each_session_they_knew(
+    process: RealServer,
+) -> None:
+    """As the page about backups says."""
+    async with process.bus() as worker, process.bus() as publisher:
+        await publisher.session("s").publish(said("a"))
+        assert await kind(worker) is None
+        empty(process)
+        assert await kind(worker) == "emptied"
+        with pytest.raises(LogRolledBack):
+            await publisher.session("s").publish(said("b"))
+        assert (await publisher.session("s").publish(said("b"))).position == 1
+        assert (await publisher.session("other").publish(said("c"))).position == 1
+        async with process.bus() as started:
+            assert (await started.session("s").publish(said("d"))).position == 2
+
+
 async def test_an_older_copy_is_told_once_and_served(process: RealServer) -> None:
     async with process.bus() as bus:
         assert await kind(bus) is None
@@ -97,7 +114,9 @@ async def test_each_process_that_knew_more_finds_an_older_copy_itself(process: R
         with copied(process) as restore:
             assert [await kind(each) for each in (one, two) * 3] == [None] * 6
             restore()
-        assert [await kind(one), await kind(two)] == ["rolled_back"] * 2
+        losses = [await each.namespace.look() for each in (one, two)]
+        assert [loss.kind for loss in losses if loss] == ["rolled_back"] * 2
+        assert len({loss.found_at for loss in losses if loss}) == 1  # the look of the first is no time of the copy
 
 
 async def test_a_restart_finds_an_older_copy_by_its_state_file(process: RealServer, tmp_path: Path) -> None:
@@ -216,6 +235,17 @@ def test_a_loss_follows_from_what_is_known_and_what_is_stored(
 ) -> None:
     loss = loss_of(SEEN, StoredNamespace.parse(fields))
     assert (loss.kind if loss else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("looked", "lost", "found_at"),
+    [(b"900", None, 900), (b"1001", b"rolled_back 7 3 1000 800", 800), (b"1001", None, 0)],
+)
+def test_an_older_copy_has_the_time_of_its_last_look_before_the_loss(
+    looked: bytes, lost: bytes | None, found_at: int
+) -> None:
+    loss = loss_of(SEEN, StoredNamespace.parse((b"3", b"g", b"4", looked, None, lost)))
+    assert loss == LogLoss("rolled_back", 5, 4, 1_000, found_at)
 
 
 def test_a_recorded_loss_is_read_back_and_a_damaged_record_is_none() -> None:

@@ -41,7 +41,7 @@ def command(ctx: click.Context, *, group: str | None) -> None:
     Example: lanebus agents default support
     """
     if ctx.invoked_subcommand is None:
-        found = on_bus(ctx, partial(_agents, group=group))
+        found = on_bus(ctx, partial(_agents, group=group), begins=False)
         Output.of(ctx).items(found, _json, _COLUMNS, _row, empty="no agents yet")
 
 

@@ -66,7 +66,7 @@ def list_(ctx: click.Context, group: str | None, session: str | None) -> None:
     \b
     Example: lanebus dead list --group agents --json
     """
-    letters, dropped = on_bus(ctx, partial(_list, group=group, session=session))
+    letters, dropped = on_bus(ctx, partial(_list, group=group, session=session), begins=False)
     Output.of(ctx).items(letters, _json, _COLUMNS, _row, empty="no dead letters")
     for name, number in dropped.items():
         tell(f"group {name}: {count(number)} older dead letters were dropped, because there were too many")

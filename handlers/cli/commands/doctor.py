@@ -39,6 +39,9 @@ def command(ctx: click.Context, *, writes: bool) -> int:
     - the clock of the server, the rights of its user, and the schema of the namespace,
     - the stores of --archive and --media, with a file that is written and removed.
 
+    If the server has users, run it twice: as an administrator for the server's settings, and as the user of your
+    workers for that user's rights. Settings that the user may not read are a warning.
+
     The exit code is 7 if there is an error, and 0 if there are only warnings. As JSON, each line is a finding: level,
     check, text, remedy, node.
 

@@ -49,7 +49,7 @@ def status(ctx: click.Context) -> None:
     \b
     Example: lanebus groups status --json
     """
-    found = on_bus(ctx, _status)
+    found = on_bus(ctx, _status, begins=False)
     Output.of(ctx).items(
         found,
         _json,

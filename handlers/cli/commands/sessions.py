@@ -15,7 +15,7 @@ from lanebus.bus.log.head import SessionHead
 from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_bus
 from lanebus.handlers.cli.next_step import next_step
-from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.options import Settings, ViewCommand
 from lanebus.handlers.cli.session_id import complete_agent
 from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.states import STATES, failure_text
@@ -42,7 +42,7 @@ _COLUMNS = (
     Column("cost", is_number=True),
     Column("title", is_flexible=True),
 )
-_EMPTY = "no sessions yet: create one with `lanebus publish first hello`"
+_EMPTY = "no sessions yet in namespace {!r}: create one with `lanebus publish first hello`"
 _NONE, _NO_MORE = "no session matches", "no older session matches: the list ends at this cursor"
 
 _LIMIT = 100
@@ -136,14 +136,15 @@ def command(
     Example: lanebus sessions --agent support --state closed --limit 20
     """
     query = _Query(agent, state, is_waiting, limit, None if after is None else _cursor(after))
-    found = on_bus(ctx, partial(_sessions, query=query))
+    found = on_bus(ctx, partial(_sessions, query=query), begins=False)
     has_states = any(_state(each) for each in found.lines)
+    empty = _NONE if query.after is None else _NO_MORE
     Output.of(ctx).items(
         found.lines,
         partial(_json, served=found.served),
         _WITH_STATE if has_states else _COLUMNS,
         partial(_row, has_state=has_states, served=found.served),
-        empty=_EMPTY if not query.is_narrowed else _NONE if query.after is None else _NO_MORE,
+        empty=empty if query.is_narrowed else _EMPTY.format(Settings.of(ctx).namespace),
     )
     for error in found.hidden:
         tell(f"warning: not listed: {error.fault}; {next_step(error)}")

@@ -8,7 +8,7 @@ import click
 
 from lanebus.bus.bus import Bus
 from lanebus.handlers.cli.access import on_bus
-from lanebus.handlers.cli.errors import SessionEmpty
+from lanebus.handlers.cli.errors import NamespaceMissing, SessionEmpty
 from lanebus.handlers.cli.exits import ExitCode
 from lanebus.handlers.cli.options import ViewCommand
 from lanebus.handlers.cli.session_id import SessionId
@@ -50,7 +50,8 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
     A session is "unproven" if no problem is found, but one may be hidden. Either a stored projection is custom or of
     another version, or the server was restarted and may have lost acknowledged entries in a power failure.
 
-    The exit code is 7 if a problem is found. As JSON, each line is a session with its problems: kind, position, text.
+    The exit code is 7 if a problem is found, and 3 if there is no such session or namespace. As JSON, each line is a
+    session with its problems: kind, position, text.
 
     \b
     Example: lanebus verify support-42
@@ -58,7 +59,7 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
     """
     if is_all == bool(sessions):
         raise WrongUsage("SESSION and --all: one of them is needed", "give either SESSION or --all")
-    return on_bus(ctx, partial(_verify, sessions=sessions, output=Output.of(ctx)), remembers=True)
+    return on_bus(ctx, partial(_verify, sessions=sessions, output=Output.of(ctx)), remembers=True, begins=False)
 
 
 async def _verify(bus: Bus, *, sessions: Sequence[str], output: Output) -> int:
@@ -68,7 +69,12 @@ async def _verify(bus: Bus, *, sessions: Sequence[str], output: Output) -> int:
             _show(output, report)
             is_faultless, risk = is_faultless and report.is_faultless, risk or report.risk
             sessions_checked, unproven = sessions_checked + bool(report.session), unproven or bool(report.unproven)
-    if not output.is_json:
+    if is_faultless and not sessions_checked:
+        name = bus.namespace.name
+        if not await bus.inspector.fields(bus.inspector.keys.config, ("schema",)):
+            raise NamespaceMissing(name)
+        tell(f"namespace {name!r} has no sessions: nothing was checked")
+    elif not output.is_json:
         verdict = (
             "problems found" if not is_faultless else "no problem found, but unproven" if risk or unproven else "whole"
         )

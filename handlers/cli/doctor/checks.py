@@ -115,7 +115,14 @@ async def _servers(
     await _replicas(nodes, findings, node_seconds)
     if len(nodes) < len(endpoints):
         return False
-    findings += await _losses(pool, keys, settings)
+    try:
+        findings += await _losses(pool, keys, settings)
+    except Refused as refusal:
+        if refusal.code != "NOPERM":
+            raise
+        if not refusal.command:  # all keys of the namespace are refused
+            findings.append(_of_other_namespace(keys, _user(settings.url)))
+            return False
     findings += await _rights(topology, keys, _user(settings.url))
     findings += await _default_user(pool, [node.facts.info for node in nodes], keys)
     findings.append(await _namespace(pool, keys))
@@ -183,6 +190,12 @@ async def _losses(pool: Pool, keys: Keys, settings: Settings) -> list[Finding]:
     return [error("log", loss.text, loss.remedy(namespace.name)) for loss in losses] or [
         ok("log", "no process has found that the log was emptied or is an older copy")
     ]
+
+
+def _of_other_namespace(keys: Keys, user: str) -> Finding:
+    name = keys.namespace
+    remedy = f"name the namespace that the user is for with --namespace, or run `lanebus acl --namespace {name}`"
+    return error("rights", f"the user {user!r} may not use the keys of namespace {name!r}", remedy)
 
 
 def _transport(url: str | None) -> Finding:

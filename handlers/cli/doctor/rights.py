@@ -37,7 +37,7 @@ async def check_rights(connection: Connection, keys: Keys, user: str) -> list[Fi
         return [_unknown(first)]
     refused = [command_name(command) for command, reply in zip(commands, replies, strict=True) if _is_forbidden(reply)]
     if not refused:
-        return [ok("rights", f"the user may run the {len(commands)} commands that the bus needs")]
+        return [ok("rights", f"the user {user!r} may run the {len(commands)} commands that the bus needs")]
     names = sorted(set(refused))
     if _is_reader(keys, refused):
         return [ok("rights", f"this user may only read; use {keys.namespace}-bus of `lanebus acl` to write")]

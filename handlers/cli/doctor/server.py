@@ -134,7 +134,7 @@ def _unread(facts: ServerFacts) -> list[Finding]:
     if facts.settings is not None:
         return []
     text = f"the server's settings could not be read: unknown are {', '.join(SETTINGS)}"
-    return [warning("settings", text, "run it as an administrator, or allow the user CONFIG GET")]
+    return [warning("settings", text, "run it as an administrator too, or allow the user CONFIG GET")]
 
 
 def _loading(info: Mapping[str, str]) -> Finding | None:

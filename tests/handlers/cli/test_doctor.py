@@ -91,6 +91,39 @@ def test_a_wrong_password_is_to_be_corrected_in_the_url(lanebus: CommandLine, va
     assert "the user 'app' may not run xadd on keys of 'lanebus'" in texts
 
 
+def test_a_wrong_password_is_to_be_corrected_in_its_file(
+    lanebus: CommandLine, valkey: RealServer, tmp_path: Path
+) -> None:
+    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all")
+    file, words = tmp_path / "password", ("--url", f"unix://app@{valkey.socket}?password_file={tmp_path / 'password'}")
+    file.write_text("wrong")
+    file.chmod(0o644)
+    remedy, exposed = f"correct the password in {file}, or the user in the URL", "may be read or written by other users"
+    found = lanebus("doctor", *words)
+    assert objects(found.out)[-1]["remedy"] == remedy
+    assert f"password file {file} {exposed}: run `chmod 600 {file}`" in found.err
+    assert f"hint: {remedy}\n" in lanebus("sessions", *words).err
+    file.chmod(0o666)
+    text = f"password file {file} is not used (has mode 0666, so other users may write to it)"
+    assert objects(lanebus("doctor", *words).out)[-1]["text"] == text
+    file.chmod(0o600)
+    file.write_text("pass")
+    found = lanebus("doctor", *words)
+    assert (found.code, found.err) == (0, "")
+
+
+@pytest.mark.parametrize("command", ["doctor", "verify --all", "sessions", "publish s a"])
+def test_a_user_of_another_namespace_is_told_to_name_it(lanebus: CommandLine, valkey: RealServer, command: str) -> None:
+    user = acl_users("shop")[1]
+    valkey.do("ACL", "SETUSER", user.name, *user.rules, ">pass")
+    words = (*command.split(), "--url", f"unix://{user.name}:pass@{valkey.socket}")
+    found = lanebus(*words)
+    assert "the namespace that the user is for" in found.out + found.err
+    assert "`lanebus acl --namespace lanebus`" in found.out + found.err
+    assert "`lanebus doctor`" not in found.out + found.err
+    assert lanebus(*words, "--namespace", "shop").code in {0, 3}
+
+
 def test_a_user_that_may_only_read_is_no_fault_and_is_told_how_to_write(
     lanebus: CommandLine, valkey: RealServer
 ) -> None:
@@ -99,6 +132,7 @@ def test_a_user_that_may_only_read_is_no_fault_and_is_told_how_to_write(
     url = f"unix://lanebus-reader:pass@{valkey.socket}"
     found = lanebus("doctor", "--url", url)
     assert found.code == 0
+    assert '"level":"warning","check":"settings"' in found.out  # unknown settings are a warning
     (line,) = [line for line in objects(found.out) if line["check"] == "rights"]
     assert (line["level"], line["remedy"]) == ("ok", None)
     assert line["text"] == "this user may only read; use lanebus-bus of `lanebus acl` to write"

@@ -1,5 +1,7 @@
 """`lanebus verify`: its reports and exit codes."""
 
+import pytest
+
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.keys import Keys
@@ -88,6 +90,25 @@ def test_verify_needs_either_sessions_or_all(lanebus: CommandLine) -> None:
     assert lanebus("verify", "s", "--all").code == 2
 
 
-def test_an_empty_bus_is_reported_as_whole(lanebus: CommandLine) -> None:
+@pytest.mark.parametrize("words", [("verify", "--all"), ("verify", "s"), ("sessions",), ("agents",), ("dead", "list")])
+def test_a_command_that_reads_leaves_a_missing_namespace_missing(lanebus: CommandLine, words: tuple[str, ...]) -> None:
+    lanebus("publish", "s", "a")
+    answer = lanebus(*words, "--namespace", "shpo")
+    assert answer.code == (3 if words[0] == "verify" else 0)
+    assert "'shpo' holds nothing yet" in lanebus("doctor", "--namespace", "shpo", "--table").out
+
+
+@pytest.mark.parametrize("view", ["--table", "--json"])
+def test_verify_of_a_missing_namespace_names_it_and_is_no_success(lanebus: CommandLine, view: str) -> None:
+    lanebus("publish", "s", "a")
+    answer = lanebus("verify", "--all", view, "--namespace", "shpo")
+    assert answer.code == 3
+    assert answer.err.startswith("error: there is no namespace 'shpo': nothing was checked\nhint: name that of your ")
+
+
+def test_verify_of_a_namespace_without_sessions_says_that_nothing_was_checked(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a")
+    lanebus("erase", "s", "--yes")
     answer = lanebus("verify", "--all", "--table")
-    assert (answer.code, answer.out, answer.err) == (0, "", "0 sessions: whole\n")
+    assert (answer.code, answer.out) == (0, "")
+    assert answer.err == "namespace 'lanebus' has no sessions: nothing was checked\n"
