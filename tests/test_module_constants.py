@@ -58,6 +58,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/access/principal.py:NAME_LIMIT",
             "handlers/access/signed_tokens.py:_KEY_BYTES",
             "handlers/ui/posted.py:KEY_LIMIT",
+            "handlers/ui/posted.py:_FIELDS",
             "handlers/protocols/client_content.py:_NAME_LIMIT",
             "handlers/protocols/agui/run_input.py:_ID_LIMIT",
             "handlers/protocols/agui/usage.py:_MOST",

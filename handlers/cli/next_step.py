@@ -64,7 +64,8 @@ def _own_words(error: BusError) -> str:
         case errors.LoginRefused():
             return "correct the user or the password in the URL"
         case errors.Refused(code="NOPERM", command=""):
-            return "name the namespace that the user is for with --namespace, or run `lanebus doctor`"
+            namespace = "name the namespace that the user is for with --namespace"
+            return f"{namespace}, or run `lanebus doctor`, which names the right that the user lacks"
         case NoModel():
             return "name one with --model, or print the request of a past turn with --turn"
         case UnknownFormat():

@@ -446,13 +446,13 @@ async def test_a_server_that_cannot_save_is_waited_for(process: RealServer) -> N
 
 async def test_a_missing_right_raises_at_once(process: RealServer) -> None:
     """NOAUTH, WRONGPASS, NOPERM."""
-    process.do("ACL", "SETUSER", "reader", "on", ">right", "~*", "+@all", "-info")
-    process.do("CONFIG", "SET", "requirepass", "right")
-    for login in ("", ":wrong@", "reader:right@"):
+    process.do("ACL", "SETUSER", "reader", "on", ">sesame", "~*", "+@all", "-info")
+    process.do("CONFIG", "SET", "requirepass", "sesame")
+    for login in ("", ":wrong@", "reader:sesame@"):
         with pytest.raises(SetupError) as caught:
             async with Bus.open(f"unix://{login}{process.socket}"):
                 pass
-        assert "right" not in str(caught.value)
+        assert "sesame" not in str(caught.value)
 
 
 # --- workers -------------------------------------------------------------------------------------------------------

@@ -507,7 +507,7 @@ async def test_a_message_while_a_call_waits_is_answered_without_the_call() -> No
         await work(AgentLoop(model, (first, second)), run)
         asking, started, *rest = await replies(session)
         assert asking == "assistant toolUse: <first><second>"
-        assert started.startswith("result error: Unknown outcome: first was started, but a new user message stopped it")
+        assert started.startswith("result error: Unknown outcome: first was started, but its worker was lost before")
         assert rest == ["result error: Skipped due to queued user message.", "assistant stop: Ok."]
         assert model.requests[0].context.messages[-1].text_content() == "never mind"
 

@@ -100,6 +100,7 @@ async def test_a_draft_is_forgotten_if_its_session_is_left_while_it_is_sent(brow
         for name in ("s1", "s2"):
             await bus.session(name).publish(UserMessage.text(f"hello {name}"))
         box = await opened(page, served)
+        await expect(page.locator(".sessionhead h2")).to_have_text("hello s1")  # before, a message is held back
         is_free = anyio.Event()
 
         async def hold(route: "Route") -> None:
