@@ -1,8 +1,8 @@
 // A tool call that waits for a person: the whole call, with buttons to approve and to deny it.
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getCall, newKey, sendCommand } from "./api.js";
-import { visible } from "./format.js";
+import { count, visible } from "./format.js";
 import { usePressGuard } from "./press_guard.js";
 import { may } from "./rights.js";
 import { decisionText } from "./states.js";
@@ -67,6 +67,24 @@ export function useCommandSender(session) {
   return { send, sent, isSending, fault };
 }
 
+/** Draws all arguments of a call in a box that scrolls, and how many lines follow below what is in view. */
+function Whole({ name, text }) {
+  const box = useRef(null);
+  const [below, setBelow] = useState(0);
+  const measure = () => {
+    const { scrollHeight, clientHeight, scrollTop } = box.current;
+    setBelow(Math.round((scrollHeight - clientHeight - scrollTop) / parseFloat(getComputedStyle(box.current).lineHeight)));
+  };
+  useLayoutEffect(() => {
+    measure();
+    const sizes = new ResizeObserver(() => box.current && measure());
+    sizes.observe(box.current);
+    return () => sizes.disconnect();
+  }, [text]);
+  return html`<div class="text code whole" ref=${box} tabindex="0" role="group" aria-label=${`All arguments of ${name}`} onScroll=${measure}>${text}</div>
+    <p class="below note" aria-hidden="true">${below > 0 ? `… ${count(below)} more ${below === 1 ? "line" : "lines"}` : ""}</p>`;
+}
+
 /** `send` sends the answer. `row` has more attributes of the element. */
 export function Approval({ session, call, access, isSending, send, isOpen = true, isHalted = false, row = null }) {
   const [reason, setReason] = useState("");
@@ -91,7 +109,7 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
         ? null
         : whole === null
           ? html`<p class="note">${found?.fault ? `Its arguments cannot be loaded: ${found.fault}` : "Its arguments are loading."}</p>`
-          : html`<div class="text code whole" tabindex="0" role="group" aria-label=${`All arguments of ${name}`}>${visible(whole.text)}</div>`}
+          : html`<${Whole} name=${name} text=${visible(whole.text)} />`}
     </div>
     ${canApprove || canDeny
       ? html`<div class="answers" ref=${ref}>
