@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.control import Approve, Deny
+from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.commands import next_control
+from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import Served, serving, temporary_bus
 
 if TYPE_CHECKING:
@@ -69,4 +72,46 @@ async def test_a_call_says_how_many_lines_of_its_arguments_follow_below(browser:
         await opened(page, served, "#/s/s2")
         await expect(page.locator(".ask .whole")).to_contain_text('"path": "a"')
         await expect(page.locator(".ask .below")).to_be_hidden()
+        assert seen.errors == []
+
+
+# --- the reason of a denial ---------------------------------------------------------------------------------------
+
+
+async def test_a_reason_that_was_begun_is_kept_until_the_call_is_answered(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        turn = await waiting_for_approval(session, "Clean up", "rm", "mv", "cp")
+        await waiting_for_approval(bus.session("s2"), "Send it", "rm", "mv")
+        await opened(page, served, "#/s/s1")
+        reason = page.get_by_label("Why rm is denied")
+        await expect(reason).to_have_attribute(
+            "placeholder", "Reason for a denial: kept in the log, not sent to the model"
+        )
+        await reason.fill("not this one")
+        await expect(page.locator(".pager [role=status]")).to_have_text("1 of 3")
+        other = await session.publish(Approve(turn_id=turn, tool_call_id="c1").as_extension())
+        await session.publish(ControlAnswered(control=other.position, outcome="applied").as_extension())
+        await expect(page.locator(".pager [role=status]")).to_have_text("1 of 2")
+        await expect(reason).to_have_value("not this one")
+        await page.goto(f"{served.base}/#/s/s2")
+        await expect(page.locator(".sessionhead .where")).to_have_text("s2")
+        await expect(page.locator(".ask:not([hidden]) .tool")).to_have_text("rm")
+        await expect(reason).to_have_value("")
+        await page.goto(f"{served.base}/#/inbox")
+        first = page.locator(".waitingcall", has_text="Clean up").get_by_label("Why rm is denied")
+        await expect(first).to_have_value("not this one")
+        await page.reload()
+        await expect(first).to_have_value("not this one")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(reason).to_have_value("not this one")
+        await page.get_by_label("Message to the agent").fill("a message")
+        await page.locator(".ask:not([hidden])").get_by_role("button", name="Deny").click()
+        _, control = await next_control(session, 8)
+        assert isinstance(control, Deny)
+        assert control.reason == "not this one"
+        await expect(page.locator(".ask .decided")).to_contain_text("Denied")
+        kept = await page.evaluate("Object.values(sessionStorage).join()")
+        assert "not this one" not in kept
+        assert "a message" in kept
         assert seen.errors == []

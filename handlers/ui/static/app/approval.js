@@ -2,6 +2,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { getCall, newKey, sendCommand } from "./api.js";
+import { draftOf, keepDraft } from "./drafts.js";
 import { count, visible } from "./format.js";
 import { usePressGuard } from "./press_guard.js";
 import { may } from "./rights.js";
@@ -14,10 +15,12 @@ export const WHY = {
 
 const RETRY_MS = 2500;
 
+const nameOf = (call) => `${call.turnId?.loopId}#${call.turnId?.turnIndex} ${call.toolCallId}`;
+
 /** Request the whole call: what is approved must be seen. Null until it is loaded. */
 function useCall(session, call, canSee) {
   const [found, setFound] = useState(null);
-  const of = `${call.turnId?.loopId}#${call.turnId?.turnIndex} ${call.toolCallId}`;
+  const of = nameOf(call);
   useEffect(() => {
     if (!canSee) return undefined;
     let isOver = false;
@@ -85,9 +88,10 @@ function Whole({ name, text }) {
     <p class="below note" aria-hidden="true">${below > 0 ? `… ${count(below)} more ${below === 1 ? "line" : "lines"}` : ""}</p>`;
 }
 
-/** `send` sends the answer. `row` has more attributes of the element. */
+/** `send` sends the answer, and returns whether it was sent. `row` has more attributes of the element. */
 export function Approval({ session, call, access, isSending, send, isOpen = true, isHalted = false, row = null }) {
-  const [reason, setReason] = useState("");
+  const draft = `${session} ${nameOf(call)}`; // no session's: an id has no space
+  const [reason, setReason] = useState(() => draftOf(access.name, draft));
   const isAsked = isOpen && !call.decision;
   const canApprove = isAsked && may(access, "command.approve");
   const canDeny = isAsked && may(access, "command.deny");
@@ -96,9 +100,14 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
   const whole = found?.answer ?? null;
   const about = { turnId: call.turnId, toolCallId: call.toolCallId };
   const { ref, isMeant } = usePressGuard(`${isAsked} ${row?.hidden} ${whole?.callHash}`);
-  const pressed = (answer) => (event) => isMeant(event) && answer();
-  const approve = () => send({ command: "approve", ...about, callHash: whole.callHash });
-  const deny = () => send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
+  const pressed = (act) => (event) => isMeant(event) && act();
+  const write = (text) => {
+    setReason(text);
+    keepDraft(access.name, draft, text);
+  };
+  const answer = async (command) => (await send(command)) && keepDraft(access.name, draft, "");
+  const approve = () => answer({ command: "approve", ...about, callHash: whole.callHash });
+  const deny = () => answer({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const name = visible(whole?.toolName ?? call.toolName);
   // The arguments have an element of their own: otherwise Preact moves what follows when they arrive, and a user who types loses the focus.
   return html`<li class=${call.decision ? "ask over" : "ask"} ...${row}>
@@ -116,7 +125,7 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
           ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${pressed(approve)}>Approve</button>` : null}
           ${canDeny
             ? html`<button type="button" class="no" disabled=${isSending} onClick=${pressed(deny)}>Deny</button>
-                <input value=${reason} onInput=${(event) => setReason(event.currentTarget.value)} placeholder="reason: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />`
+                <input value=${reason} onInput=${(event) => write(event.currentTarget.value)} placeholder="Reason for a denial: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />`
             : null}
         </div>`
       : null}

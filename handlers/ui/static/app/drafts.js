@@ -1,4 +1,5 @@
-// Messages that were begun and not sent, one for each session. They are of this tab and of one user.
+// Messages that were begun and not sent, one for each session, and reasons of denials, one for each call. They are of this
+// tab and of one user.
 import { BASE } from "./base.js";
 
 const KEY = `lanebus.drafts${BASE}`;
@@ -16,15 +17,15 @@ function read(user) {
   }
 }
 
-/** Return what `user` began to write to a session; "" if nothing. */
-export const draftOf = (user, session) => read(user).drafts.find(([id]) => id === session)?.[1] ?? "";
+/** Return what `user` began to write to `to`, a session or a call; "" if nothing. */
+export const draftOf = (user, to) => read(user).drafts.find(([id]) => id === to)?.[1] ?? "";
 
-/** Keep a text as the draft of a session, in place of the last one; "" forgets it. A draft that is too large is not kept. */
-export function keepDraft(user, session, text) {
+/** Keep a text as the draft to `to`, in place of the last one; "" forgets it. A draft that is too large is not kept. */
+export function keepDraft(user, to, text) {
   const kept = read(user);
-  kept.drafts = kept.drafts.filter(([id]) => id !== session);
+  kept.drafts = kept.drafts.filter(([id]) => id !== to);
   const sizeOf = (value) => 2 * JSON.stringify(value).length;
-  if (text && sizeOf(text) <= MOST_BYTES / 2) kept.drafts.push([session, text]);
+  if (text && sizeOf(text) <= MOST_BYTES / 2) kept.drafts.push([to, text]);
   while (kept.drafts.length > MOST || sizeOf(kept) > MOST_BYTES) kept.drafts.shift();
   try {
     if (kept.drafts.length) sessionStorage.setItem(KEY, JSON.stringify(kept));

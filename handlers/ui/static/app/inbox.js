@@ -37,7 +37,9 @@ function WaitingCall({ call, access, now, onAnswered }) {
   const decision = call.decision ?? (sent ? { decision: sent.name, by: access.name, position: sent.position } : null);
   const { row, answer } = usePassedFocus("#inbox-title");
   const send = async (command) => {
-    if (await answer(sender.send(command))) onAnswered();
+    const isSent = await answer(sender.send(command));
+    if (isSent) onAnswered();
+    return isSent;
   };
   return html`<li class="waitingcall" ...${row}>
     <header>
