@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
@@ -115,3 +116,63 @@ async def test_a_reason_that_was_begun_is_kept_until_the_call_is_answered(browse
         assert "not this one" not in kept
         assert "a message" in kept
         assert seen.errors == []
+
+
+# --- a connection that is away ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["#/s/s1", "#/inbox"])
+async def test_a_press_without_a_connection_says_that_it_was_not_sent_until_it_is_back(
+    browser: SharedBrowser, place: str
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, _):
+        session = bus.session("s1")
+        await waiting_for_approval(session, "Clean up", "rm")
+        await opened(page, served, place)
+        await expect(page.locator(".ask .whole")).to_be_visible()
+        answers = page.locator(".answers")
+        approve, deny = (answers.get_by_role("button", name=name) for name in ("Approve", "Deny"))
+        await page.context.set_offline(True)
+        await approve.press("Enter")
+        await expect(answers.locator(".yes + .unsent")).to_have_text("not sent")
+        await deny.press("Enter")
+        await expect(answers.locator(".no + .unsent")).to_have_text("not sent")
+        await expect(answers.locator(".unsent")).to_have_count(1)
+        await page.context.set_offline(False)
+        await expect(page.locator(".unsent, .control .fault, .waitingcall .fault")).to_have_count(0)
+        await page.route("**/commands", lambda route: route.abort(), times=1)
+        await approve.press("Enter")
+        await expect(answers.locator(".unsent")).to_have_text("not sent")
+        await approve.press("Enter")
+        _, control = await next_control(session, 5)
+        assert isinstance(control, Approve)
+        await expect(page.locator(".unsent")).to_have_count(0)
+        await expect(page.locator(".ask .decided")).to_contain_text("Approved")
+
+
+async def test_a_message_without_a_connection_says_that_it_was_not_sent_until_it_is_sent(
+    browser: SharedBrowser,
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, _):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hi"), AgentStarted(loop_id="s1.main.1", agent="a").as_extension())
+        await opened(page, served, "#/s/s1")
+        box, fault = page.get_by_label("Message to the agent"), page.locator(".composer .fault")
+        await expect(page.get_by_role("button", name="Abort")).to_be_visible()
+        await page.context.set_offline(True)
+        await box.fill("hello")
+        await box.press("Enter")
+        await expect(fault).to_contain_text("Not sent")
+        await page.get_by_role("button", name="Steer now").press("Enter")
+        await expect(page.locator(".composer .now + .unsent")).to_have_text("not sent")
+        await page.get_by_role("button", name="Abort").press("Enter")
+        await expect(page.locator(".buttons .unsent")).to_have_text("not sent")
+        await expect(page.locator(".unsent")).to_have_count(1)
+        await page.context.set_offline(False)
+        await expect(page.locator(".unsent, .control .fault")).to_have_count(0)
+        await expect(fault).to_contain_text("Not sent: the connection was away.")
+        await expect(box).to_have_value("hello")
+        await page.get_by_role("button", name="Send again").click()
+        await expect(page.locator(".row.llm").last).to_contain_text("hello")
+        await expect(fault).to_have_count(0)
+        assert (await session.head()).position == 3

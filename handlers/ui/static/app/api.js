@@ -9,6 +9,11 @@ export class ApiError extends Error {
     this.status = status;
     this.error = error;
   }
+
+  /** Whether the server was not reached, by the page or by a proxy. */
+  get isAway() {
+    return [0, 502, 503, 504].includes(this.status);
+  }
 }
 
 async function send(path, options) {

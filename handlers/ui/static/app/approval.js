@@ -4,6 +4,7 @@ import { html } from "./html.js";
 import { getCall, newKey, sendCommand } from "./api.js";
 import { draftOf, keepDraft } from "./drafts.js";
 import { count, visible } from "./format.js";
+import { useFault } from "./hooks.js";
 import { usePressGuard } from "./press_guard.js";
 import { may } from "./rights.js";
 import { decisionText } from "./states.js";
@@ -43,11 +44,14 @@ function useCall(session, call, canSee) {
   return found?.of === of ? found : null;
 }
 
-/** Sends commands one at a time. A failed command is retried with the same key, so it is added only once. */
-export function useCommandSender(session) {
+/**
+ * Sends commands one at a time. A failed command is retried with the same key, so it is added only once. `unsent` is the
+ * command that did not reach the server, until the page `isLive` again or another one is sent.
+ */
+export function useCommandSender(session, isLive) {
   const [sent, setSent] = useState(null);
   const [isSending, setSending] = useState(false);
-  const [fault, setFault] = useState(null);
+  const [fault, setFault] = useFault(isLive);
   const attempt = useRef(null);
   const send = async (command) => {
     if (isSending) return false;
@@ -61,14 +65,18 @@ export function useCommandSender(session) {
       setSent({ name: command.command, position });
       return true;
     } catch (error) {
-      setFault(error.message);
+      setFault(error);
       return false;
     } finally {
       setSending(false);
     }
   };
-  return { send, sent, isSending, fault };
+  const unsent = fault?.isAway ? JSON.parse(attempt.current.text) : null;
+  return { send, sent, isSending, fault: fault?.message ?? null, unsent };
 }
+
+/** Says at a button that what it sends did not reach the server. */
+export const Unsent = ({ when }) => (when ? html`<span class="unsent" title="Press again: what arrived nevertheless is not added twice">not sent</span>` : null);
 
 /** Draws all arguments of a call in a box that scrolls, and how many lines follow below what is in view. */
 function Whole({ name, text }) {
@@ -88,8 +96,8 @@ function Whole({ name, text }) {
     <p class="below note" aria-hidden="true">${below > 0 ? `… ${count(below)} more ${below === 1 ? "line" : "lines"}` : ""}</p>`;
 }
 
-/** `send` sends the answer, and returns whether it was sent. `row` has more attributes of the element. */
-export function Approval({ session, call, access, isSending, send, isOpen = true, isHalted = false, row = null }) {
+/** `send` sends the answer, and returns whether it was sent. `unsent` is the command that did not reach the server. `row` has more attributes of the element. */
+export function Approval({ session, call, access, isSending, send, unsent, isOpen = true, isHalted = false, row = null }) {
   const draft = `${session} ${nameOf(call)}`; // no session's: an id has no space
   const [reason, setReason] = useState(() => draftOf(access.name, draft));
   const isAsked = isOpen && !call.decision;
@@ -106,6 +114,7 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
     keepDraft(access.name, draft, text);
   };
   const answer = async (command) => (await send(command)) && keepDraft(access.name, draft, "");
+  const isUnsent = (name) => unsent?.command === name && nameOf(unsent) === nameOf(call);
   const approve = () => answer({ command: "approve", ...about, callHash: whole.callHash });
   const deny = () => answer({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   const name = visible(whole?.toolName ?? call.toolName);
@@ -122,9 +131,9 @@ export function Approval({ session, call, access, isSending, send, isOpen = true
     </div>
     ${canApprove || canDeny
       ? html`<div class="answers" ref=${ref}>
-          ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${pressed(approve)}>Approve</button>` : null}
+          ${canApprove ? html`<button type="button" class="yes" disabled=${isSending || whole === null} onClick=${pressed(approve)}>Approve</button><${Unsent} when=${isUnsent("approve")} />` : null}
           ${canDeny
-            ? html`<button type="button" class="no" disabled=${isSending} onClick=${pressed(deny)}>Deny</button>
+            ? html`<button type="button" class="no" disabled=${isSending} onClick=${pressed(deny)}>Deny</button><${Unsent} when=${isUnsent("deny")} />
                 <input value=${reason} onInput=${(event) => write(event.currentTarget.value)} placeholder="Reason for a denial: kept in the log, not sent to the model" aria-label=${`Why ${name} is denied`} maxlength="500" />`
             : null}
         </div>`

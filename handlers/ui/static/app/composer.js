@@ -2,10 +2,12 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { newKey, sendMessage } from "./api.js";
+import { Unsent } from "./approval.js";
 import { AttachButton, AttachmentList, useAttachments } from "./attachments.js";
 import { Dialog } from "./dialog.js";
 import { draftOf, keepDraft } from "./drafts.js";
 import { count } from "./format.js";
+import { useFault } from "./hooks.js";
 import { useShortcut } from "./keys.js";
 import { may } from "./rights.js";
 
@@ -17,6 +19,8 @@ export const writeNext = (session) => {
   writesTo = session;
   begun.add(session);
 };
+
+const WAS_AWAY = { message: "the connection was away." };
 
 const waitText = (waiting, isDecided) => `${waiting === 1 ? "A call waits" : `${waiting} calls wait`} for ${isDecided ? "a worker" : "you"}`;
 
@@ -42,11 +46,11 @@ function Skipping({ waiting, isDecided, verb, onSkip, onLater, onClose }) {
  * `waiting` is the number of calls that wait for a person, `decided` of those that wait for a worker, which applies the
  * decision. While the page `isUnsure` whether some do, a message waits.
  */
-export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting, decided, commandSender }) {
+export function Composer({ session, access, isLive, isClosed, isBusy, isUnsure, waiting, decided, commandSender }) {
   const [text, setText] = useState(() => draftOf(access.name, session));
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
-  const [fault, setFault] = useState(null);
+  const [fault, setFault] = useFault(isLive, WAS_AWAY);
   const [asked, setAsked] = useState(null); // "send" or "steer", while the user is asked whether to skip the waiting calls
   const [pressed, setPressed] = useState(null); // "send" or "steer", while the page does not know whether calls wait
   const box = useRef(null);
@@ -108,7 +112,7 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
       write("");
       attachments.clear();
     } catch (error) {
-      setFault(error.message);
+      setFault(error);
     } finally {
       setSending(false);
     }
@@ -173,7 +177,7 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
   };
 
   return html`<form class="composer" onSubmit=${onSubmit} onDragOver=${onDrop} onDrop=${onDrop}>
-    ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
+    ${fault ? html`<p class="fault" role="alert">Not sent: ${fault.message} <button class="quiet" type="submit">Send again</button></p>` : null}
     ${skips ? html`<p class="skips" id="skips" role="status">${waitText(waiting)}: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
     ${decided > 0 && !isLater && !isClosed ? html`<p class="skips" role="status">${decided === 1 ? "A decided call is" : `${count(decided)} decided calls are`} not carried out yet: a decision comes before a message. Abort to prevent what was approved.</p>` : null}
     <${AttachmentList} attachments=${attachments} isLocked=${isSending} />
@@ -183,7 +187,7 @@ export function Composer({ session, access, isClosed, isBusy, isUnsure, waiting,
         placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
         onInput=${(event) => write(event.currentTarget.value)} onKeyDown=${onKeyDown} onPaste=${onPaste}></textarea>
       ${isBusy && may(access, "command.steer")
-        ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${!canSteer} onClick=${trySteer}>Steer now</button>`
+        ? html`<button type="button" class="now" title="Stop the current answer and tools, and continue with this message" disabled=${!canSteer} onClick=${trySteer}>Steer now</button><${Unsent} when=${commandSender.unsent?.command === "steer"} />`
         : null}
       <button type="submit" disabled=${!canSend}>${isSending || pressed ? "Sending…" : skips ? "Skip and send…" : "Send"}</button>
     </div>

@@ -3,7 +3,7 @@
 import { useReducer, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { redrive } from "./api.js";
-import { Approval } from "./approval.js";
+import { Approval, Unsent } from "./approval.js";
 import { cut, visible } from "./format.js";
 import { usePassedFocus } from "./pass_focus.js";
 import { may } from "./rights.js";
@@ -33,7 +33,7 @@ function Sent({ feed, sent }) {
 function Ask({ call, session, access, commandSender, isOpen, isHalted, isShown }) {
   const { row, answer } = usePassedFocus(".control");
   const send = (command) => answer(commandSender.send(command));
-  return html`<${Approval} row=${{ ...row, hidden: !isShown, "data-call": call.toolCallId, "data-waits": call.decision ? null : row["data-waits"] }} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} isOpen=${isOpen} isHalted=${isHalted} />`;
+  return html`<${Approval} row=${{ ...row, hidden: !isShown, "data-call": call.toolCallId, "data-waits": call.decision ? null : row["data-waits"] }} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} unsent=${commandSender.unsent} isOpen=${isOpen} isHalted=${isHalted} />`;
 }
 
 /** Return `{at, show}`: the index of the call that is shown, and a function that shows another one by its id. */
@@ -98,7 +98,7 @@ export function Control({ feed, status, commandSender, access, isOpen, onChanged
   const decided = new Set(waiting.map((call) => call.decision?.position));
   const button = (name, label, title) =>
     isOpen && may(access, `command.${name}`)
-      ? html`<button type="button" disabled=${commandSender.isSending} title=${title} onClick=${() => commandSender.send({ command: name })}>${label}</button>`
+      ? html`<button type="button" disabled=${commandSender.isSending} title=${title} onClick=${() => commandSender.send({ command: name })}>${label}</button><${Unsent} when=${commandSender.unsent?.command === name} />`
       : null;
   const onFocus = (event) => show(event.target.closest("[data-call]").dataset.call);
   // Commands of other users without an answer yet.

@@ -64,6 +64,15 @@ export function useView(session, position, get, delay) {
   return found?.session === session ? found.answer : null;
 }
 
+/** The error of the last press, as `[fault, setFault]`. That the server is away becomes `after` once the page `isLive` again. */
+export function useFault(isLive, after = null) {
+  const [fault, setFault] = useState(null);
+  useEffect(() => {
+    if (isLive) setFault((last) => (last?.isAway ? after : last));
+  }, [isLive]);
+  return [fault, setFault];
+}
+
 /** What the token allows: null until known; `{refused}` with the reason if the server does not know the token. */
 export function useAccess() {
   const [access, setAccess] = useState(null);

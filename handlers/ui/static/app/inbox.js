@@ -30,8 +30,8 @@ export function useWaiting(changes, isHeld) {
   return { ...found, refresh };
 }
 
-function WaitingCall({ call, access, now, onAnswered }) {
-  const sender = useCommandSender(call.session);
+function WaitingCall({ call, access, isLive, now, onAnswered }) {
+  const sender = useCommandSender(call.session, isLive);
   const { sent } = sender;
   // Until the server tells the decision, what was sent is known here alone.
   const decision = call.decision ?? (sent ? { decision: sent.name, by: access.name, position: sent.position } : null);
@@ -46,13 +46,13 @@ function WaitingCall({ call, access, now, onAnswered }) {
       <h3><a href=${sessionLink(call.session, "log", call.position)}>${call.title || call.session}</a></h3>
       <span class="facts"><span class="name">${call.session}</span>${call.turnId ? html`<span>turn ${call.turnId.turnIndex}</span>` : null}${call.since ? html`<time title=${dateTime(call.since)}>for ${ago(call.since, now)}</time>` : null}</span>
     </header>
-    <ul><${Approval} session=${call.session} call=${{ ...call, decision }} access=${access} isSending=${sender.isSending} send=${send} /></ul>
+    <ul><${Approval} session=${call.session} call=${{ ...call, decision }} access=${access} isSending=${sender.isSending} send=${send} unsent=${sender.unsent} /></ul>
     ${decision ? html`<p class="facts"><a href=${sessionLink(call.session, "log", decision.position)}>Entry #${decision.position}</a></p>` : null}
     ${sender.fault ? html`<p class="fault" role="alert">${sender.fault}</p>` : null}
   </li>`;
 }
 
-export function Inbox({ waiting, access, now }) {
+export function Inbox({ waiting, access, isLive, now }) {
   const { calls, all, progress, fault, refresh } = waiting;
   const asked = (calls ?? []).filter((call) => !call.decision).length;
   return html`<section class="inbox" aria-labelledby="inbox-title">
@@ -62,7 +62,7 @@ export function Inbox({ waiting, access, now }) {
       ? html`<p class="hint" role="status">Loading…</p>`
       : calls.length === 0
         ? progress ? null : html`<div class="empty"><h3>Nothing waits for you</h3><p>When an agent asks for approval, its call appears here, with all arguments.</p></div>`
-        : html`<ul class="waitingcalls">${calls.map((call) => html`<${WaitingCall} key=${`${call.session} ${call.turnId?.loopId} ${call.turnId?.turnIndex} ${call.toolCallId}`} call=${call} access=${access} now=${now} onAnswered=${refresh} />`)}</ul>`}
+        : html`<ul class="waitingcalls">${calls.map((call) => html`<${WaitingCall} key=${`${call.session} ${call.turnId?.loopId} ${call.turnId?.turnIndex} ${call.toolCallId}`} call=${call} access=${access} isLive=${isLive} now=${now} onAnswered=${refresh} />`)}</ul>`}
     ${all > asked ? html`<p class="hint">and ${count(all - asked)} more</p>` : null}
     ${progress ? html`<p class="hint" role="status">${calls.length ? "More calls may wait" : "Looking for calls that wait"}: ${readText(progress)}</p>` : null}
   </section>`;

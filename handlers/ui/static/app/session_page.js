@@ -11,11 +11,12 @@ import { pastOf, withPast } from "./time/travel.js";
 
 /** The agent's status, and the box for messages to the agent. */
 function Conversation({ session, feed, status, head, isUnsure, isClosed, access, hasComposer, onChanged }) {
-  const commandSender = useCommandSender(session);
+  const isLive = feed?.state === "live";
+  const commandSender = useCommandSender(session, isLive);
   const isBusy = isLoopOpen(status);
   const waiting = head?.waiting ?? status?.waiting.filter((call) => !call.decision).length ?? 0;
   const composer = may(access, "send")
-    ? html`<${Composer} session=${session} access=${access} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${waiting} decided=${(status?.waiting.length ?? waiting) - waiting} commandSender=${commandSender} />`
+    ? html`<${Composer} session=${session} access=${access} isLive=${isLive} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${waiting} decided=${(status?.waiting.length ?? waiting) - waiting} commandSender=${commandSender} />`
     : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`;
   return html`
     ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} onChanged=${onChanged} />` : null}

@@ -123,7 +123,7 @@ export function Shell({ access }) {
         ? html`<${SessionHeader} key=${`head-${selected}`} session=${selected} head=${head} isMissing=${isMissing} feed=${feed} access=${access} isClosed=${isClosed} isPanelOpen=${isPanelOpen} onPanel=${() => setPanelOpen(!isPanelOpen)} onChanged=${onChanged} />
             <${SessionPage} route=${route} feed=${feed} status=${status} head=${head} isUnsure=${isUnsure} timeline=${timeline} access=${access} isClosed=${isClosed} onChanged=${onChanged} />`
         : route.place === "inbox"
-          ? html`<${Inbox} waiting=${waiting} access=${access} now=${now} />`
+          ? html`<${Inbox} waiting=${waiting} access=${access} isLive=${changes.isLive} now=${now} />`
           : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}
     </main>
     ${selected !== null ? html`<${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} isAllowed=${seesBothLanes(access)} origin=${head?.origin} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
