@@ -1,5 +1,6 @@
 """What the page tells a person who answers calls, in Chromium, on a real bus and a real server."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,6 +9,7 @@ from pydantic import JsonValue
 from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
 from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
+from lanebus.handlers.access.principal import Principal
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.commands import next_control
@@ -176,3 +178,63 @@ async def test_a_message_without_a_connection_says_that_it_was_not_sent_until_it
         await expect(page.locator(".row.llm").last).to_contain_text("hello")
         await expect(fault).to_have_count(0)
         assert (await session.head()).position == 3
+
+
+# --- what the token may do ----------------------------------------------------------------------------------------
+
+READ_ONLY = "This link is read-only: you cannot send messages."
+NO_MESSAGES = "You may not send messages to this session."
+
+MAY = {
+    "reader": ((), "needs an approval to run", "waits for a person", READ_ONLY),
+    "who denies": (("command.deny",), "needs an approval to run", "waits for you", NO_MESSAGES),
+    "who approves": (("command.approve",), "needs your approval to run", "waits for you", NO_MESSAGES),
+    "who forks": (("fork",), "needs an approval to run", "waits for a person", NO_MESSAGES),
+}
+
+
+@pytest.mark.parametrize("who", MAY)
+async def test_the_page_says_what_the_token_may_do_about_a_call(browser: SharedBrowser, who: str) -> None:
+    actions, need, state, closing = MAY[who]
+
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=("read", *actions))
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        browsing(browser) as (page, seen),
+    ):
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".ask p").first).to_have_text(f"rm {need}")
+        await expect(page.locator(".doing")).to_contain_text(state)
+        await expect(page.locator(".sessionhead .badge")).to_have_text(state)
+        await expect(page.locator("a.session .badge")).to_have_text(state)
+        await expect(page.locator(".turn .status")).to_have_text(state)
+        await expect(page.locator(".turnrow .facts")).to_have_text(state)
+        await expect(page.locator(".onlooker")).to_have_text(closing)
+        await page.goto(f"{served.base}/#/s/s1/timeline")
+        await expect(page.locator(".tl-row.k-turn .tl-status")).to_have_text(state)
+        await page.goto(f"{served.base}/#/inbox")
+        await expect(page.locator(".ask p").first).to_have_text(f"rm {need}")
+        assert seen.errors == []
+
+
+async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(browser: SharedBrowser) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=("read", "send"))
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        browsing(browser) as (page, _),
+    ):
+        await page.goto(f"{served.base}/#/inbox")
+        await expect(page.get_by_text("Nothing waits for a person")).to_be_visible()
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".composer .skips")).to_contain_text("A call waits for a person")
+        await expect(page.get_by_label("Tool calls that wait for a person")).to_be_visible()

@@ -3,6 +3,7 @@ import { useEffect, useReducer } from "preact/hooks";
 import { html } from "./html.js";
 import { useAccess } from "./hooks.js";
 import { Login } from "./login.js";
+import { Rights } from "./rights.js";
 import { Shell } from "./shell.js";
 import { onToken, takeToken } from "./token.js";
 
@@ -10,7 +11,7 @@ function Page() {
   const access = useAccess();
   if (access === null) return html`<p class="loading" role="status">Connecting…</p>`;
   if (access.refused) return html`<main><h1 class="hidden">lanebus</h1><${Login} fault=${access.refused} isPage /></main>`;
-  return html`<${Shell} access=${access} />`;
+  return html`<${Rights.Provider} value=${access}><${Shell} access=${access} /></${Rights.Provider}>`;
 }
 
 /** A new token starts everything again. */

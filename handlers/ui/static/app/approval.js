@@ -9,10 +9,12 @@ import { usePressGuard } from "./press_guard.js";
 import { may } from "./rights.js";
 import { decisionText } from "./states.js";
 
-export const WHY = {
-  approval: "needs your approval to run",
-  unknown: "was started, but its result is unknown. Run it again?",
-};
+/** Why a call waits, in words. It asks only a user who may approve it. */
+const whyOf = (why, mayApprove) =>
+  ({
+    approval: mayApprove ? "needs your approval to run" : "needs an approval to run",
+    unknown: mayApprove ? "was started, but its result is unknown. Run it again?" : "was started, but its result is unknown",
+  })[why] ?? visible(why);
 
 const RETRY_MS = 2500;
 
@@ -120,7 +122,7 @@ export function Approval({ session, call, access, isSending, send, unsent, isOpe
   const name = visible(whole?.toolName ?? call.toolName);
   // The arguments have an element of their own: otherwise Preact moves what follows when they arrive, and a user who types loses the focus.
   return html`<li class=${call.decision ? "ask over" : "ask"} ...${row}>
-    <p><code class="tool">${name}</code> ${call.decision ? null : html`<span>${WHY[call.why] ?? visible(call.why)}</span>`}</p>
+    <p><code class="tool">${name}</code> ${call.decision ? null : html`<span>${whyOf(call.why, may(access, "command.approve"))}</span>`}</p>
     ${call.decision ? html`<p class="decided" role="status">${decisionText(call.decision, isHalted)}</p>` : null}
     <div class="seen">
       ${!canSee

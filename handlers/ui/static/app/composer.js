@@ -9,7 +9,7 @@ import { draftOf, keepDraft } from "./drafts.js";
 import { count } from "./format.js";
 import { useFault } from "./hooks.js";
 import { useShortcut } from "./keys.js";
-import { may } from "./rights.js";
+import { may, mayAnswer } from "./rights.js";
 
 let writesTo = null; // the session that the user is about to open with a button for a new one
 const begun = new Set(); // the sessions that the user opened so
@@ -22,15 +22,15 @@ export const writeNext = (session) => {
 
 const WAS_AWAY = { message: "the connection was away." };
 
-const waitText = (waiting, isDecided) => `${waiting === 1 ? "A call waits" : `${waiting} calls wait`} for ${isDecided ? "a worker" : "you"}`;
+const waitText = (waiting, whom) => `${waiting === 1 ? "A call waits" : `${waiting} calls wait`} for ${whom}`;
 
 /** Whether the user asked for a new session of this name. Otherwise a session without entries may be a misspelt one. */
 export const isBegun = (session) => begun.has(session);
 
 /** Asks before a message that makes the worker skip calls: a user who presses Enter may not have seen that they wait. */
-function Skipping({ waiting, isDecided, verb, onSkip, onLater, onClose }) {
+function Skipping({ waiting, whom, verb, onSkip, onLater, onClose }) {
   const what = waiting === 1 ? "the call" : `the ${waiting} calls`;
-  return html`<${Dialog} title=${waitText(waiting, isDecided)} onClose=${onClose}>
+  return html`<${Dialog} title=${waitText(waiting, whom)} onClose=${onClose}>
     <div class="operation">
       <p>A message that is sent now skips ${what}: nothing runs, and the model reads that it was skipped, or that its outcome is unknown if it had been started. An approval after that comes too late.</p>
       <footer>
@@ -128,6 +128,7 @@ export function Composer({ session, access, isLive, isClosed, isBusy, isUnsure, 
 
   const isLater = isBusy && isFollowUp;
   const skipped = asked === "steer" ? waiting + decided : waiting; // a steer cuts also what a worker has not begun
+  const whom = mayAnswer(access) ? "you" : "a person";
   const skips = waiting > 0 && !isLater && !isClosed;
   const trySend = () => {
     if (!canSend) return;
@@ -178,7 +179,7 @@ export function Composer({ session, access, isLive, isClosed, isBusy, isUnsure, 
 
   return html`<form class="composer" onSubmit=${onSubmit} onDragOver=${onDrop} onDrop=${onDrop}>
     ${fault ? html`<p class="fault" role="alert">Not sent: ${fault.message} <button class="quiet" type="submit">Send again</button></p>` : null}
-    ${skips ? html`<p class="skips" id="skips" role="status">${waitText(waiting)}: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
+    ${skips ? html`<p class="skips" id="skips" role="status">${waitText(waiting, whom)}: a message skips ${waiting === 1 ? "it" : "them"}.</p>` : null}
     ${decided > 0 && !isLater && !isClosed ? html`<p class="skips" role="status">${decided === 1 ? "A decided call is" : `${count(decided)} decided calls are`} not carried out yet: a decision comes before a message. Abort to prevent what was approved.</p>` : null}
     <${AttachmentList} attachments=${attachments} isLocked=${isSending} />
     <div class="field">
@@ -195,6 +196,6 @@ export function Composer({ session, access, isLive, isClosed, isBusy, isUnsure, 
       ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> send after the loop: the agent sees it only when it is done</label>`
       : null}
     <p class="keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> starts a new line</p>
-    ${asked && skipped > 0 ? html`<${Skipping} waiting=${skipped} isDecided=${waiting === 0} verb=${asked} onSkip=${asked === "steer" ? steer : () => send(false)} onLater=${asked === "send" && isBusy ? () => send(true) : null} onClose=${() => setAsked(null)} />` : null}
+    ${asked && skipped > 0 ? html`<${Skipping} waiting=${skipped} whom=${waiting === 0 ? "a worker" : whom} verb=${asked} onSkip=${asked === "steer" ? steer : () => send(false)} onLater=${asked === "send" && isBusy ? () => send(true) : null} onClose=${() => setAsked(null)} />` : null}
   </form>`;
 }

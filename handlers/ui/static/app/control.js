@@ -6,8 +6,8 @@ import { redrive } from "./api.js";
 import { Approval, Unsent } from "./approval.js";
 import { cut, visible } from "./format.js";
 import { usePassedFocus } from "./pass_focus.js";
-import { may } from "./rights.js";
-import { STATES, failureText } from "./states.js";
+import { may, mayAnswer } from "./rights.js";
+import { failureText, useStates } from "./states.js";
 
 const WORK = { model: "calls the model", tools: "runs tools" };
 
@@ -88,6 +88,7 @@ function Failure({ session, status, access, isOpen, onChanged }) {
 
 /** `isOpen` is false while the session is closed: it takes no commands then. */
 export function Control({ feed, status, commandSender, access, isOpen, onChanged }) {
+  const words = useStates();
   const { at, show } = useShown(status?.waiting ?? []);
   // Hidden until the entries are loaded: a user must see a call before approving it.
   if (status === null || !feed.hasCaughtUp || (status.position === 0 && status.doing === "idle")) return null;
@@ -105,7 +106,7 @@ export function Control({ feed, status, commandSender, access, isOpen, onChanged
   const others = commands.filter((one) => one.position !== commandSender.sent?.position && !decided.has(one.position));
   return html`<section class="control" aria-label="The agent" tabindex="-1">
     <div class="state">
-      <span class=${`doing ${state}`} data-state=${state} data-doing=${doing}><i></i>${(state === "working" && WORK[doing]) || STATES[state] || state}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
+      <span class=${`doing ${state}`} data-state=${state} data-doing=${doing}><i></i>${(state === "working" && WORK[doing]) || words[state] || state}${isBusy && loop?.turnIndex != null ? ` · turn ${loop.turnIndex}` : ""}</span>
       ${waiting.length > 1 ? html`<${Pager} waiting=${waiting} at=${at} show=${show} />` : null}
       <span class="news" role="status">
         ${commandSender.sent ? html`<${Sent} feed=${feed} sent=${commandSender.sent} />` : null}
@@ -119,7 +120,7 @@ export function Control({ feed, status, commandSender, access, isOpen, onChanged
     <${Failure} key=${`${state} ${status.position}`} session=${feed.session} status=${status} access=${access} isOpen=${isOpen} onChanged=${onChanged} />
     ${commandSender.fault ? html`<p class="fault" role="alert">${commandSender.fault}</p>` : null}
     ${waiting.length
-      ? html`<ul class="asks" aria-label="Tool calls that wait for you" onfocusin=${onFocus}>
+      ? html`<ul class="asks" aria-label=${`Tool calls that wait for ${mayAnswer(access) ? "you" : "a person"}`} onfocusin=${onFocus}>
           ${waiting.map((call, index) => html`<${Ask} key=${call.toolCallId} session=${feed.session} call=${call} access=${access} commandSender=${commandSender} isOpen=${isOpen} isHalted=${isHalted} isShown=${index === at} />`)}
         </ul>`
       : null}

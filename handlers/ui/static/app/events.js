@@ -6,7 +6,7 @@ import { JsonTree } from "./json_tree.js";
 import { Exact, OfEntry } from "./of_entry.js";
 import { RawEntry } from "./raw_entry.js";
 import { timeOf } from "./rows.js";
-import { STATES } from "./states.js";
+import { useStates } from "./states.js";
 
 /** Describes an agent's event in a few words. Returns null for other events, which show their data. */
 function describe(kind, data) {
@@ -100,9 +100,10 @@ const MOST_NAMED = 3;
 /** What a turn without an end does; null if it is not known. */
 function Unended({ fold }) {
   const { isLive, isShared } = useContext(OfEntry);
+  const states = useStates();
   if (fold.ended !== null || fold.loopEnded !== null) return null;
   if (isShared) return html`<span title="The fork begins within this turn. It goes on only in the session that was forked">cut by the fork</span>`;
-  if (fold.waiting.size) return html`<span class="waits">${[...fold.waiting].every((call) => fold.decided.has(call)) ? STATES.queued : STATES.waiting}</span>`;
+  if (fold.waiting.size) return html`<span class="waits">${[...fold.waiting].every((call) => fold.decided.has(call)) ? states.queued : states.waiting}</span>`;
   return isLive ? html`<span class="running">runs</span>` : null;
 }
 

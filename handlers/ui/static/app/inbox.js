@@ -6,6 +6,7 @@ import { Approval, useCommandSender } from "./approval.js";
 import { ago, count, dateTime, readText } from "./format.js";
 import { usePassedFocus } from "./pass_focus.js";
 import { usePolled } from "./polled.js";
+import { mayAnswer } from "./rights.js";
 import { sessionLink } from "./route.js";
 
 /**
@@ -61,7 +62,7 @@ export function Inbox({ waiting, access, isLive, now }) {
     ${calls === null
       ? html`<p class="hint" role="status">Loading…</p>`
       : calls.length === 0
-        ? progress ? null : html`<div class="empty"><h3>Nothing waits for you</h3><p>When an agent asks for approval, its call appears here, with all arguments.</p></div>`
+        ? progress ? null : html`<div class="empty"><h3>Nothing waits for ${mayAnswer(access) ? "you" : "a person"}</h3><p>When an agent asks for approval, its call appears here, with all arguments.</p></div>`
         : html`<ul class="waitingcalls">${calls.map((call) => html`<${WaitingCall} key=${`${call.session} ${call.turnId?.loopId} ${call.turnId?.turnIndex} ${call.toolCallId}`} call=${call} access=${access} isLive=${isLive} now=${now} onAnswered=${refresh} />`)}</ul>`}
     ${all > asked ? html`<p class="hint">and ${count(all - asked)} more</p>` : null}
     ${progress ? html`<p class="hint" role="status">${calls.length ? "More calls may wait" : "Looking for calls that wait"}: ${readText(progress)}</p>` : null}

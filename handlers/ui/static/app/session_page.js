@@ -3,7 +3,7 @@ import { html } from "./html.js";
 import { useCommandSender } from "./approval.js";
 import { Composer } from "./composer.js";
 import { Control, isLoopOpen } from "./control.js";
-import { may } from "./rights.js";
+import { isReadOnly, may } from "./rights.js";
 import { go, sessionLink } from "./route.js";
 import { Tabs, ViewOf, viewsFor } from "./session_views.js";
 import { Scrub } from "./time/scrub.js";
@@ -17,7 +17,7 @@ function Conversation({ session, feed, status, head, isUnsure, isClosed, access,
   const waiting = head?.waiting ?? status?.waiting.filter((call) => !call.decision).length ?? 0;
   const composer = may(access, "send")
     ? html`<${Composer} session=${session} access=${access} isLive=${isLive} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${waiting} decided=${(status?.waiting.length ?? waiting) - waiting} commandSender=${commandSender} />`
-    : html`<p class="onlooker">This link is read-only: you cannot send messages.</p>`;
+    : html`<p class="onlooker">${isReadOnly(access) ? "This link is read-only: you cannot send messages." : "You may not send messages to this session."}</p>`;
   return html`
     ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} onChanged=${onChanged} />` : null}
     ${hasComposer ? composer : null}

@@ -6,7 +6,7 @@ import { ago, bytes, count, dateTime, money, readText } from "./format.js";
 import { List, Search } from "./icons.js";
 import { useShortcut } from "./keys.js";
 import { go, sessionLink } from "./route.js";
-import { STATES, State, needsWorker } from "./states.js";
+import { State, needsWorker, useStates } from "./states.js";
 import { VirtualList } from "./virtual_list.js";
 
 const VALID = /^[A-Za-z0-9_-]{1,64}$/;
@@ -55,7 +55,7 @@ export function Sessions({ list, query, setQuery, selected, own, position, head,
   const total = rows === null ? "" : `${isPartial ? "at least " : ""}${count(all)} ${all === 1 ? "session" : "sessions"}`;
   const numbered = (text, number) => (number === undefined ? text : `${text} (${count(number)})`);
   const names = [...new Set([...Object.keys(agents), ...(query.agent ? [query.agent] : [])])].sort();
-  const stateChoices = Object.entries(STATES).map(([name, text]) => [name, numbered(text, states ? (states[name] ?? 0) : undefined)]);
+  const stateChoices = Object.entries(useStates()).map(([name, text]) => [name, numbered(text, states ? (states[name] ?? 0) : undefined)]);
   const set = (change) => setQuery({ ...query, ...change });
   const openNew = (id) => {
     writeNext(id);

@@ -1,9 +1,11 @@
 // What a session does, in words, and whether it lacks a worker. The server derives the state: list, header and footer show
 // this one, and nothing on the page derives another.
+import { useContext } from "preact/hooks";
 import { html } from "./html.js";
 import { count, cut, visible } from "./format.js";
+import { Rights, mayAnswer } from "./rights.js";
 
-export const STATES = {
+const STATES = {
   working: "works",
   waiting: "waits for you",
   queued: "waits for a worker",
@@ -15,6 +17,11 @@ export const STATES = {
   idle: "idle",
   closed: "closed",
 };
+
+const OF_OTHERS = { ...STATES, waiting: "waits for a person" };
+
+/** The words of all states: a call waits for the user only if the token allows an answer. */
+export const useStates = () => (mayAnswer(useContext(Rights)) ? STATES : OF_OTHERS);
 
 /** The list's row of the selected session, with what its newer status says; null if nothing is known. */
 export const withStatus = (head, status) => {
@@ -40,6 +47,7 @@ export const needsWorker = (head) => head?.hasWorker === false && !head.isClosed
 
 /** Draws a state as a coloured word, unless it is idle. Colours alone tell nothing. */
 export function State({ state, waiting = 0, failure = null }) {
+  const states = useStates();
   if (!state || state === "idle") return null;
-  return html`<span class=${`badge ${state}`} data-state=${state} title=${failureText({ state, failure }) ?? undefined}>${STATES[state] ?? state}${state === "waiting" && waiting > 1 ? ` (${count(waiting)})` : ""}</span>`;
+  return html`<span class=${`badge ${state}`} data-state=${state} title=${failureText({ state, failure }) ?? undefined}>${states[state] ?? state}${state === "waiting" && waiting > 1 ? ` (${count(waiting)})` : ""}</span>`;
 }

@@ -3,10 +3,8 @@ import { useState } from "preact/hooks";
 import { html } from "./html.js";
 import { count, money, tokens, visible } from "./format.js";
 import { sessionLink } from "./route.js";
-import { STATES } from "./states.js";
+import { useStates } from "./states.js";
 import { statusOf } from "./time/spans.js";
-
-const WAITS = { waiting: STATES.waiting, queued: STATES.queued };
 
 function Sum({ label, value, title }) {
   return html`<div class="sum" title=${title}><dt>${label}</dt><dd>${value}</dd></div>`;
@@ -31,11 +29,12 @@ function Totals({ usage, turns }) {
 function Turn({ turn, onShow }) {
   const usage = turn.usage;
   const status = statusOf(turn);
+  const { waiting, queued } = useStates();
   return html`<li class="turn">
     <button type="button" onClick=${() => onShow(turn)} title="Show this turn in the lanes">
       <span class="number">${turn.turnIndex ?? turn.index}</span>
       <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "no loop"}</span>
-      <span class=${`status ${status}`}>${WAITS[status] ?? status}</span>
+      <span class=${`status ${status}`}>${{ waiting, queued }[status] ?? status}</span>
       <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""} title=${tool.outcome ?? ""}>${visible(tool.name)}</code>`)}</span>
       <span class="cost">${money(usage?.cost)}</span>
       <span class="took">

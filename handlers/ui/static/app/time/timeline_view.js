@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/ho
 import { html } from "../html.js";
 import { count, dateTime, money, tokens, visible } from "../format.js";
 import { sessionLink } from "../route.js";
-import { STATES } from "../states.js";
+import { useStates } from "../states.js";
 import { Axis, Bar, Idle } from "./bars.js";
 import { Charts } from "./charts.js";
 import { duration } from "./duration.js";
@@ -270,9 +270,10 @@ function momentOf(rows, position) {
   return time;
 }
 
-const statusName = (row) => (row.status === "waiting" || row.status === "queued" ? STATES[row.status] : row.status);
+const statusName = (row, states) => (row.status === "waiting" || row.status === "queued" ? states[row.status] : row.status);
 
 function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose, toggle, showEntry }) {
+  const states = useStates();
   const took = row.isUntimed ? null : until - row.start;
   const onTwist = (event) => {
     event.stopPropagation();
@@ -289,7 +290,7 @@ function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose
       ${row.hasChildren ? html`<button type="button" class="tl-twist" tabindex="-1" aria-label=${isClosed ? "Unfold" : "Fold"} onClick=${onTwist}>${isClosed ? "▸" : "▾"}</button>` : html`<i class="tl-twist"></i>`}
       <i class="tl-dot" aria-hidden="true"></i><span class="hidden">${KINDS[row.kind]} </span><b title=${name}>${name}</b>
       ${row.note ? html`<small title=${visible(row.note)}>${visible(row.note)}</small>` : null}
-      ${isBad(row) || ((row.status === "waiting" || row.status === "queued") && row.kind !== "wait") ? html`<small class="tl-status">${statusName(row)}</small>` : null}
+      ${isBad(row) || ((row.status === "waiting" || row.status === "queued") && row.kind !== "wait") ? html`<small class="tl-status">${statusName(row, states)}</small>` : null}
       <button type="button" class="tl-entry" tabindex="-1" title=${`Show entry #${row.from} in the log`} onClick=${onEntry}>#${row.from}</button>
     </span>
     <span role="gridcell" class="tl-took">${row.end === null ? html`<em>${duration(took)}</em>` : duration(took)}</span>
@@ -300,8 +301,9 @@ function Row({ row, at, window, axis, until, isClosed, isChosen, isLater, choose
 
 function Details({ row, position, session, showEntry, setPosition, onClose }) {
   const { usage, turn } = row;
+  const states = useStates();
   const facts = [
-    ["status", statusName(row)],
+    ["status", statusName(row, states)],
     ["began", dateTime(row.start)],
     ["took", row.isUntimed ? null : row.end === null ? (position === null ? "still runs" : `still ran at #${position}`) : duration(row.end - row.start)],
     ["cost", row.cost === null ? null : money({ total: row.cost })],
