@@ -238,3 +238,22 @@ async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(brow
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.locator(".composer .skips")).to_contain_text("A call waits for a person")
         await expect(page.get_by_label("Tool calls that wait for a person")).to_be_visible()
+
+
+async def test_a_call_of_unknown_outcome_says_that_it_may_have_done_its_work(browser: SharedBrowser) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=("read",))
+
+    begun = "was started, but its result is unknown. It may have done its work already"
+    async with temporary_bus() as bus, browsing(browser) as (page, _):
+        await wait_with(bus.session("s1"), {"path": "a"}, why="unknown")
+        async with serving(bus) as served:
+            for place in ("#/s/s1", "#/inbox"):
+                await opened(page, served, place)
+                await expect(page.locator(".ask p").first).to_have_text(
+                    f"rm {begun}, and would then do it twice. Run it again?"
+                )
+        async with serving(bus, token=None, identify=identify) as served:
+            await page.goto(f"{served.base}/#/s/s1")
+            await expect(page.locator(".ask p").first).to_have_text(f"rm {begun}")

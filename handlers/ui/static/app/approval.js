@@ -9,11 +9,13 @@ import { usePressGuard } from "./press_guard.js";
 import { may } from "./rights.js";
 import { decisionText } from "./states.js";
 
+const BEGUN = "was started, but its result is unknown. It may have done its work already";
+
 /** Why a call waits, in words. It asks only a user who may approve it. */
 const whyOf = (why, mayApprove) =>
   ({
     approval: mayApprove ? "needs your approval to run" : "needs an approval to run",
-    unknown: mayApprove ? "was started, but its result is unknown. Run it again?" : "was started, but its result is unknown",
+    unknown: mayApprove ? `${BEGUN}, and would then do it twice. Run it again?` : BEGUN,
   })[why] ?? visible(why);
 
 const RETRY_MS = 2500;
