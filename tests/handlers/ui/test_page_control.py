@@ -72,9 +72,9 @@ async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_clic
         about = {"turnId": {"loopId": TURN.loop_id, "turnIndex": 0}, "toolCallId": "c0"}
         assert control.as_extension().data == {**about, "callHash": DELETE.call_hash, "by": "page"}
         assert control.KIND == "control.approve"
-        await expect(page.locator(".sent")).to_have_text(f"approve #{position}: waits for the worker")
+        await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: waits for the worker")
         await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
-        await expect(page.locator(".sent")).to_have_text(f"approve #{position}: applied")
+        await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: applied")
         await expect(ask).to_have_count(0)
         assert seen.errors == []
 
@@ -167,7 +167,7 @@ async def test_a_denial_sends_its_reason_and_shows_a_late_outcome(browser: Share
         assert (data["toolCallId"], data["reason"]) == ("c1", "not this one")
         answered = ControlAnswered(control=position, outcome="late", reason="it has its result")
         await session.publish(answered.as_extension())
-        await expect(page.locator(".sent")).to_have_text(f"deny #{position}: late (it has its result)")
+        await expect(page.locator(".sent")).to_have_text(f"deny mv #{position}: late (it has its result)")
         await expect(page.locator(".row.extension", has_text="it has its result")).to_have_count(1)
 
 

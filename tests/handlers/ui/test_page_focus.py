@@ -177,7 +177,7 @@ async def test_an_answer_in_a_session_moves_the_focus_to_the_next_call_and_then_
         await expect(asks).to_have_count(0)
         await expect(region).to_be_focused()
         is_gone.set()
-        await expect(page.locator(".sent")).to_have_text(f"approve #{position}: applied")
+        await expect(page.locator(".sent")).to_have_text(f"approve rm-one #{position}: applied")
         await expect(region).to_be_focused()
         assert seen.errors == []
 

@@ -49,15 +49,16 @@ function useCall(session, call, canSee) {
 }
 
 /**
- * Sends commands one at a time. A failed command is retried with the same key, so it is added only once. `unsent` is the
- * command that did not reach the server, until the page `isLive` again or another one is sent.
+ * Sends commands one at a time. A failed command is retried with the same key, so it is added only once. `send` also takes the
+ * name of the tool that the command is about. `unsent` is the command that did not reach the server, until the page `isLive`
+ * again or another one is sent.
  */
 export function useCommandSender(session, isLive) {
   const [sent, setSent] = useState(null);
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useFault(isLive);
   const attempt = useRef(null);
-  const send = async (command) => {
+  const send = async (command, tool = null) => {
     if (isSending) return false;
     const text = JSON.stringify(command);
     if (attempt.current?.text !== text) attempt.current = { text, key: newKey() };
@@ -66,7 +67,7 @@ export function useCommandSender(session, isLive) {
     try {
       const position = await sendCommand(session, command, attempt.current.key);
       attempt.current = null;
-      setSent({ name: command.command, position });
+      setSent({ name: command.command, tool, position });
       return true;
     } catch (error) {
       setFault(error);
@@ -100,7 +101,7 @@ function Whole({ name, text }) {
     <p class="below note" aria-hidden="true">${below > 0 ? `… ${count(below)} more ${below === 1 ? "line" : "lines"}` : ""}</p>`;
 }
 
-/** `send` sends the answer, and returns whether it was sent. `unsent` is the command that did not reach the server. `row` has more attributes of the element. */
+/** `send` sends the answer about the named tool, and returns whether it was sent. `unsent` is the command that did not reach the server. `row` has more attributes of the element. */
 export function Approval({ session, call, access, isSending, send, unsent, isOpen = true, isHalted = false, row = null }) {
   const draft = `${session} ${nameOf(call)}`; // no session's: an id has no space
   const [reason, setReason] = useState(() => draftOf(access.name, draft));
@@ -117,7 +118,7 @@ export function Approval({ session, call, access, isSending, send, unsent, isOpe
     setReason(text);
     keepDraft(access.name, draft, text);
   };
-  const answer = async (command) => (await send(command)) && keepDraft(access.name, draft, "");
+  const answer = async (command) => (await send(command, name)) && keepDraft(access.name, draft, "");
   const isUnsent = (name) => unsent?.command === name && nameOf(unsent) === nameOf(call);
   const approve = () => answer({ command: "approve", ...about, callHash: whole.callHash });
   const deny = () => answer({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });

@@ -26,13 +26,13 @@ function outcomeOf(feed, position) {
 function Sent({ feed, sent }) {
   const answer = outcomeOf(feed, sent.position);
   const outcome = answer === null ? "waits for the worker" : String(answer.outcome);
-  return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} #${sent.position}: ${outcome}${answer?.reason ? ` (${cut(visible(answer.reason), 200)})` : ""}</span>`;
+  return html`<span class=${`sent ${answer === null ? "" : outcome}`}>${sent.name} ${sent.tool ? `${cut(sent.tool, 60)} ` : ""}#${sent.position}: ${outcome}${answer?.reason ? ` (${cut(visible(answer.reason), 200)})` : ""}</span>`;
 }
 
 /** A call that waits. After its answer, the focus goes to the next one, or to all that is shown of the agent. */
 function Ask({ call, session, access, commandSender, isOpen, isHalted, isShown }) {
   const { row, answer } = usePassedFocus(".control");
-  const send = (command) => answer(commandSender.send(command));
+  const send = (command, tool) => answer(commandSender.send(command, tool));
   return html`<${Approval} row=${{ ...row, hidden: !isShown, "data-call": call.toolCallId, "data-waits": call.decision ? null : row["data-waits"] }} session=${session} call=${call} access=${access} isSending=${commandSender.isSending} send=${send} unsent=${commandSender.unsent} isOpen=${isOpen} isHalted=${isHalted} />`;
 }
 

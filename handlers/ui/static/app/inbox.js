@@ -37,8 +37,8 @@ function WaitingCall({ call, access, isLive, now, onAnswered }) {
   // Until the server tells the decision, what was sent is known here alone.
   const decision = call.decision ?? (sent ? { decision: sent.name, by: access.name, position: sent.position } : null);
   const { row, answer } = usePassedFocus("#inbox-title");
-  const send = async (command) => {
-    const isSent = await answer(sender.send(command));
+  const send = async (command, tool) => {
+    const isSent = await answer(sender.send(command, tool));
     if (isSent) onAnswered();
     return isSent;
   };
