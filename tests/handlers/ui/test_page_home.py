@@ -456,6 +456,27 @@ async def test_a_session_that_does_not_exist_says_so_until_the_user_begins_it(br
         assert seen.errors == []
 
 
+@pytest.mark.parametrize("name", ["%00bad", "a" * 65, "a.b", "", "<img src=x>", "a%E2%80%AEb"])
+async def test_an_address_with_an_invalid_session_id_says_that_there_is_no_such_session(
+    browser: SharedBrowser, name: str
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await answered(bus.session("newest"), "hi", "hello")
+        await opened(page, served, f"#/s/{name}")
+        await expect(page.get_by_role("heading", name="There is no such session")).to_be_visible()
+        named = [name.replace("<img src=x>", "%3Cimg%20src=x%3E")] if name else []
+        await expect(page.locator("main code")).to_have_text(named)
+        await expect(page.locator("a.session")).to_have_count(1)  # the newest one was not opened when the list came
+        assert await page.title() == "No such session · lanebus"
+        await expect(page.locator(".sessionhead")).to_have_count(0)
+        await page.locator("a.session").click()
+        await expect(page.locator(".sessionhead .where")).to_have_text("newest")
+        await page.goto(f"{served.base}/#/s/newest/No.view")
+        await expect(page.locator(".sessionhead .where")).to_have_text("newest")
+        await expect(page.get_by_role("tab", name="Log")).to_have_attribute("aria-selected", "true")
+        assert seen.errors == []
+
+
 # --- keyboard, links and colours ----------------------------------------------------------------------------------
 
 

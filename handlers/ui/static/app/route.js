@@ -2,18 +2,24 @@
 // #/s/ID, #/s/ID/timeline?at=123, #/inbox. `at` is a position of the session.
 import { useEffect, useState } from "preact/hooks";
 
-const SESSION = /^#\/s\/([A-Za-z0-9_-]{1,64})(?:\/([a-z]+))?(?:\?(.*))?$/;
+const SESSION = /^#\/s\/([A-Za-z0-9_-]{1,64})(?:\/([^?]*))?(?:\?(.*))?$/;
+const OF_SESSION = /^#\/s\/([^/?]*)/; // also where the id is none of a session
 const PLACE = /^#\/([a-z]+)$/;
 
-/** Return `{place, session, view, at, query}` of a hash: `place` is "session", "inbox" or another page, "" for none. */
+/**
+ * Return `{place, session, view, at, query, invalid}` of a hash: `place` is "session", "inbox" or another page, "" for none. It
+ * is "no-session" with the text in place of an id, `invalid`, that no session can have.
+ */
 export function parseRoute(hash) {
   const found = SESSION.exec(hash);
   if (found) {
     const query = Object.fromEntries(new URLSearchParams(found[3] ?? ""));
     const at = /^\d{1,15}$/.test(query.at ?? "") ? Number(query.at) : null;
-    return { place: "session", session: found[1], view: found[2] ?? "log", at, query };
+    return { place: "session", session: found[1], view: found[2] ?? "log", at, query, invalid: null };
   }
-  return { place: PLACE.exec(hash)?.[1] ?? "", session: null, view: null, at: null, query: {} };
+  const invalid = OF_SESSION.exec(hash)?.[1] ?? null;
+  const place = invalid === null ? (PLACE.exec(hash)?.[1] ?? "") : "no-session";
+  return { place, session: null, view: null, at: null, query: {}, invalid };
 }
 
 /** Return the hash of a view of a session. `query` has more parameters; a value of null leaves one out. */

@@ -4,6 +4,7 @@ import { html } from "./html.js";
 import { getListed, getStatus, getTurns, getUsage } from "./api.js";
 import { useChanges } from "./changes.js";
 import { isBegun } from "./composer.js";
+import { cut, visible } from "./format.js";
 import { Help } from "./help.js";
 import { useFeed, useView } from "./hooks.js";
 import { Inbox, useWaiting } from "./inbox.js";
@@ -26,6 +27,7 @@ import { Turns } from "./turns.js";
 const TURNS_MS = 350;
 const HEAD_MS = 500;
 const STATUS_MS = 150;
+const TITLES = { inbox: "Inbox", "no-session": "No such session" };
 const NO_TURNS = { count: 0, turns: null, usage: null }; // not loaded yet
 
 const getTurnsAndUsage = async (session) => {
@@ -81,7 +83,7 @@ export function Shell({ access }) {
   // A message skips calls that wait: it is not sent before the page knows whether some do.
   const isUnsure = !known && own === null && status === null && may(access, "read.status");
   const isMissing = !known && own !== null && position === 0 && !isBegun(selected);
-  const title = selected ? head?.title || selected : route.place === "inbox" ? "Inbox" : null;
+  const title = selected ? head?.title || selected : (TITLES[route.place] ?? null);
   useEffect(() => {
     document.title = title ? `${title} · lanebus` : "lanebus";
   }, [title]);
@@ -124,7 +126,9 @@ export function Shell({ access }) {
             <${SessionPage} route=${route} feed=${feed} status=${status} head=${head} isUnsure=${isUnsure} timeline=${timeline} access=${access} isClosed=${isClosed} onChanged=${onChanged} />`
         : route.place === "inbox"
           ? html`<${Inbox} waiting=${waiting} access=${access} isLive=${changes.isLive} now=${now} />`
-          : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}
+          : route.place === "no-session"
+            ? html`<div class="empty"><h2>There is no such session</h2><p>${route.invalid ? html`The address names <code>${cut(visible(route.invalid), 200)}</code>. ` : null}The id of a session has 1 to 64 letters, digits, - and _.</p></div>`
+            : html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Select one, or press + to open a new one. Its two lanes appear here side by side, live.</p></div>`}
     </main>
     ${selected !== null ? html`<${Turns} count=${then?.count ?? turnCount} turns=${then?.turns ?? turns} usage=${then?.usage ?? usage} isAllowed=${seesBothLanes(access)} origin=${head?.origin} onShow=${showTurn} isOpen=${isPanelOpen} onClose=${() => setPanelOpen(false)} />` : null}
     ${selected !== null ? viewsFor(access).map((view, index) => html`<${TabShortcut} key=${view.name} view=${view} number=${index + 1} route=${route} />`) : null}
