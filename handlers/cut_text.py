@@ -3,9 +3,9 @@
 import unicodedata
 from itertools import takewhile
 
-__all__ = ("JOINER", "cut_text")
+__all__ = ("cut_text",)
 
-JOINER = "\u200d"
+_JOINER = "\u200d"
 """joins the characters on both sides, such as those of a family emoji"""
 
 
@@ -24,7 +24,7 @@ def cut_text(text: str, length: int) -> str:
 def _is_within(text: str, place: int) -> bool:
     """Return whether a place between two code points is within one character."""
     before, after = text[place - 1], text[place]
-    joins = before == JOINER or unicodedata.combining(before) == 9  # class 9 joins two consonants, as in Devanagari
+    joins = before == _JOINER or unicodedata.combining(before) == 9  # class 9 joins two consonants, as in Devanagari
     if joins or _extends(after):
         return True
     if not (_is_regional(before) and _is_regional(after)):
@@ -36,7 +36,7 @@ def _extends(character: str) -> bool:
     if "\u1160" <= character <= "\u11ff" or "\ud7b0" <= character <= "\ud7fb" or character in "\u0e33\u0eb3":
         return True  # vowels and finals of Hangul, and the Thai and Lao vowel AM: letters that continue a character
     is_skin_or_tag = "\U0001f3fb" <= character <= "\U0001f3ff" or "\U000e0020" <= character <= "\U000e007f"
-    return character == JOINER or is_skin_or_tag or unicodedata.category(character) in {"Mn", "Me", "Mc"}
+    return character == _JOINER or is_skin_or_tag or unicodedata.category(character) in {"Mn", "Me", "Mc"}
 
 
 def _is_regional(character: str) -> bool:

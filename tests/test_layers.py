@@ -61,6 +61,7 @@ HANDLERS = (
     "recent",
     "timestamps",
     "cut_text",
+    "unseen",
     "load",
     "trace_id",
     "context",

@@ -14,12 +14,13 @@ from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.cut_text import JOINER, cut_text
+from lanebus.handlers.cut_text import cut_text
 from lanebus.handlers.projections.definition import projection
 from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from lanebus.handlers.projections.projection import Projected, look
 from lanebus.handlers.projections.summary_calls import summary_call
 from lanebus.handlers.projections.views import Views
+from lanebus.handlers.unseen import with_codes
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
 
@@ -170,10 +171,9 @@ def _turn(line: SessionLine, turn_id: TurnId) -> _Changes:
 
 
 def _title(text: str) -> str | None:
-    """Return the start of the text on one line, without control characters; None if nothing is left."""
+    """Return the start of the text on one line, invisible characters as codes; None if it has only white space."""
     # Only the start is processed: a user's text may be megabytes.
-    words = " ".join(text[: TITLE_LENGTH * 20].split())
-    line = "".join(character for character in words if character.isprintable() or character == JOINER).strip(JOINER)
+    line = with_codes(" ".join(text[: TITLE_LENGTH * 20].split()))
     return (line if len(line) <= TITLE_LENGTH else cut_text(line, TITLE_LENGTH - 1).rstrip() + "…") or None
 
 

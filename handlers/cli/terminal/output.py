@@ -13,8 +13,9 @@ import click
 from lanebus.handlers.cli.terminal.line import Line
 from lanebus.handlers.cli.terminal.screen import painted
 from lanebus.handlers.cli.terminal.table import Column, line, table
-from lanebus.handlers.cli.terminal.text import UNSAFE, plain
+from lanebus.handlers.cli.terminal.text import plain
 from lanebus.handlers.json_text import compact
+from lanebus.handlers.unseen import UNSAFE
 
 __all__ = ("Output", "put", "put_lines", "tell")
 

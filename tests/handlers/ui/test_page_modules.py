@@ -9,9 +9,9 @@ import pytest
 
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.wire.envelope import DecodeFailure
-from lanebus.handlers.cli.terminal.text import UNSAFE
 from lanebus.handlers.projections.views import Views
 from lanebus.handlers.ui.turn_json import timeline_view
+from lanebus.handlers.unseen import UNSAFE
 from tests.support.node.running import referees, run_node
 from tests.support.page.recorded import record_loops
 from tests.support.page.serving import temporary_bus

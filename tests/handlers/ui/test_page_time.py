@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from lanebus import AssistantMessage, SystemMessage, UserMessage
+from lanebus import AssistantMessage, SystemMessage, ToolCallBlock, UserMessage
 from tests.support.node.running import referees
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.recorded import record_loops
@@ -349,6 +349,18 @@ async def test_two_positions_are_compared_by_entries_usage_and_context(browser: 
         await page.get_by_label("Left: position").press("Enter")
         await expect(page.locator(".cp-entries li")).to_have_count(0)
         assert f"a={last}" in page.url
+        assert seen.errors == []
+
+
+async def test_a_comparison_shows_invisible_characters_of_arguments_as_codes(browser: SharedBrowser) -> None:
+    call = ToolCallBlock(id="c0", name="write", arguments={"text": "a\ufeffb\u2028c\n\td\u00a0e"})
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(
+            UserMessage.text("hi"), AssistantMessage(content=(call,), stop_reason="toolUse")
+        )
+        await open_view(page, served, "s1/compare?a=1&b=2")
+        line = page.locator(".cp-entries li span")
+        await expect(line).to_have_text("write text: a⟨U+FEFF⟩b⟨U+2028⟩c d e")
         assert seen.errors == []
 
 

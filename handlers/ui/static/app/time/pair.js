@@ -27,9 +27,12 @@ export function sharedUntil(left, right) {
 const MOST_WORDS = 160;
 const IDS = new Set(["turnId", "loopId", "messageId", "toolCallId"]); // long, and the same in many lines
 
+// Without the three that have no ink: they are shown as codes.
+const SPACES = /[^\S\u2028\u2029\ufeff]+/g;
+
 /** Describe arguments as `path: a.py, lines: [1,2]`: JSON in JSON would be hard to read. */
 const argumentWords = (value) =>
-  Object.entries(value ?? {}).map(([name, each]) => `${name}: ${typeof each === "string" ? each.replace(/\s+/g, " ") : JSON.stringify(each)}`).join(", ");
+  Object.entries(value ?? {}).map(([name, each]) => `${name}: ${typeof each === "string" ? each.replace(SPACES, " ") : JSON.stringify(each)}`).join(", ");
 
 /** Describe an entry in one line: `{what, words}`. */
 export function entryLine(entry) {
