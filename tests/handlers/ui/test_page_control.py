@@ -75,6 +75,9 @@ async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_clic
         await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: waits for the worker")
         await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
         await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: applied")
+        rows = page.locator(".row.extension .line .words")
+        await expect(rows.nth(-2)).to_have_text("delete_file · c0 · by page")
+        await expect(rows.last).to_have_text(f"#{position} applied · delete_file")
         await expect(ask).to_have_count(0)
         assert seen.errors == []
 

@@ -96,7 +96,7 @@ function LlmEntry({ entry }) {
   </article>`;
 }
 
-const DRAWN = ["entry", "digest", "isOpen", "day", "isTarget", "isPlain", "isLive", "isShared", "sought", "isUnseen", "access", "isLater"];
+const DRAWN = ["entry", "digest", "isOpen", "tool", "day", "isTarget", "isPlain", "isLive", "isShared", "sought", "isUnseen", "access", "isLater"];
 
 /**
  * A row of the grid. It is drawn again only if something about it changed, as an entry never does. An entry that cannot
@@ -111,7 +111,7 @@ export class Row extends Component {
     return DRAWN.some((name) => next[name] !== this.props[name]) || state.isBroken !== this.state.isBroken;
   }
 
-  render({ entry, day, fold, isOpen, isTarget, isPlain, isLive, isShared, isLater, sought, isUnseen, access, session, toggle }, { isBroken }) {
+  render({ entry, day, fold, isOpen, tool, isTarget, isPlain, isLive, isShared, isLater, sought, isUnseen, access, session, toggle }, { isBroken }) {
     const isLlm = entry.lane === "llm";
     const { position } = entry;
     const link = html`<div class="spine"><a href=${sessionLink(session, "log", position)} title=${`Link to entry ${position}, by ${entry.producer}`}><span>${String(position)}</span></a></div>`;
@@ -127,7 +127,7 @@ export class Row extends Component {
         </article></div>
       </li>`;
     }
-    const around = { session, position, access, isPlain, isLive, isShared, sought };
+    const around = { session, position, tool, access, isPlain, isLive, isShared, sought };
     const found = isUnseen ? html`<${FoundIn} message=${entry.message} sought=${sought} />` : null;
     const events = fold === null ? null : html`<${TurnRow} fold=${fold} isOpen=${isOpen} toggle=${toggle} />`;
     return html`<${OfEntry.Provider} value=${around}><li class=${["row", isLlm ? "llm" : "extension", isTarget ? "target" : "", isLater ? "later" : ""].filter(Boolean).join(" ")} data-position=${position} aria-current=${isTarget ? "location" : undefined}>

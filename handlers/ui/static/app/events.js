@@ -9,7 +9,7 @@ import { timeOf } from "./rows.js";
 import { useStates } from "./states.js";
 
 /** Describes an agent's event in a few words. Returns null for other events, which show their data. */
-function describe(kind, data) {
+function describe(kind, data, tool) {
   const at = (position) => (position ? ` → #${position}` : "");
   const turn = data?.turnId ? `turn ${data.turnId.turnIndex}` : "";
   switch (kind) {
@@ -37,7 +37,7 @@ function describe(kind, data) {
     case "agent.tool.waiting":
       return `${data.toolName} · ${data.why === "unknown" ? "result unknown" : "waits for approval"}`;
     case "agent.control.answered":
-      return `#${data.control} ${data.outcome}${data.reason ? ` · ${data.reason}` : ""}`;
+      return `#${data.control} ${data.outcome}${tool === null ? "" : ` · ${tool}`}${data.reason ? ` · ${data.reason}` : ""}`;
     case "agent.session.linked":
       return `${data.parent} → ${data.child} · ${data.agent}`;
     case "control.steer":
@@ -48,16 +48,16 @@ function describe(kind, data) {
     case "control.resume":
     case "control.approve":
     case "control.deny":
-      return [data.toolCallId, data.when, data.to, data.reason, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
+      return [tool, data.toolCallId, data.when, data.to, data.reason, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
     default:
       return null;
   }
 }
 
 /** The same as a text, with invisible characters as codes; null also if the data do not fit the kind. */
-export function wordsOf(kind, data) {
+export function wordsOf(kind, data, tool = null) {
   try {
-    const words = describe(kind, data);
+    const words = describe(kind, data, tool);
     return words === null ? null : visible(words);
   } catch {
     return null;
@@ -74,10 +74,10 @@ const MOST_LINE = 400;
 
 /** Draws an event in one line, which unfolds to its data. */
 export function ExtensionEntry({ entry }) {
-  const { sought } = useContext(OfEntry);
+  const { sought, tool } = useContext(OfEntry);
   const [isOpen, setOpen] = useState(false);
   const { kind, data } = entry.message;
-  const words = wordsOf(kind, data);
+  const words = wordsOf(kind, data, tool);
   const isAgent = kind.startsWith("agent.");
   const name = html`<code class="kind">${visible(isAgent ? kind.slice("agent.".length) : kind)}</code>`;
   const when = html`<time title=${dateTime(timeOf(entry))}>${time(timeOf(entry))}</time>`;

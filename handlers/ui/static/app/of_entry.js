@@ -4,10 +4,11 @@ import { useContext } from "preact/hooks";
 import { visible } from "./format.js";
 
 /**
- * `sought` is the text that the user looks for, if this entry is the match that is shown: it must not be folded. Parts unfold
- * in layout effects, so that all of them are unfolded in the next frame.
+ * `tool` is the name of the tool that an answer is about, if it is known. `sought` is the text that the user looks for, if this
+ * entry is the match that is shown: it must not be folded. Parts unfold in layout effects, so that all of them are unfolded in
+ * the next frame.
  */
-export const OfEntry = createContext({ session: null, position: null, access: null, isPlain: false, isLive: false, sought: "" });
+export const OfEntry = createContext({ session: null, position: null, tool: null, access: null, isPlain: false, isLive: false, sought: "" });
 
 /** Whether invisible characters are written as codes below here: a person judges a call by its arguments. */
 export const Exact = createContext(false);

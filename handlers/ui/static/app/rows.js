@@ -22,6 +22,28 @@ function dayName(entry) {
 /** Whether a message is what a framework stores in the session: people seldom read it. */
 export const isStoredState = (message) => message?.role === "extension" && typeof message.kind === "string" && message.kind.startsWith("store.");
 
+/** Return a text that names the call of an event or command; null if the data do not fit. */
+function callOf(data) {
+  const { loopId, turnIndex } = data?.turnId ?? {};
+  const isCall = typeof loopId === "string" && Number.isInteger(turnIndex) && typeof data.toolCallId === "string";
+  return isCall ? `${loopId}#${turnIndex} ${data.toolCallId}` : null;
+}
+
+/** Return the names of the tools that were answered about, by the position of the answer, and of what a worker made of it. */
+function toolsOf(entries) {
+  const waiting = new Map(); // name by call
+  const found = new Map();
+  for (const { position, message } of entries) {
+    const { kind, data } = message ?? {};
+    const call = callOf(data);
+    if (kind === "agent.tool.waiting" && call !== null) waiting.set(call, data.toolName);
+    const isAnswer = kind === "control.approve" || kind === "control.deny";
+    const tool = isAnswer ? waiting.get(call) : kind === "agent.control.answered" ? found.get(data?.control) : null;
+    if (typeof tool === "string") found.set(position, tool);
+  }
+  return found;
+}
+
 /**
  * Return `{rows, folds}`: the rows of each loaded page, and the folds by position.
  *
@@ -31,7 +53,9 @@ export const isStoredState = (message) => message?.role === "extension" && typeo
  */
 export function rowsOf(pages, floor, choice, past = null) {
   const numbers = pages.numbers();
-  const folds = choice.isAll ? new Map() : foldsOf(numbers.flatMap((page) => pages.entries(page)), past);
+  const all = numbers.flatMap((page) => pages.entries(page));
+  const folds = choice.isAll ? new Map() : foldsOf(all, past);
+  const tools = toolsOf(all);
   const rows = new Map();
   let last = null; // the newest entry above, if nothing between is missing
   for (const page of numbers) {
@@ -54,6 +78,7 @@ export function rowsOf(pages, floor, choice, past = null) {
         fold: fold?.at === position ? fold : null,
         digest: fold?.at === position ? fold.digest : "",
         isOpen,
+        tool: tools.get(position) ?? null,
         kind: fold && !isOpen ? "fold" : lane === "llm" ? "llm" : "extension",
       });
     }
