@@ -508,7 +508,7 @@ def test_every_step_of_the_pages_is_rehearsed() -> None:
 
 
 def test_alerts_that_the_page_names_exist() -> None:
-    rules = (ROOT / "deploy/prometheus/lanebus.rules.yml").read_text(encoding="utf-8")
+    rules = (ROOT / "handlers/monitoring/data/lanebus.rules.yml").read_text(encoding="utf-8")
     named = {*re.findall(r"`(Lanebus\w+)`", FAULTS.read_text(encoding="utf-8"))}
     assert len(named) > 5
     assert named <= {*re.findall(r"alert: (\w+)", rules)}
