@@ -112,11 +112,11 @@ def licences_of(wheel: Path) -> tuple[str, set[str]]:
 
 
 def in_the_tree() -> set[str]:
-    """Return the files that a wheel must contain: every module, every script and every file of the page."""
+    """Return the files that a wheel must contain: every module and script, and the files of page and monitor."""
     found = {f"lanebus/{path.name}" for path in (ROOT / "lanebus").iterdir() if path.is_file()}
     for top in ("bus", "handlers"):
         for path in (ROOT / top).rglob("*"):
-            if path.is_file() and (path.suffix in {".py", ".lua"} or "static" in path.parts):
+            if path.is_file() and (path.suffix in {".py", ".lua"} or {"static", "data"} & {*path.parts}):
                 found.add(f"lanebus/{path.relative_to(ROOT)}")
     return found - {name for name in found if "__pycache__" in name}
 
@@ -154,6 +154,7 @@ def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bu
     assert str(installed) in run(sys.executable, "test_check.py", cwd=project, path=installed)
     run(sys.executable, "-m", "test_check", cwd=project, path=installed)
     run(sys.executable, "-m", "lanebus", "worker", "--help", cwd=project, path=installed)
+    assert "alert: LanebusProcessDown" in run(sys.executable, "-m", "lanebus", "alerts", cwd=project, path=installed)
 
 
 @pytest.mark.full

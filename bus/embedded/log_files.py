@@ -105,6 +105,8 @@ def _fault_of_manifest(manifest: Path, found: dict[str, Path], old: Path) -> str
     ]
     if missing:
         return f"{', '.join(missing)}: named by the manifest, and missing, empty or no regular file"
+    if foreign := [found[name] for name, kind in named.items() if kind != "h" and _is_foreign(found[name])]:
+        return f"{_names(foreign)} is no file of a log, but something else under its name"
     numbers = [_number(name) for name, kind in named.items() if kind == "i"]
     aside = [
         path
@@ -150,6 +152,16 @@ def _names(paths: list[Path]) -> str:
 
 def _is_torn(path: Path) -> bool:
     return path.suffix == ".rdb" and path.lstat().st_size == 0
+
+
+def _is_foreign(path: Path) -> bool:
+    """Return whether a file does not begin with a command, a timestamp or a snapshot, as a file of a log does.
+
+    The server reports such a file like one with a damaged end, and a repair would cut off all of it.
+    """
+    with path.open("rb") as file:
+        head = file.read(8)
+    return bool(head) and not head.startswith((b"*", b"#", b"REDIS", b"VALKEY"))
 
 
 def _has_data(path: Path) -> bool:

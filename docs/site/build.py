@@ -18,7 +18,7 @@ from docs.site.tables import fill_in
 __all__ = ("OUTPUT", "BuildFailed", "build", "inside", "is_quiet", "unlisted_pages")
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS, DEPLOY = ROOT / "docs", ROOT / "deploy"
+DOCS, DOWNLOADS = ROOT / "docs", ROOT / "handlers/monitoring/data"
 OUTPUT = ROOT / "build" / "site"
 
 _OUTSIDE = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>\.\./[^)#]*)\)")
@@ -64,7 +64,7 @@ def build(output: Path) -> Path:
 def _gather(target: Path) -> None:
     """Copy the pages and their files, and write the pages that are made from code."""
     shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("site", "*.py", "__pycache__"))
-    shutil.copytree(DEPLOY, target / DEPLOY.name)  # the alerts and the dashboard are for readers to download
+    shutil.copytree(DOWNLOADS, target / DOWNLOADS.relative_to(ROOT))  # the alerts and the dashboard
     for page in target.rglob("*.md"):
         text = inside(page.read_text(encoding="utf-8"), DOCS / page.relative_to(target).parent)
         text = fill_in(text)
@@ -76,7 +76,7 @@ def _gather(target: Path) -> None:
 
 
 def inside(text: str, folder: Path) -> str:
-    """Replace links to repository files that are not pages by the links' texts, except links into `DEPLOY`.
+    """Replace links to repository files that are not pages by the links' texts, except links into `DOWNLOADS`.
 
     Raises:
         BuildFailed: a linked file does not exist.
@@ -88,7 +88,7 @@ def inside(text: str, folder: Path) -> str:
             return match[0]
         if not path.exists():
             raise BuildFailed(f"{match[0]}: there is no {path.relative_to(ROOT)}")
-        if path.is_relative_to(DEPLOY):
+        if path.is_relative_to(DOWNLOADS):
             return match[0].replace(match["path"], os.path.relpath(DOCS / path.relative_to(ROOT), folder))
         return match["text"]
 

@@ -45,6 +45,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Maintain": {
         "acl": "Print users for the access list of your server.",
+        "alerts": "Print alerts for Prometheus, or a dashboard for Grafana.",
         "doctor": "Look for what loses messages or makes commands fail.",
         "verify": "Check that stored sessions are complete and undamaged.",
         "namespace": "Accept a log that was emptied, or is an older copy.",

@@ -68,6 +68,8 @@ def _own_words(error: BusError) -> str:
             return f"{namespace}, or run `lanebus doctor`, which names the right that the user lacks"
         case NoModel():
             return "name one with --model, or print the request of a past turn with --turn"
+        case UnknownFormat(is_cut=True):
+            return "the file was cut: copy it again, or write it again with `lanebus export`"
         case UnknownFormat():
             return "give a file of one of the formats in `lanebus import --help`"
         case Unsayable() | ContentRefused():

@@ -5,5 +5,5 @@ number of stored sessions. `lanebus top` prints overviews.
 
 A process describes itself too. `log_events.py` has the events that it logs, `server_health.py` says whether the server
 answers, and `metric_table.py` has the metrics that `metrics.py` makes of its counters. Only `metrics.py` needs the
-extra `metrics`.
+extra `metrics`. `data/` has the alerts and the dashboard for these metrics.
 """

@@ -27,17 +27,20 @@ class UnknownFormat(MessageError):
     """No known format recognises any of the first lines.
 
     Fields: `looked_for`, format name → a description of the format's lines; `lines`, the number of lines
-    searched, 0 if all are blank.
+    searched, 0 if all are blank; `is_cut`, whether the file begins with JSON that does not end.
     """
 
-    def __init__(self, looked_for: dict[str, str], lines: int) -> None:
-        if lines:
+    def __init__(self, looked_for: dict[str, str], lines: int, *, is_cut: bool = False) -> None:
+        if is_cut:
+            fault = "the file ends within its JSON, before anything that could be imported"
+        elif lines:
             fault = f"unknown transcript format: none of the first {lines} lines is of a known one"
         else:
             fault = "the transcript is empty"
         wanted = "; ".join(f"{name}: {sign}" for name, sign in looked_for.items())
-        super().__init__(fault, f"give one that has such a line: {wanted}")
-        self.looked_for, self.lines = looked_for, lines
+        remedy = "the file was cut: copy it again" if is_cut else f"give one that has such a line: {wanted}"
+        super().__init__(fault, remedy)
+        self.looked_for, self.lines, self.is_cut = looked_for, lines, is_cut
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

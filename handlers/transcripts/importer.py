@@ -104,12 +104,17 @@ class _Positions:
                 MissingEntries(*gap) for gap in ((first, position - 1), (position + 1, last)) if gap[0] <= gap[1]
             ]
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the last positions were not found, once all lines were read."""
+        return self._origin is not None and self._last < self._origin.last
+
     def missing(self) -> tuple[MissingEntries, ...]:
         """Return the missing positions, once all lines were read."""
         if self._origin is None or not self._origin.last:
             return ()
         gaps = self._gaps if self._origin.is_dense else []
-        end = [MissingEntries(self._last + 1, self._origin.last)] if self._last < self._origin.last else []
+        end = [MissingEntries(self._last + 1, self._origin.last)] if self.is_cut else []
         return (*gaps, *end)
 
 
@@ -207,6 +212,7 @@ class _Import:
             bad=tuple(sorted(self._bad)),
             missing_parents=tuple(sorted(self._missing_parents)),
             missing_entries=found.missing(),
+            is_cut=source.is_cut or found.is_cut,
             first=self._first,
             last=self._last,
             unit="message" if form.split else "line",

@@ -23,6 +23,8 @@ class RawLine(NamedTuple):
     """the line without its line end and byte order mark; None if the line is over the limit"""
     size_bytes: int
     """size in the file, including the line end"""
+    is_ended: bool = True
+    """whether the line has a line end. Only the last line of a file may have none"""
 
 
 def read_lines(
@@ -40,7 +42,8 @@ def read_lines(
                 size += len(data)
             yield RawLine(number, None, size)
             continue
-        yield RawLine(number, (data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data).rstrip(b"\r\n"), size)
+        content = (data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data).rstrip(b"\r\n")
+        yield RawLine(number, content, size, data.endswith(b"\n"))
 
 
 async def stream_lines(

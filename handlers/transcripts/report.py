@@ -68,6 +68,8 @@ class ImportReport:
     missing_entries: tuple[MissingEntries, ...] = ()
     """positions that are not in the file, although the header of the export says so. Of an export of one lane, only its
     missing end is known"""
+    is_cut: bool = False
+    """whether the file ends within its last line, or before the last entry that its header names"""
     first: int | None
     """lowest position of the transcript's entries; None if there are no entries"""
     last: int | None

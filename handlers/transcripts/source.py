@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,10 @@ __all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Source", "SourcePiece", 
 
 DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
 """The size limit of a file that is one JSON document, which is read as a whole. It equals the limit of a line."""
+
+
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+"""a text of JSON, which the end of the bytes may cut"""
 
 
 class DocumentTooLarge(MessageError):
@@ -65,6 +70,8 @@ class Source:
         self.lines = 0
         """number of lines read so far"""
         self.read_bytes = 0
+        self.is_cut = False
+        """whether the file ends within the last line read so far, or begins with JSON that does not end"""
 
     async def open(self) -> tuple[Format, bytes, ExportOrigin | None]:
         """Return the format, the transcript's identity and, for an export, what its header says.
@@ -83,7 +90,7 @@ class Source:
         if recognized is None:
             is_empty = all(raw.data is not None and not raw.data.strip() for raw in self._ahead)
             signs = {known.name: known.sign for known in self._formats}
-            raise UnknownFormat(signs, 0 if is_empty else len(self._ahead))
+            raise UnknownFormat(signs, 0 if is_empty else len(self._ahead), is_cut=self.is_cut)
         form, value, data = recognized
         if form.split and self._documents is None:
             self._documents = await self._read_documents()
@@ -107,6 +114,7 @@ class Source:
         async for raw in self._lines():
             line = _parsed(raw, self._bounds)
             if isinstance(line, SourcePiece):
+                self.is_cut = _is_cut(raw)
                 yield line
             elif line is not None:
                 for next_line in ordered.take(line):
@@ -152,6 +160,7 @@ class Source:
             return None
         data = await self._read_all()
         value = self._value(data, "the file")
+        self.is_cut = self._value(start, "the file") is None and _ends_early(data)
         self._documents = [value]
         return next(((known, value, data) for known in candidates if known.recognizes(value)), None)
 
@@ -317,7 +326,20 @@ def _parsed(raw: RawLine, bounds: TranscriptBounds) -> TranscriptLine | SourcePi
     try:
         return TranscriptLine(raw.number, raw.size_bytes, parse_json(raw.data, bounds.json), raw.data)
     except (MessageError, ValueError) as error:  # ValueError: a number with thousands of digits
-        return SourcePiece(raw.number, raw.size_bytes, str(error))
+        reason = f"the file ends within this line: {error}" if _is_cut(raw) else str(error)
+        return SourcePiece(raw.number, raw.size_bytes, reason)
+
+
+def _is_cut(line: RawLine) -> bool:
+    """Whether the file ends within the JSON of a line."""
+    return not line.is_ended and line.data is not None and _ends_early(line.data)
+
+
+def _ends_early(data: bytes) -> bool:
+    """Whether an object or a list begins in these bytes and does not end in them."""
+    signs = _TEXT.sub(b"", data)
+    is_open = signs.count(b"{") + signs.count(b"[") > signs.count(b"}") + signs.count(b"]")
+    return is_open and signs.lstrip().startswith((b"{", b"["))
 
 
 def _read(form: Format, line: TranscriptLine) -> SourcePiece:

@@ -53,7 +53,7 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
     reason; the other lines are imported, and the exit code is 7. A line whose parent is not in the file is imported and
     listed too, because its context is a guess: after a bad line, and in a file of Claude Code, it follows the previous
     line; otherwise it begins a branch. If a file of `lanebus export` is incomplete, what it has is imported, the
-    positions that it lacks are listed, and the exit code is 7.
+    positions that it lacks are listed, and the exit code is 7. After a file that was cut, import the whole one.
 
     \b
     Example: lanebus import session.jsonl --session pi
@@ -68,6 +68,8 @@ def command(ctx: click.Context, file: Path, session: str | None, agent: str | No
         entries = f"entry {gap.first}" if gap.first == gap.last else f"entries {gap.first} to {gap.last}"
         tell(f"{entries} of the exported session: not in the file, although its header says so")
     _show(Output.of(ctx), name, report)
+    if next_step := _next_step(report):
+        tell(f"hint: {next_step}")
     return ExitCode.FAULTS if report.bad or report.missing_entries else ExitCode.DONE
 
 
@@ -106,6 +108,15 @@ def _show(output: Output, session: str, report: ImportReport) -> None:
         f"{session}: {count(report.added)} entries added, {there}{bad}{guessed}{missing}"
         f" ({report.format} transcript of {count(report.lines)} lines)",
     )
+
+
+def _next_step(report: ImportReport) -> str:
+    """Return how to get what the file lacks; "" if it lacks nothing, or if this is not known."""
+    if report.is_cut and len(report.missing_entries) <= 1:
+        return "import the whole file into the same session, which adds what is missing"
+    if report.missing_entries:
+        return "import the whole file into a new session: in this one, what is missing would come last"
+    return ""
 
 
 def _session_for(file: Path) -> str:

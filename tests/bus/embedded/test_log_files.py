@@ -21,6 +21,7 @@ from tests.support.suite.scale import count
 
 IS_ROOT = os.geteuid() == 0
 APPEND = encode("RPUSH", "log", "old")
+FOREIGN = "root:x:0:0:root:/root:/bin/bash\n"
 
 
 @pytest.fixture
@@ -122,6 +123,11 @@ def emptied(data_dir: Path) -> None:
         path.unlink()
 
 
+def damaged(data_dir: Path) -> None:
+    with one(data_dir, "*.incr.aof").open("ab") as file:
+        file.write(bytes(64))
+
+
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda at: manifest(at).unlink(), "manifest"),
     "no manifest and no mark": (without_mark_and_manifest, "incr.aof"),
@@ -139,6 +145,12 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
     "no base": (lambda at: one(at, "*.base.rdb").unlink(), "base.rdb"),
     "an empty base": (lambda at: cut(one(at, "*.base.rdb"), 0), "base.rdb"),
     "a torn base": (lambda at: cut(one(at, "*.base.rdb"), 100), "backup"),
+    "a base of another kind": (lambda at: one(at, "*.base.rdb").write_text(FOREIGN), "base.rdb is no file of a log"),
+    "an increment of another kind": (
+        lambda at: one(at, "*.incr.aof").write_text(FOREIGN),
+        "incr.aof is no file of a log",
+    ),
+    "a damaged increment": (damaged, "Bad file format reading the append only file appendonly.aof.2.incr.aof"),
     "no increment": (lambda at: one(at, "*.incr.aof").unlink(), "incr.aof"),
     "a newer increment": (
         lambda at: (at / "appendonlydir" / "appendonly.aof.3.incr.aof").write_bytes(APPEND),

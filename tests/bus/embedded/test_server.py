@@ -467,6 +467,7 @@ async def test_a_damaged_log_raises_with_its_directory_and_the_servers_last_outp
         async with open_server(data_dir):
             pass
     assert "Bad file format" in str(told.value)
+    assert "`valkey-check-aof --fix`" in str(told.value.remedy)
     assert str(data_dir / "server.log") in str(told.value)
     await wait_ended(data_dir)
 

@@ -64,6 +64,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
     "completion": (["bash"], 0, "_LANEBUS_COMPLETE"),
     "config": (["show"], 0, '"setting":"worker.group"'),
     "acl": ([], 0, "ACL SETUSER lanebus-bus on"),
+    "alerts": ([], 0, "alert: LanebusLogLost"),
     "doctor": ([], 0, '"check":"rights"'),
     "sessions": ([], 0, '"session":"s"'),
     "show": (["s"], 0, "User"),

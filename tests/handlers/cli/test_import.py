@@ -236,6 +236,50 @@ def test_a_missing_end_of_an_export_of_one_lane_is_named(module_lanebus: Command
         assert (answer.code, answer.object["missing_entries"]) == (7 if missing else 0, missing)
 
 
+def test_an_export_that_is_cut_names_its_end_and_the_whole_one_adds_the_rest(
+    module_lanebus: CommandLine, tmp_path: Path, export: list[str]
+) -> None:
+    file, rest = tmp_path / "cut.jsonl", "hint: import the whole file into the same session, which adds what is missing"
+    for name, text in (("cut-within", "".join(export)[:-20]), ("cut-between", "".join(export[:-1]))):
+        file.write_text(text, encoding="utf-8")
+        answer = module_lanebus("import", file, "--session", name)
+        assert (answer.code, answer.object["added"]) == (7, 5)
+        is_within = "line 7: the file ends within this line: not JSON" in answer.err
+        assert is_within == (name == "cut-within")
+        assert answer.err.splitlines()[-1] == rest
+        file.write_text("".join(export), encoding="utf-8")
+        again = module_lanebus("import", file, "--session", name)
+        assert (again.code, again.object["added"], again.object["already_there"], again.err) == (0, 1, 5, "")
+
+
+def test_an_export_that_lacks_inner_entries_is_to_be_imported_elsewhere(
+    module_lanebus: CommandLine, export: list[str]
+) -> None:
+    for name, text in (("gap", "".join(export[:3] + export[4:])), ("gap-and-cut", "".join(export[:3] + export[4:6]))):
+        answer = module_lanebus("import", "-", "--session", name, stdin=text)
+        assert answer.err.splitlines()[-1] == (
+            "hint: import the whole file into a new session: in this one, what is missing would come last"
+        )
+
+
+def test_a_file_that_is_cut_in_its_first_line_is_told_from_one_of_another_kind(
+    module_lanebus: CommandLine, tmp_path: Path, export: list[str]
+) -> None:
+    file = tmp_path / "file.jsonl"
+    cut = "error: the file ends within its JSON, before anything that could be imported"
+    unknown = "error: unknown transcript format: none of the first"
+    for text, fault, hint in (
+        (export[0][:60], cut, "hint: the file was cut: copy it again, or write it again with `lanebus export`"),
+        ('{\n "messages": [\n  {"role": "us', cut, "hint: the file was cut: copy"),
+        ("root:x:0:0:root\n", unknown, "hint: give a file of one of the formats"),
+        ('{"a": 1}\n{"b": ', unknown, "hint: give a file of one of the formats"),
+        ("{'a': 1}", unknown, "hint: give a file of one of the formats"),
+    ):
+        file.write_text(text, encoding="utf-8")
+        answer = module_lanebus("import", file, "--session", "none")
+        assert (answer.code, answer.err.startswith(fault), hint in answer.err) == (6, True, True), answer.err
+
+
 def test_one_bad_line_is_counted_in_the_singular(lanebus: CommandLine) -> None:
     answer = lanebus("import", "-", "--session", "s", "--table", stdin=line_of("one") + "{\n")
     assert ", 1 bad line (" in answer.out

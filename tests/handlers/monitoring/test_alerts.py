@@ -26,7 +26,7 @@ from tests.support.servers.real import RealServer, copied, empty, eventually, sp
 
 __all__ = ()
 
-RULES = ROOT / "deploy/prometheus/lanebus.rules.yml"
+RULES = ROOT / "handlers/monitoring/data/lanebus.rules.yml"
 AGENTS = "tests.support.agent.api_agent"
 
 

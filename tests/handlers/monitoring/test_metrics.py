@@ -24,6 +24,7 @@ from lanebus.handlers.monitoring.readings import Reading, ServerReader
 from lanebus.handlers.monitoring.server_health import ServerHealth
 from lanebus.handlers.monitoring.worker_counts import ConnectionCounts, LabelledCounts
 from tests.support.agent.agents import fresh_bus, wait_for
+from tests.support.cli.command_line import CommandLine
 from tests.support.log.groups import take_all, wake
 from tests.support.log.said import said
 from tests.support.paths import ROOT
@@ -31,7 +32,7 @@ from tests.support.servers.real import RealServer
 
 __all__ = ()
 
-RULES, BOARD = ROOT / "deploy/prometheus/lanebus.rules.yml", ROOT / "deploy/grafana/lanebus.json"
+RULES, BOARD = (ROOT / "handlers/monitoring/data" / name for name in ("lanebus.rules.yml", "lanebus.json"))
 NAME = re.compile(r"\blanebus_[a-z_]+\b")
 
 
@@ -121,6 +122,13 @@ def test_the_reference_has_every_metric() -> None:
     page = fill_in((ROOT / "docs/reference/metrics.md").read_text())
     assert [name for name, row in METRICS.items() if f"| `{name}` | {row.kind} | {row.text} |" not in page] == []
     assert [outcome for outcome in OUTCOMES if f"`{outcome}`" not in page] == []
+
+
+def test_a_command_prints_the_alerts_and_the_dashboard_and_opens_no_server(unopened: CommandLine) -> None:
+    for words, file in (((), RULES), (("--dashboard",), BOARD)):
+        answer = unopened("alerts", *words)
+        assert (answer.code, answer.out, answer.err) == (0, file.read_text(encoding="utf-8"), "")
+    assert not unopened.data_dir.exists()
 
 
 @pytest.mark.needs("promtool")
