@@ -119,6 +119,24 @@ async def test_a_message_waits_until_the_page_knows_whether_a_call_waits(browser
         assert (await session.head()).position == before
 
 
+async def test_a_message_that_waits_for_a_server_that_is_gone_is_told_as_not_sent(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, browsing(browser) as (page, _):
+        session = bus.session("s1")
+        before = (await session.publish(UserMessage.text("hello"))).position
+        async with serving(bus) as served:
+            for views in ("**/status", "**/api/sessions?*"):
+                await page.route(views, lambda route: None)  # never answered
+            await opened(page, served, "#/s/s1")
+            await expect(page.locator(f".row[data-position='{before}']")).to_be_visible()
+        box = page.get_by_label("Message to the agent")
+        await box.fill("Are you there?")
+        for _ in range(2):
+            await box.press("Enter")
+            await expect(page.locator(".composer .fault")).to_contain_text("Not sent: The server does not answer")
+            await expect(box).to_have_value("Are you there?")
+        assert (await session.head()).position == before
+
+
 async def test_a_message_after_the_loop_and_a_steer_are_told_apart_from_a_skip(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")

@@ -16,13 +16,16 @@ export class ApiError extends Error {
   }
 }
 
+/** The error of a server that does not answer. */
+export const unreachable = () => new ApiError(0, "unreachable", isOnline() ? "The server does not answer. Check that it is running." : OFFLINE);
+
 async function send(path, options) {
   try {
     // Cookies are for a proxy that knows its users by them; the server itself reads none.
     return await fetch(BASE + path, { credentials: "same-origin", ...options, headers: { ...options.headers, ...tokenHeaders() } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "unreachable", isOnline() ? "The server does not answer. Check that it is running." : OFFLINE);
+    throw unreachable();
   }
 }
 

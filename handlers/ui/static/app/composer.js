@@ -1,7 +1,7 @@
 // The box for messages to the agent.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { newKey, sendMessage } from "./api.js";
+import { newKey, sendMessage, unreachable } from "./api.js";
 import { Unsent } from "./approval.js";
 import { AttachButton, AttachmentList, useAttachments } from "./attachments.js";
 import { Dialog } from "./dialog.js";
@@ -44,9 +44,9 @@ function Skipping({ waiting, whom, verb, onSkip, onLater, onClose }) {
 
 /**
  * `waiting` is the number of calls that wait for a person, `decided` of those that wait for a worker, which applies the
- * decision. While the page `isUnsure` whether some do, a message waits.
+ * decision. While the page `isUnsure` whether some do, a message waits; it does not while the server `isAway`.
  */
-export function Composer({ session, access, isLive, isClosed, isBusy, isUnsure, waiting, decided, commandSender }) {
+export function Composer({ session, access, isLive, isAway, isClosed, isBusy, isUnsure, waiting, decided, commandSender }) {
   const [text, setText] = useState(() => draftOf(access.name, session));
   const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
@@ -130,26 +130,31 @@ export function Composer({ session, access, isLive, isClosed, isBusy, isUnsure, 
   const skipped = asked === "steer" ? waiting + decided : waiting; // a steer cuts also what a worker has not begun
   const whom = mayAnswer(access) ? "you" : "a person";
   const skips = waiting > 0 && !isLater && !isClosed;
+  const hold = (what) => {
+    setFault(null);
+    setPressed(what);
+  };
   const trySend = () => {
     if (!canSend) return;
     focusBox(); // the button is disabled while the message is sent, and would lose the focus
-    if (isUnsure) setPressed("send");
+    if (isUnsure) hold("send");
     else if (skips) setAsked("send");
     else send(isLater);
   };
   const trySteer = () => {
     if (!canSteer) return;
     focusBox();
-    if (isUnsure) setPressed("steer");
+    if (isUnsure) hold("steer");
     else if (waiting + decided > 0) setAsked("steer");
     else steer();
   };
   useEffect(() => {
-    if (isUnsure || pressed === null) return;
+    if (pressed === null || (isUnsure && !isAway)) return;
     setPressed(null);
-    if (pressed === "send") trySend();
+    if (isUnsure) setFault(unreachable());
+    else if (pressed === "send") trySend();
     else trySteer();
-  }, [isUnsure]);
+  }, [isUnsure, isAway, pressed]);
 
   const onKeyDown = (event) => {
     // While an input method composes a word, Enter only completes the word.

@@ -16,7 +16,7 @@ function Conversation({ session, feed, status, head, isUnsure, isClosed, access,
   const isBusy = isLoopOpen(status);
   const waiting = head?.waiting ?? status?.waiting.filter((call) => !call.decision).length ?? 0;
   const composer = may(access, "send")
-    ? html`<${Composer} session=${session} access=${access} isLive=${isLive} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${waiting} decided=${(status?.waiting.length ?? waiting) - waiting} commandSender=${commandSender} />`
+    ? html`<${Composer} session=${session} access=${access} isLive=${isLive} isAway=${feed?.state === "reconnecting"} isClosed=${isClosed} isBusy=${isBusy} isUnsure=${isUnsure} waiting=${waiting} decided=${(status?.waiting.length ?? waiting) - waiting} commandSender=${commandSender} />`
     : html`<p class="onlooker">${isReadOnly(access) ? "This link is read-only: you cannot send messages." : "You may not send messages to this session."}</p>`;
   return html`
     ${feed ? html`<${Control} feed=${feed} status=${status} commandSender=${commandSender} access=${access} isOpen=${!isClosed} onChanged=${onChanged} />` : null}
