@@ -13,7 +13,7 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws bundled uvloop backends check bench docs dist client clean
+.PHONY: help demo test laws bundled uvloop backends check count walks bench docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
@@ -23,6 +23,8 @@ help:  ## what can be asked for
 	@echo 'make bundled  the bundle of the page that a wheel has, with a few tests in a browser'
 	@echo 'make backends  the frameworks that lanebus stores for, with their own tests'
 	@echo 'make check   ruff, pyright strict, mypy strict'
+	@echo 'make count   lines of code, files and shares, for each ring and package'
+	@echo 'make walks   the files that one publish, read, turn or request crosses'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make dist    the source distribution and the wheel, in dist/'
 	@echo 'make client  the TypeScript client, built and packed in clients/ts'
@@ -62,6 +64,13 @@ check: $(VENV)/.check
 	$(BIN)/mypy .ci/pinned
 	$(BIN)/mypy .ci/dist
 	$(BIN)/mypy .ci/bundle
+	$(BIN)/mypy .ci/count
+
+count:
+	@$(PYTHON) .ci/count --packages
+
+walks: $(VENV)/.backends
+	$(BIN)/python -m bench.walks
 
 bench: $(VENV)/.run
 	$(BIN)/python -m bench
