@@ -101,7 +101,7 @@ clean:
 # `pip check` proves. pip's resolver would look at the newest release of what is asked for with an extra, as in
 # `google-auth[requests]`, and refuse it for want of a hash.
 
-PINS := constraints.txt pyproject.toml .ci/pinned
+PINS := .ci/constraints.txt pyproject.toml .ci/pinned
 PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 define install
