@@ -13,7 +13,7 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws bundled uvloop backends check count walks bench docs dist client clean
+.PHONY: help demo test laws bundled uvloop backends check count walks bench reference docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
@@ -28,6 +28,7 @@ help:  ## what can be asked for
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make dist    the source distribution and the wheel, in dist/'
 	@echo 'make client  the TypeScript client, built and packed in clients/ts'
+	@echo 'make reference  the parts of docs/ that are made from code, such as the tables of settings, made anew'
 	@echo 'make docs    the documentation, as a site in build/site; a warning or a dead link fails it'
 	@echo 'make clean   remove the set-up and all caches'
 	@echo
@@ -84,6 +85,9 @@ dist: $(VENV)/.test
 client: $(VENV)/.test
 	$(BIN)/python -m tests.support.node.install client
 	cd clients/ts && PATH="$(abspath $(BIN)):$$PATH" && npm pack && npm run check
+
+reference: $(VENV)/.test
+	$(BIN)/python -m docs.site.reference
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m docs.site
