@@ -13,7 +13,7 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws bundled uvloop backends check bench docs dist client clean
+.PHONY: help demo test laws bundled uvloop backends check count walks bench reference docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
@@ -23,9 +23,12 @@ help:  ## what can be asked for
 	@echo 'make bundled  the bundle of the page that a wheel has, with a few tests in a browser'
 	@echo 'make backends  the frameworks that lanebus stores for, with their own tests'
 	@echo 'make check   ruff, pyright strict, mypy strict'
+	@echo 'make count   lines of code, files and shares, for each ring and package'
+	@echo 'make walks   the files that one publish, read, turn or request crosses'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make dist    the source distribution and the wheel, in dist/'
 	@echo 'make client  the TypeScript client, built and packed in clients/ts'
+	@echo 'make reference  the parts of docs/ that are made from code, such as the tables of settings, made anew'
 	@echo 'make docs    the documentation, as a site in build/site; a warning or a dead link fails it'
 	@echo 'make clean   remove the set-up and all caches'
 	@echo
@@ -62,6 +65,13 @@ check: $(VENV)/.check
 	$(BIN)/mypy .ci/pinned
 	$(BIN)/mypy .ci/dist
 	$(BIN)/mypy .ci/bundle
+	$(BIN)/mypy .ci/count
+
+count:
+	@$(PYTHON) .ci/count --packages
+
+walks: $(VENV)/.backends
+	$(BIN)/python -m bench.walks
 
 bench: $(VENV)/.run
 	$(BIN)/python -m bench
@@ -75,6 +85,9 @@ dist: $(VENV)/.test
 client: $(VENV)/.test
 	$(BIN)/python -m tests.support.node.install client
 	cd clients/ts && PATH="$(abspath $(BIN)):$$PATH" && npm pack && npm run check
+
+reference: $(VENV)/.test
+	$(BIN)/python -m docs.site.reference
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m docs.site
@@ -92,7 +105,7 @@ clean:
 # `pip check` proves. pip's resolver would look at the newest release of what is asked for with an extra, as in
 # `google-auth[requests]`, and refuse it for want of a hash.
 
-PINS := constraints.txt pyproject.toml .ci/pinned
+PINS := .ci/constraints.txt pyproject.toml .ci/pinned
 PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 define install

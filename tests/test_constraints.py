@@ -1,4 +1,4 @@
-"""constraints.txt pins every package that a target installs, with hashes, and names no package index."""
+""".ci/constraints.txt pins every package that a target installs, with hashes, and names no package index."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
-TEXT = (ROOT / "constraints.txt").read_text()
+TEXT = (ROOT / ".ci" / "constraints.txt").read_text()
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?"
     r"(?: \\\n {4}--hash=sha256:[0-9a-f]{64})+\n"

@@ -114,6 +114,11 @@ def test_version_is_written_in_one_place() -> None:
     assert found == ["pyproject.toml"] or not names  # an unpacked archive has no list of tracked files
 
 
+def test_changelog_tells_this_version_first() -> None:
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[0] == VERSION
+
+
 def test_workflow_pins_each_action_and_gives_each_job_no_more_than_it_needs() -> None:
     load = cast("Callable[[str], dict[str, dict[str, dict[str, object]]]]", importlib.import_module("yaml").safe_load)
     workflow = load(WORKFLOW.read_text())

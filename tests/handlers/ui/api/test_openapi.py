@@ -257,4 +257,4 @@ def test_every_endpoint_has_a_schema_and_a_summary() -> None:
 
 def test_the_reference_has_the_document() -> None:
     kept = (ROOT / "docs/reference/openapi.json").read_text()
-    assert kept == document_text(endpoints()), "run `python -m docs.site.openapi` and commit the file"
+    assert kept == document_text(endpoints()), "run `python -m docs.site.reference` and commit the file"
