@@ -18,7 +18,8 @@ from lanebus.bus.errors import require_all, require_count
 from lanebus.bus.exception_groups import first_error
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.groups.activity import Activity, read_activity
-from lanebus.bus.groups.consumer import HEARTBEAT_SECONDS, Consumer, Start
+from lanebus.bus.groups.consumer import HEARTBEAT_SECONDS, Consumer
+from lanebus.bus.groups.group_log import Start
 from lanebus.bus.groups.wake_ups import WakeUps
 from lanebus.bus.inspection import Inspector
 from lanebus.bus.log.catalog import SessionCatalog
@@ -52,7 +53,7 @@ from lanebus.bus.tracing import NO_TRACING, Tracing
 from lanebus.bus.wire.keys import check_agent, check_consumer, check_group, check_session_id
 
 if TYPE_CHECKING:
-    from lanebus.bus.servers.topology import Route
+    from lanebus.bus.servers.connection import Route
 
 __all__ = ("Bus", "DurabilityWarning")
 

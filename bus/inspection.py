@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lanebus.bus.archive.archive import Archive
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.servers.pool import Pool
     from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Inspector",)

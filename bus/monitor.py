@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.namespace import LossKind
     from lanebus.bus.publishing.publish_counts import PublishCounts
-    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.servers.pool import Pool
     from lanebus.bus.shards import Shards
 
 __all__ = ("BusCounts", "BusMonitor")

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from lanebus.bus.media.store import MediaStore
     from lanebus.bus.servers.bounds import ConnectionBounds
-    from lanebus.bus.servers.topology import Pool, Topology
+    from lanebus.bus.servers.pool import Pool
+    from lanebus.bus.servers.topology import Topology
 
 __all__ = ("BusResources", "check_options", "check_stored_form", "open_resources")
 
@@ -86,7 +87,8 @@ async def open_resources(
     """
     # Imported here because the Redis client takes as long to import as the rest of the bus. A program that only needs
     # a message type, or the help of a command, does not load it.
-    from lanebus.bus.servers.topology import Endpoint, OneServer, topology_at  # noqa: PLC0415
+    from lanebus.bus.servers.endpoint import Endpoint  # noqa: PLC0415
+    from lanebus.bus.servers.topology import OneServer, topology_at  # noqa: PLC0415
 
     check_namespace(namespace)
     require_instance("data_dir", data_dir, (str, Path), "pass a path", is_optional=True)

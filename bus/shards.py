@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lanebus.bus.following.hub import Hub
     from lanebus.bus.groups.wake_ups import WakeUps
     from lanebus.bus.publishing.publisher import Publisher
-    from lanebus.bus.servers.topology import Route, Topology
+    from lanebus.bus.servers.connection import Route
+    from lanebus.bus.servers.topology import Topology
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("Shard", "Shards")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from lanebus.bus.following.followed_sessions import FollowedSessions
     from lanebus.bus.following.subscription import HubBounds
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument, Connection
+    from lanebus.bus.servers.connection import Connection
+    from lanebus.bus.servers.replies import Argument
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("BatchReader",)

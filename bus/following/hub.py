@@ -33,7 +33,8 @@ from lanebus.bus.wire.keys import Keys
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
+    from lanebus.bus.servers.connection import Connection, Route
+    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Hub",)

@@ -12,7 +12,8 @@ from lanebus.bus.wire.keys import check_session_id
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lanebus.bus.servers.topology import Argument, Pool
+    from lanebus.bus.servers.pool import Pool
+    from lanebus.bus.servers.replies import Argument
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("Activity", "ActivityBounds", "Span", "read_activity")

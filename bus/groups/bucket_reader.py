@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from lanebus.bus.groups.backlog import Backlog
     from lanebus.bus.groups.work import Work
     from lanebus.bus.log.work_bounds import WorkBounds
-    from lanebus.bus.servers.topology import Connection, Route
+    from lanebus.bus.servers.connection import Connection, Route
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("GroupReader",)

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
     from lanebus.bus.errors import Unavailable
     from lanebus.bus.log.first_page import FirstPage
     from lanebus.bus.log.work_bounds import WorkBounds
-    from lanebus.bus.servers.topology import Pool, Topology
+    from lanebus.bus.servers.pool import Pool
+    from lanebus.bus.servers.topology import Topology
     from lanebus.bus.tracing import Settlement, Tracing
     from lanebus.bus.wire.keys import Keys
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.replies import Argument
     from lanebus.bus.wire.codec import Entry
 
 __all__ = ("DeadLetter", "DeadLetters")

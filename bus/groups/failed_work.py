@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.replies import Argument
 
 __all__ = ("FailedWork", "FailedWorks")
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.first_page import FirstPage
     from lanebus.bus.log.work_bounds import WorkBounds
-    from lanebus.bus.servers.replies import Calling
-    from lanebus.bus.servers.topology import Argument, Pool, Reply
+    from lanebus.bus.servers.pool import Pool
+    from lanebus.bus.servers.replies import Argument, Calling, Reply
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("Fetched", "GroupLog", "Mode", "Start")

@@ -13,7 +13,7 @@ from lanebus.bus.wire.keys import check_session_id
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.servers.pool import Pool
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("LeaseStatus", "read_leases")

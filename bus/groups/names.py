@@ -8,7 +8,7 @@ from lanebus.bus.wire.keys import is_name
 
 if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Reply
+    from lanebus.bus.servers.replies import Reply
 
 __all__ = ("all_group_names", "all_parts", "parts_of")
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.log.work_bounds import WorkBounds
-    from lanebus.bus.servers.replies import Calling
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.replies import Argument, Calling
     from lanebus.bus.wire.keys import Keys
 
 __all__ = (

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from lanebus.bus.errors import HeadMissing, SessionDamaged
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.replies import Argument
 
 __all__ = ("CatalogCursor", "CatalogPage", "SessionCatalog", "SessionState")
 

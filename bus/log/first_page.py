@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lanebus.bus.errors import Refused
-    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.servers.replies import Argument, Reply
 
 __all__ = ("FirstPage",)
 

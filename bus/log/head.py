@@ -14,7 +14,7 @@ from lanebus.bus.wire.envelope import START, Cursor
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.keys import Keys
 
 __all__ = (

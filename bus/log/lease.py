@@ -16,7 +16,7 @@ from lanebus.bus.log.script import Script, run_script, run_scripts
 if TYPE_CHECKING:
     from lanebus.bus.log.first_page import FirstPage
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.replies import Argument
 
 __all__ = ("Lease", "LeaseAnswer", "Leases")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lanebus.bus.log.archive_reader import ArchiveReader
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Reply
+    from lanebus.bus.servers.replies import Reply
 
 __all__ = ("WRITTEN_BY", "FoundMark", "Part", "lineage", "mark_at", "read_written", "written_command", "written_here")
 

@@ -23,7 +23,8 @@ from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, Keys, is_name, is_sessi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lanebus.bus.servers.topology import Argument, Pool, Reply
+    from lanebus.bus.servers.pool import Pool
+    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Log", "count_in")

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument, Pool
+    from lanebus.bus.servers.pool import Pool
+    from lanebus.bus.servers.replies import Argument
     from lanebus.bus.storage.state_file import StateFile
     from lanebus.bus.wire.keys import Keys
 

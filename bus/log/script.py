@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from lanebus.bus.log.first_page import FirstPage
-    from lanebus.bus.servers.replies import Calling
-    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.servers.replies import Argument, Calling, Reply
 
 __all__ = ("Script", "run_script", "run_scripts", "send_scripts")
 

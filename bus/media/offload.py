@@ -22,8 +22,8 @@ from lanebus.bus.messages.content import (
     ToolResultBlock,
     VideoBlock,
 )
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES, MediaRef, sniff
-from lanebus.bus.messages.message import LlmMessage
 
 __all__ = ("Offload", "offloaded")
 

@@ -14,7 +14,7 @@ from lanebus.bus.media.store import MediaHead, check_sha256, sha256_of, verified
 from lanebus.bus.messages.media_checks import require_size
 
 if TYPE_CHECKING:
-    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.servers.pool import Pool
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("REDIS_MEDIA_LIMIT_BYTES", "RedisMedia")

@@ -30,8 +30,8 @@ from lanebus.bus.messages.content import (
     ToolResultBlock,
     VideoBlock,
 )
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef, sniff
-from lanebus.bus.messages.message import LlmMessage
 
 __all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 

@@ -22,7 +22,8 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_parser import parse_json, require_depth
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import LlmMessage, Message
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import Message
 
 __all__ = (
     "AgentMessage",

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.replies import Argument
 
 __all__ = ("Previewed", "show_deltas", "trim_deltas")
 

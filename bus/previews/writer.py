@@ -11,9 +11,8 @@ import anyio
 
 from lanebus.bus.errors import DecodeError, MessageTooLarge, PreviewFull, Unavailable
 from lanebus.bus.previews.deltas import show_deltas, trim_deltas
-from lanebus.bus.publishing.limits import MESSAGE_LIMIT_BYTES
 from lanebus.bus.servers.backoff import Backoff
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES, encode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

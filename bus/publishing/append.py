@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lanebus.bus.publishing.pending_publish import PendingPublish
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.replies import Argument
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("PUBLISH", "PublishLimits", "SessionAppend", "publish_command", "seeds_of")

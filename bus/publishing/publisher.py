@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from lanebus.bus.publishing.limits import Limits, Quota
     from lanebus.bus.publishing.outbox import Outbox
     from lanebus.bus.publishing.outboxes import Outboxes
-    from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
+    from lanebus.bus.servers.connection import Connection, Route
+    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.keys import Keys
     from lanebus.bus.wire.receipt import Receipt
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from lanebus.bus.publishing.outboxes import Outboxes
     from lanebus.bus.publishing.pending_publish import PendingPublish
     from lanebus.bus.publishing.trouble import Trouble
-    from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
+    from lanebus.bus.servers.connection import Connection, Route
+    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("Recovery",)

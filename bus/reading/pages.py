@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lanebus.bus.log.lineage import FoundMark
     from lanebus.bus.log.log import Log
     from lanebus.bus.messages.lanes import Lane
-    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.envelope import Cursor
 
 __all__ = ("LanePages", "fetch_page", "first_page", "has_later", "stream_pages", "whole", "with_rest")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.media.store import MediaStore
-    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("Erased", "SessionArchive", "erase")

@@ -27,7 +27,7 @@ from lanebus.bus.errors import Refused, UnsafeServer
 from lanebus.bus.servers.rights import write_examples
 
 if TYPE_CHECKING:
-    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.servers.pool import Pool
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "read_info", "server_infos")

@@ -11,7 +11,8 @@ from lanebus.bus.servers.durability import ServerVersion, server_infos
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lanebus.bus.servers.topology import Pool, Reply
+    from lanebus.bus.servers.pool import Pool
+    from lanebus.bus.servers.replies import Reply
 
 __all__ = ("Fsync", "PrimaryStatus", "read_primaries")
 

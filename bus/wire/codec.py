@@ -23,20 +23,16 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError
 
 from lanebus.bus.errors import DecodeError, EntryDamaged, ForgedEntry, MessageError, UnknownRole, UnknownVersion
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, ErrorBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_parser import DIGITS_LIMIT, parse_json, require_depth, require_json
 from lanebus.bus.messages.json_reader import Publishable, read_delta, read_extension, read_llm
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.checksum import IMPORTED, imported_seed, seed_of
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.bus.wire.upcasters import lift, require_steps

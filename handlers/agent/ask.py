@@ -5,8 +5,9 @@ from contextlib import aclosing
 import anyio
 
 from lanebus.bus.errors import SessionClosed, require_seconds
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.events import ToolWaiting
-from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.bus.wire.notice import Notice

@@ -4,8 +4,8 @@ from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
 from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError, StreamError
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.events import ToolWaiting
-from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 
 __all__ = (

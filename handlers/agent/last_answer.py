@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.agent.decide.open_answer import is_cut, wanted_calls

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from lanebus.bus.errors import require_count, require_instance, require_seconds
-from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.context.fold import Context

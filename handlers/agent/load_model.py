@@ -6,7 +6,7 @@ from typing import Unpack
 from lanebus.bus.errors import require_instance
 from lanebus.handlers.agent.errors import ModelNotFound
 from lanebus.handlers.agent.models.model import Model
-from lanebus.handlers.agent.models.provider_model import ModelOptions
+from lanebus.handlers.agent.models.request_form import ModelOptions
 from lanebus.handlers.agent.offline.model import OfflineModel
 
 __all__ = ("load_model",)

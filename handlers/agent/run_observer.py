@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, TurnEnded, TurnStarted, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.models.failure import failure_of

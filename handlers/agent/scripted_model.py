@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import AsyncGenerator
 
 from lanebus.bus.errors import SetupError, require_instance
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.providers.common.answer import ModelEvent
 

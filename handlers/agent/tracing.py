@@ -5,8 +5,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TypeVar, runtime_checkable
 
 from lanebus.bus.errors import RedactionFailed
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.redaction import Redaction
 from lanebus.bus.tracing import Tracing
 from lanebus.handlers.agent.models.model import Model, ModelRequest

@@ -16,13 +16,14 @@ import anyio
 import click
 
 from lanebus.bus.archive.blob_archive import archive_store_at
-from lanebus.bus.bus import Bus, DurabilityWarning
+from lanebus.bus.bus import Bus
 from lanebus.bus.embedded.data_dir import default_state_dir
 from lanebus.bus.errors import DirectoryNotCreated, SessionErased, Unavailable, Unconnectable
 from lanebus.bus.log.namespace import BEGINS, NamespaceLog
 from lanebus.bus.media.blob_media import media_store_at
 from lanebus.bus.redaction import Redact
 from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.servers.durability import DurabilityWarning
 from lanebus.bus.session.session import Session
 from lanebus.bus.storage.state_file import StateFile
 from lanebus.handlers.cli.errors import ServerSilent, SessionEmpty

@@ -25,7 +25,8 @@ from lanebus.handlers.cli.terminal.table import Column
 from lanebus.handlers.cli.terminal.text import count, money
 from lanebus.handlers.json_text import compact
 from lanebus.handlers.projections.projection import look
-from lanebus.handlers.projections.turns import TURNS, TurnsState
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.turns_state import TurnsState
 from lanebus.handlers.projections.usage import USAGE, UsageState, summary
 
 __all__ = ("NoAnswer", "ask_once")

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.cli.terminal.values import BadInput, Values
 from lanebus.handlers.codecs.codec import Codec

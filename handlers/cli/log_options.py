@@ -70,7 +70,7 @@ def logging_to_stderr(level: str, form: str) -> Generator[bool, None, None]:
 
 def _log_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Log a warning as JSON: an event, if it is of the server."""
-    from lanebus.bus.bus import DurabilityWarning  # noqa: PLC0415  # loads the bus, which --help does not need
+    from lanebus.bus.servers.durability import DurabilityWarning  # noqa: PLC0415  # loads the bus, which --help does not need
 
     if issubclass(category, DurabilityWarning):
         write_event(_log, ServerUnsafe(fault=str(message)))

@@ -14,7 +14,8 @@ from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.messages.content import Block, ToolCallBlock
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Written, written
 from lanebus.handlers.codecs.json_object import plain
 from lanebus.handlers.codecs.json_patch import Path, apply_patch, differences, make_patch

@@ -9,7 +9,8 @@ from pydantic import JsonValue, ValidationError
 from lanebus.bus.errors import DecodeError, MessageError
 from lanebus.bus.messages.compaction_block import CompactionBlock
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import Publishable, read_message
 from lanebus.handlers.json_fields import first_fault
 
 __all__ = ("ReadBlock", "read_block", "write_block")

@@ -20,7 +20,7 @@ from lanebus.bus.messages.context_entry import (
 )
 from lanebus.bus.messages.events import CompactionEnded, PruneApplied, RevertApplied
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import LlmMessage, now_ms
+from lanebus.bus.messages.llm import LlmMessage, now_ms
 from lanebus.bus.messages.node import RevertCategory
 from lanebus.bus.session.session import Session, require_session
 from lanebus.bus.wire.envelope import Cursor, Envelope

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lanebus.bus.errors import require_count, require_flag, require_share
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolResultBlock
 from lanebus.bus.messages.context_entry import BranchSummary
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.context.fold import Context, require_context
 from lanebus.handlers.context.summaries import branch_message
 from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, require_estimator

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from lanebus.bus.errors import ForgedEntry, MessageError, require_instance
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolResultBlock
 from lanebus.bus.messages.context_entry import (
     BranchSummary,
@@ -22,7 +23,8 @@ from lanebus.bus.messages.context_entry import (
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.context.errors import Misplaced, UnknownTarget
 from lanebus.handlers.context.overlay import Placed, overlaid

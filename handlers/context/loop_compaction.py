@@ -6,16 +6,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
 from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator
 from lanebus.handlers.context.truncation import truncated
 from lanebus.handlers.context.turn_list import MessageTurn, turns_of

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from lanebus.bus.messages.context_entry import LoopCompaction, Prune
-from lanebus.bus.messages.message import DeveloperMessage, LlmMessage, SystemMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.context.summaries import prune_message
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.wire.envelope import Envelope
 
 __all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_mark", "is_prompt", "left_over", "read_position")

@@ -11,6 +11,7 @@ from typing import Protocol
 from pydantic import JsonValue
 
 from lanebus.bus.errors import require_instance, require_methods
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -25,8 +26,9 @@ from lanebus.bus.messages.content import (
     VideoBlock,
 )
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, LoopCompaction, Prune
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.context.fold import Context, require_context
 from lanebus.handlers.context.summaries import branch_message

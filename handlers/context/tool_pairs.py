@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock, ToolCallBlock, ToolResultBlock
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.persistent_list import PersistentList
 
 __all__ = ("NO_RESULT", "Pairing")

@@ -5,8 +5,9 @@ Source: the documentation of the `coding-agent` system, on how a request is prep
 
 from collections.abc import Sequence
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import RedactedThinkingBlock, ThinkingBlock, ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 
 __all__ = ("without_empty_answers", "without_unusable_end")
 

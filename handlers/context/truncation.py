@@ -1,7 +1,8 @@
 """Cut long tool outputs in the middle. Pure; the text is from the `two-lane-agent` system."""
 
 from lanebus.bus.messages.content import Block, TextBlock
-from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = ("head_and_tail", "truncated")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from lanebus.bus.errors import require_instance
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 
 __all__ = ("MessageTurn", "loops_of", "turns_of")
 

@@ -13,9 +13,10 @@ from urllib.parse import unquote, urlsplit
 from pydantic import JsonValue
 
 from lanebus.bus.messages.content import AnnotationRef, Block, DataBlock, TextBlock, ToolCallBlock, media_block
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.messages.media import MediaRef, sniff
 from lanebus.bus.messages.media_checks import check_url, is_what_it_claims, sanitize_filename
-from lanebus.bus.messages.message import ToolResultMessage, now_ms
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS
 
 if TYPE_CHECKING:

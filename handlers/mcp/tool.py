@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.tools.tool import ToolContext
 from lanebus.handlers.agent.tools.tool_reply import failed, unknown
 from lanebus.handlers.mcp.bounds import McpBounds

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, overload
 import anyio
 
 from lanebus.bus.errors import (
+    MissingExtra,
     require_all,
     require_choice,
     require_flag,
@@ -14,7 +15,6 @@ from lanebus.bus.errors import (
     require_seconds,
     require_text,
 )
-from lanebus.handlers.agent.errors import MissingExtra
 from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.mcp.definition import Catalog
 from lanebus.handlers.mcp.errors import McpToolMissing

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeVar
 
 from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.control import Approve, Control, Deny, parse_control
 from lanebus.bus.messages.events import (
@@ -27,7 +28,6 @@ from lanebus.bus.messages.events import (
     parse_event,
 )
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.projections.definition import projection

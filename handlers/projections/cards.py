@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 from lanebus.bus.groups.failed_work import FailedWork
 from lanebus.bus.groups.lease_status import read_leases
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.context.read_marks import deferred_positions, is_prompt, read_position

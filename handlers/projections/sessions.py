@@ -6,11 +6,12 @@ from typing import TypedDict
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, MessageError, SessionErased, is_of_session, require_all, require_instance
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope

@@ -4,10 +4,10 @@ These calls belong to no turn, but are part of the session's usage.
 """
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction
 from lanebus.bus.messages.events import CompactionFailed
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage
 
 __all__ = ("summary_call",)
 

@@ -9,6 +9,7 @@ The log does not say when the first piece of an answer arrived: pieces are live 
 """
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Approve, Deny, parse_control
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -26,7 +27,7 @@ from lanebus.bus.messages.events import (
     parse_event,
 )
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.projections.definition import projection

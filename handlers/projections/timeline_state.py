@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Literal
 
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.base import Frozen
-from lanebus.bus.messages.message import StopReason
 from lanebus.handlers.persistent_list import FlatList, PersistentList
 from lanebus.handlers.projections.turns_state import TurnsState, changed
 

@@ -10,6 +10,7 @@ imported turns have the time of the import.
 from collections.abc import Callable
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.events import (
     AgentEnded,
     AgentEvent,
@@ -24,7 +25,8 @@ from lanebus.bus.messages.events import (
     parse_event,
 )
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import ToolOutcome
-from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.persistent_list import FlatList, PersistentList

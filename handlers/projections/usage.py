@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from typing import NotRequired, TypedDict, cast
 
 from lanebus.bus.errors import MessageError, require_instance
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, TurnEnded, UsageSettled, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.context.read_marks import is_mark

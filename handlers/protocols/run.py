@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -22,7 +23,9 @@ from lanebus.bus.messages.events import (
     parse_event,
 )
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.decide.open_answer import is_cut
 from lanebus.handlers.protocols.run_events import (

@@ -21,8 +21,8 @@ from lanebus.handlers.protocols.run_events import (
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
+    from lanebus.bus.messages.assistant import AssistantMessage
     from lanebus.bus.messages.delta import Delta
-    from lanebus.bus.messages.message import AssistantMessage
     from lanebus.bus.messages.turn import TurnId
 
 __all__ = ("ShownAnswer", "arguments_text", "call_id")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Approve, Deny, parse_control
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -15,7 +16,8 @@ from lanebus.bus.messages.events import (
     ToolWaiting,
     TurnStarted,
 )
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.decide.open_answer import is_cut, wanted_calls
 from lanebus.handlers.agent.last_answer import LastAnswer
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
@@ -26,11 +28,11 @@ from lanebus.handlers.protocols.shown_answer import call_id
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lanebus.bus.messages.assistant import StopReason
     from lanebus.bus.messages.content import ToolCallBlock
     from lanebus.bus.messages.control import Control
     from lanebus.bus.messages.events import AgentEvent
     from lanebus.bus.messages.extension import ExtensionMessage
-    from lanebus.bus.messages.message import StopReason
     from lanebus.bus.wire.envelope import Envelope
 
 __all__ = ("OpenCall", "WorkState")

@@ -5,7 +5,7 @@ from functools import partial
 from importlib import import_module
 from typing import NamedTuple, Protocol, Unpack, cast
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Rates
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.lazy import Lazy

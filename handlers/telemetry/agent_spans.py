@@ -9,8 +9,9 @@ from opentelemetry.context import Context, create_key, get_current, get_value, s
 from opentelemetry.trace import Span, SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.whole_text import whole_text
 from lanebus.handlers.agent.models.failure import failure_of

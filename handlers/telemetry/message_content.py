@@ -8,9 +8,11 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
 from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.whole_text import whole_text
 from lanebus.handlers.providers.common.tools import ToolSpec
 

@@ -21,7 +21,7 @@ from lanebus.bus.messages.context_entry import (
 )
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.codecs.coding_agent import CODING_AGENT
 from lanebus.handlers.json_fields import Object, made
 from lanebus.handlers.transcripts.format import Format, TranscriptEntry, Unplaced

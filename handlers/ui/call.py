@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from contextlib import aclosing
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.projections.agent_activity import own_loop

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from lanebus.bus.errors import MediaDamaged, MediaMissing, SessionErased
 from lanebus.bus.media.resolve import media_of
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import sniff
-from lanebus.bus.messages.message import LlmMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.ui.bounds import UiBounds

@@ -16,8 +16,8 @@ from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.context_entry import Compaction
 from lanebus.bus.messages.events import RequestDefined
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import LlmMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.bus.threads import run_in_thread

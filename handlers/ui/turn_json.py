@@ -6,12 +6,13 @@ from lanebus.bus.messages.usage import Usage
 from lanebus.bus.session.session import Session
 from lanebus.handlers.projections.loops import total_usage
 from lanebus.handlers.projections.projection import Projected
-from lanebus.handlers.projections.timeline import TIMELINE, TimelineState
+from lanebus.handlers.projections.timeline import TIMELINE
 from lanebus.handlers.projections.timeline_state import (
     CallMark,
     CompactionMark,
     LoopMark,
     OpenDecision,
+    TimelineState,
     ToolMark,
     TurnMark,
     WaitMark,

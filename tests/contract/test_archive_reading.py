@@ -11,7 +11,8 @@ import pytest
 from lanebus import Bus, Cursor, DecodeFailure, Envelope, Lane
 from lanebus.archive import DirectoryArchive, ObjectArchive
 from lanebus.bus.errors import Refused
-from lanebus.bus.servers.topology import Argument, ConnectionPool, Reply
+from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.bus.servers.replies import Argument, Reply
 from lanebus.bus.wire.keys import Keys
 from lanebus.bus.wire.upcasters import UPCASTERS, MessageJson
 from lanebus.errors import CursorTrimmed

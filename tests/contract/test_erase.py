@@ -32,7 +32,9 @@ from lanebus.bus.log.log import Log
 from lanebus.bus.log.script import Script
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.retention.erase import erase
-from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
+from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.bus.servers.replies import Argument, Reply
 from lanebus.bus.wire.keys import Keys
 from lanebus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased
 from lanebus.media import DirectoryMedia

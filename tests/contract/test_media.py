@@ -19,7 +19,9 @@ from lanebus.bus.errors import DirectoryNotCreated, InvalidMediaKey, MissingExtr
 from lanebus.bus.media.bounds import MediaBounds
 from lanebus.bus.media.store import MediaHead
 from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.topology import ConnectionPool, Endpoint, topology_at
+from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.bus.servers.topology import topology_at
 from lanebus.bus.wire.keys import Keys
 from lanebus.errors import MediaDamaged, MediaMissing, MediaTooLarge
 from lanebus.media import DirectoryMedia, MediaStore, ObjectMedia, RedisMedia, SigningStore

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 
 from lanebus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session, UserMessage
 from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.session.session import CLOSED
+from lanebus.bus.wire.notice import CLOSED
 from lanebus.errors import LogRolledBack
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber

@@ -30,7 +30,9 @@ from lanebus.bus.log.log import Log
 from lanebus.bus.log.script import Script
 from lanebus.bus.reading.reader import read_pages
 from lanebus.bus.retention.trim import trim
-from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
+from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.bus.servers.replies import Argument, Reply
 from lanebus.bus.wire.keys import Keys
 from lanebus.bus.wire.selection import Selection
 from lanebus.errors import CursorTrimmed, NoSuchPosition, SessionErased

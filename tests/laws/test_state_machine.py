@@ -24,7 +24,7 @@ from lanebus import (
 )
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.session.session import CLOSED, REOPENED
+from lanebus.bus.wire.notice import CLOSED, REOPENED
 from lanebus.bus.wire.receipt import REFUSALS
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, OutcomeUnknown, SessionErased, SessionExists
 from lanebus.groups import Lease

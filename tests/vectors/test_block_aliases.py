@@ -13,7 +13,7 @@ from lanebus.bus.messages.content import (
     ThinkingBlock,
     ToolResultBlock,
 )
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.text import result_text
 from lanebus.handlers.codecs.codec import Codec
 from lanebus.handlers.codecs.graph.v1 import GRAPH_V1

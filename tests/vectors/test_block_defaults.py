@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.vectors.cases import Case, cases
 

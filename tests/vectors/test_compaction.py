@@ -4,10 +4,12 @@ from typing import cast
 
 import pytest
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.compaction_block import CompactionBlock, TurnRange
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.context_entry import LoopCompaction
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.context.budget import HeadroomTrigger, ReserveTrigger
 from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of

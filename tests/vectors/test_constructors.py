@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages.content import ImageBlock, ToolResultBlock
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.codecs.graph.constructors import (
     SpokenRole,
     attach_media,

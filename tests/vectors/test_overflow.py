@@ -4,7 +4,8 @@ from typing import cast
 
 import pytest
 
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.provider_errors import classify_http, says_overflow
 from lanebus.bus.messages.usage import Usage
 from tests.support.vectors.cases import Case, Object, cases

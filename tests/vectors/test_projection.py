@@ -23,7 +23,8 @@ from lanebus.handlers.projections.loops import (
     total_usage,
 )
 from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS, Loop, Turn, TurnsState, abandoned
+from lanebus.handlers.projections.turns import TURNS, abandoned
+from lanebus.handlers.projections.turns_state import Loop, Turn, TurnsState
 from lanebus.handlers.projections.usage import USAGE
 from lanebus.messages import TurnId
 from tests.support.agent.folding import fold

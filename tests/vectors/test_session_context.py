@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from lanebus import Bus
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.context import Context, build_context
 from lanebus.handlers.context.summaries import branch_message, compaction_message
 from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT

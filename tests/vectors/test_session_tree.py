@@ -9,8 +9,9 @@ from typing import cast
 import pytest
 
 from lanebus import Bus
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.context import UnknownLeaf, branch, read_tree
 from lanebus.handlers.transcripts.importer import import_transcript

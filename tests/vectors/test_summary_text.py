@@ -5,10 +5,12 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock, ToolCallBlock
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Prune
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.handlers.context.loop_compaction import one_line_each
 from lanebus.handlers.context.tokens import BY_BYTES
 from lanebus.handlers.transcripts.in_memory import ListedTranscript

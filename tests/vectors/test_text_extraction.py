@@ -7,8 +7,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.json_reader import read_message
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.text import split_reasoning
 from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from lanebus.handlers.codecs.two_lane_agent.json_answer import extract_json

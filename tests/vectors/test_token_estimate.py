@@ -4,7 +4,7 @@ from typing import cast
 
 import pytest
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.context.tokens import BY_BYTES, context_tokens
 from lanebus.handlers.context.truncation import head_and_tail

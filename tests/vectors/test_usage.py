@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.context import context_tokens, usage_tokens
 from lanebus.handlers.codecs.graph.v1 import GRAPH_V1

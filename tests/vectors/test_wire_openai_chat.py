@@ -6,7 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.message import LlmMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
 from lanebus.context import Context
 from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from lanebus.providers import ProviderRequest, to_openai_chat

@@ -6,8 +6,10 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.messages.content import AudioBlock, TextBlock
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.providers import ProviderRequest, to_openai_responses
 from tests.support.providers.openai_responses_rules import require_legal
 from tests.support.vectors.cases import Case, Object, cases

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.events.event import AgentEvent
-from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.usage import Usage
 
 __all__ = ("AgentEnded", "AgentStarted", "InputRejected", "ParallelLoopsEnded", "ParallelLoopsStarted")

@@ -4,10 +4,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.events.event import AgentEvent, Positions
-from lanebus.bus.messages.message import StopReason
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction, LeafMove, LoopCompaction, Prune
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -14,7 +15,7 @@ from lanebus.bus.messages.events import (
 )
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.whole_text import whole_text
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, window_of

@@ -12,10 +12,10 @@ from functools import partial
 import anyio
 
 from lanebus.bus.errors import BusError, require_instance
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.compaction.compaction_step import CompactionStep, is_changed_since
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, find_cut, wants_compaction

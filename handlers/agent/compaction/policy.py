@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from lanebus.bus.errors import require_count, require_seconds, require_text
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction, Prune
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock, require_clock
 from lanebus.handlers.agent.decide.loop_state import LoopState, SessionSnapshot
 from lanebus.handlers.agent.models.failure import failure_of

@@ -7,6 +7,7 @@ none of its tools. It may be another provider's model.
 import json
 from collections.abc import Iterator, Sequence
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -18,7 +19,9 @@ from lanebus.bus.messages.content import (
     VideoBlock,
 )
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, LoopCompaction, Prune
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.context.fold import Context

@@ -4,8 +4,8 @@ from typing import Literal, NamedTuple
 
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.decide.loop_state import LoopState, SessionSnapshot
 from lanebus.handlers.context.read_marks import is_prompt
 from lanebus.handlers.context.tree import find

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import NamedTuple
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.context.fold import Context
 
 __all__ = ("ImportedAnswer", "imported_answer")

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer, is_cut, open_answer

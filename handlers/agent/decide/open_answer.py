@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, WARNING

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from lanebus.bus.groups.retry_policy import RetryPolicy
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import is_cut
 from lanebus.handlers.agent.metadata_keys import AGAIN

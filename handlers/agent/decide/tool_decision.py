@@ -8,7 +8,7 @@ from lanebus.bus.error_text import logged
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.events import ToolOutcome
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer

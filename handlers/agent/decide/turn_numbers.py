@@ -1,7 +1,9 @@
 """The ids of a session's next loop and next turn, derived from the log. Pure."""
 
 from lanebus.bus.digits import number_in
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 

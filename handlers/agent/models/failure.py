@@ -9,8 +9,8 @@ from typing import cast
 from pydantic import ValidationError
 
 from lanebus.bus.errors import MessageError, require_instance
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.base import Wire
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.provider_errors import classify_http, says_overflow
 
 __all__ = ("FAILURE", "ModelFailure", "failure_of", "failure_of_code", "failure_of_error", "with_failure")

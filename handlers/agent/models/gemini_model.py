@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Unpack, cast
 
+from lanebus.bus.errors import MissingExtra
 from lanebus.handlers.agent.bounds import ModelBounds
-from lanebus.handlers.agent.errors import MissingExtra, MissingKey
+from lanebus.handlers.agent.errors import MissingKey
 from lanebus.handlers.agent.models.provider_model import ProviderModel
 from lanebus.handlers.agent.models.read_ahead import read_ahead
 from lanebus.handlers.agent.models.request_form import ModelOptions

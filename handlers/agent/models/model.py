@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.common.answer import ModelEvent

@@ -9,9 +9,10 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack, cast
 
 from lanebus.bus.error_text import describe_error
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.errors import MissingExtra
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.errors import MissingExtra, MissingKey
+from lanebus.handlers.agent.errors import MissingKey
 from lanebus.handlers.agent.models.provider_model import ProviderModel, key_headers
 from lanebus.handlers.agent.models.request_form import ModelOptions
 from lanebus.handlers.providers.common.request import Json

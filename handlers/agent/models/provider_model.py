@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.errors import DecodeError, MessageError, SetupError, require_text
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.errors import OptionUnknown
 from lanebus.handlers.agent.models.failure import ModelFailure, failure_of_code, failure_of_error, with_failure

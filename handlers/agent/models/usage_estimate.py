@@ -2,7 +2,7 @@
 
 import json
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.context.tokens import BY_BYTES, context_tokens

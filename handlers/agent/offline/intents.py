@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.offline.arithmetic import LONGEST, ArithmeticFault, calculate_text
 
 __all__ = ("Intent", "find_intents", "reflection", "result_text")

@@ -10,8 +10,11 @@ import anyio
 from pydantic import JsonValue
 
 from lanebus.bus.errors import require_seconds, require_text
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage, now_ms
+from lanebus.bus.messages.llm import LlmMessage, now_ms
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.offline.intents import Intent, find_intents, reflection, result_text

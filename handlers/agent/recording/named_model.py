@@ -6,7 +6,7 @@ from typing import Literal
 
 from lanebus.bus.errors import require_text
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.errors import RecorderMisused
 from lanebus.handlers.agent.models.model import Model, ModelRequest
 from lanebus.handlers.agent.set_up import check_model, check_tools

@@ -4,7 +4,7 @@ import anyio
 
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import Progress, ToolStarted, ToolWaiting
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.whole_text import whole_text
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt

@@ -8,8 +8,8 @@ import anyio
 
 from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, Fenced
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, CallModel
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot

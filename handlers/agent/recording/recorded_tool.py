@@ -9,7 +9,7 @@ from typing import Self
 from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.errors import require_text
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.tools.tool_reply import failed, result_of
 from lanebus.handlers.agent.tracing import ToolRecord
 

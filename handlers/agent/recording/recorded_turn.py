@@ -7,8 +7,10 @@ from typing import NamedTuple, Self
 from anyio.lowlevel import checkpoint
 
 from lanebus.bus.errors import require_instance
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
+from lanebus.bus.messages.llm import now_ms
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.errors import RecorderMisused

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import ExitStack
 from types import TracebackType
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.tracing import NO_TRACING
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.models.model import ModelRequest

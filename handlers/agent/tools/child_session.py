@@ -5,10 +5,11 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from lanebus.bus.errors import Conflict, SessionClosed
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import SessionLinked
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import StopReason, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.notice import CLOSED
 from lanebus.bus.wire.reserved_key import ReservedKey

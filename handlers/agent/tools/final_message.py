@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
+from lanebus.bus.messages.llm import now_ms
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.metadata_keys import DEFERRED, READ_UP_TO
+from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 
 __all__ = ("closing_message",)
 

@@ -5,7 +5,7 @@ Where the calls were made, they may have run: most formats record no starts. So 
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.imported_answer import ImportedAnswer
 from lanebus.handlers.agent.metadata_keys import IMPORTED_CALL

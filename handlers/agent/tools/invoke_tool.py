@@ -5,7 +5,7 @@ import logging
 
 from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.task_end import end_task
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext

@@ -9,7 +9,7 @@ from lanebus.bus.errors import MessageError, MessageTooLarge
 from lanebus.bus.messages.control import Handoff
 from lanebus.bus.messages.events import AgentEnded, ToolEnded, ToolOutcome, TurnEnded
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.whole_text import whole_model
 from lanebus.bus.wire.receipt import Receipt

@@ -30,7 +30,7 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import SessionLinked
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
 from lanebus.bus.wire.reserved_key import ReservedKey

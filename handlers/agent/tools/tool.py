@@ -15,7 +15,7 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.errors import ApprovalRefused, OptionUnknown
 from lanebus.handlers.agent.run import Run

@@ -12,7 +12,8 @@ from lanebus.bus.errors import InvalidArgument, InvalidContent, require_instance
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
 from lanebus.bus.messages.events import ToolOutcome
-from lanebus.bus.messages.message import ToolResultMessage, now_ms
+from lanebus.bus.messages.llm import now_ms
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.whole_text import whole_json
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, OUTCOME
 

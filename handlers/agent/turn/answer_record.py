@@ -7,9 +7,10 @@ from pydantic import JsonValue
 from lanebus.bus.digits import number_in
 from lanebus.bus.error_text import without_secrets
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.whole_text import whole_model
@@ -17,9 +18,10 @@ from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.open_answer import wanted_calls
 from lanebus.handlers.agent.limits import loop_usage
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, DEFERRED, READ_UP_TO
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.context.fold import Context
+from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 
 __all__ = ("answer_id", "is_of_earlier_lease", "reading_metadata", "record_answer")
 

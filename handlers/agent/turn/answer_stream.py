@@ -15,7 +15,7 @@ from typing import NamedTuple
 import anyio
 
 from lanebus.bus.error_text import describe_error, logged
-from lanebus.bus.messages.message import StopReason
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.context_entry import Prune
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, ControlAnswered, InputRejected, TurnEnded
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage, now_ms
+from lanebus.bus.messages.llm import now_ms
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.reserved_key import ReservedKey

@@ -9,8 +9,8 @@ import anyio
 
 from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, SessionClosed, SessionErased
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
 from lanebus.handlers.agent.decide.decision import CallModel

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock
-from lanebus.bus.messages.message import AssistantMessage, StopReason, now_ms
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.whole_text import whole_text
 from lanebus.handlers.agent.models.model import Model, ModelRequest, Pricing

@@ -2,7 +2,8 @@
 
 import logging
 
-from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.previews.session_deltas import OpenMessage
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot

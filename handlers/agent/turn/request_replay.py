@@ -9,11 +9,12 @@ from lanebus.bus.errors import CursorTrimmed, MessageError
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.media.resolve import resolve_media
 from lanebus.bus.media.store import MediaStore
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import MessageStarted, RequestDefined, ToolDefinition, TurnStarted, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor, Envelope

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import AgentEvent, ControlAnswered
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.decide.command_outcome import Interrupt
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, CallModel
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot

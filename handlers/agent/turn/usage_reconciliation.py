@@ -9,8 +9,8 @@ import anyio
 
 from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import BusError, Fenced
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import UsageSettled
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.bus.wire.reserved_key import ReservedKey

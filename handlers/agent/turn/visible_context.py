@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.context.fold import Context
 
 __all__ = ("visible_context",)

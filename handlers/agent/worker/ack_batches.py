@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import anyio
 
 from lanebus.bus.errors import Refused, Unavailable
-from lanebus.bus.groups.consumer import Consumer, Work
+from lanebus.bus.groups.consumer import Consumer
+from lanebus.bus.groups.work import Work
 from lanebus.bus.log.lease import Lease, Leases
 from lanebus.handlers.monitoring.server_health import ACK, ServerHealth
 

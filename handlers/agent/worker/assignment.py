@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import Refused
-from lanebus.bus.groups.consumer import Work
+from lanebus.bus.groups.work import Work
 from lanebus.bus.log.lease import Lease
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.agent.worker.services import WorkerServices

@@ -3,10 +3,11 @@
 from contextlib import aclosing
 
 from lanebus.bus.error_text import describe_error
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.wire.codec import encode
 from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.bus.wire.reserved_key import ReservedKey

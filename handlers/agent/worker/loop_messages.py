@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot, unread_prompts
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import is_cut
 from lanebus.handlers.agent.metadata_keys import REDRIVEN

@@ -31,8 +31,8 @@ from lanebus.bus.errors import (
     Unavailable,
     WrongAgent,
 )
-from lanebus.bus.groups.consumer import Work
 from lanebus.bus.groups.retry_policy import Retry
+from lanebus.bus.groups.work import Work
 from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.lease import Lease, LeaseAnswer
 from lanebus.handlers.agent.cached_session import CachedSession

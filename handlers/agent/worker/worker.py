@@ -18,8 +18,9 @@ from anyio.abc import TaskGroup
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, SetupError
 from lanebus.bus.exception_groups import first_error
-from lanebus.bus.groups.consumer import Start, Work
+from lanebus.bus.groups.group_log import Start
 from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.bus.groups.work import Work
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.run import Agent

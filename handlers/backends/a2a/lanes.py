@@ -8,13 +8,13 @@ from a2a.types import Message as A2aMessage
 from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
-from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import Block, TextBlock
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, TurnEnded, TurnStarted
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.llm import now_ms
-from lanebus.bus.messages.message import StopReason, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.backends.a2a.protobuf import to_json

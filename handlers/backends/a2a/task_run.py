@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from a2a.types import Message, Role, Task, TaskState
 
-from lanebus.bus.messages.message import StopReason
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.turn import TurnId
 
 __all__ = ("ENDED", "TaskRun", "TaskStep", "messages_of", "next_step", "stop_reason", "turn_of")

@@ -7,7 +7,7 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolM
 from pydantic import JsonValue
 
 from lanebus.bus.errors import BusError
-from lanebus.bus.messages.assistant import StopReason
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import (
     Block,
     TextBlock,
@@ -16,9 +16,11 @@ from lanebus.bus.messages.content import (
     UnknownBlock,
     media_block,
 )
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
 from lanebus.bus.messages.message import SystemMessage as Instruction
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.cut_text import cut_text
 

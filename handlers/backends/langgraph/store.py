@@ -11,7 +11,7 @@ from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, Op, P
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import DecodeError, InvalidArgument
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.bus.messages.llm import now_ms
 from lanebus.handlers.backends.blocking import BusInThread, BusLoop
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds

@@ -12,7 +12,8 @@ from pydantic import JsonValue
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import InvalidArgument, MessageError, require_instance, require_text
-from lanebus.bus.messages.json_reader import Publishable, parse_json
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import Publishable
 from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.openai_agents.bounds import DEFAULT_SESSION_BOUNDS, SessionBounds
 from lanebus.handlers.backends.openai_agents.history import (

@@ -7,7 +7,8 @@ from typing import Any, cast
 from agents import Agent, ModelResponse, TResponseInputItem
 from agents.models.default_models import get_default_model
 
-from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import now_ms
 from lanebus.handlers.backends.openai_items.messages import messages_of
 from lanebus.handlers.backends.openai_items.usage import usage_of
 from lanebus.handlers.backends.own_entries import own_message

@@ -12,17 +12,13 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, DocumentBlock, ImageBlock, TextBlock, UnknownBlock
 from lanebus.bus.messages.json_parser import parse_json
 from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.cut_text import cut_text
 from lanebus.handlers.json_fields import Object
 from lanebus.handlers.providers.common.answer import read_call

@@ -8,7 +8,7 @@ from agents import RunContextWrapper
 from agents.usage import RequestUsage
 from agents.usage import Usage as RunUsage
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.backends.openai_items.messages import ShownItem
 

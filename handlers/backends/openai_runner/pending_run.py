@@ -13,11 +13,11 @@ from agents import Agent, RunContextWrapper, RunResultStreaming, RunState
 from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.events import ToolWaiting
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import parse_json
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer

@@ -12,7 +12,8 @@ from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
 from lanebus.handlers.agent.recording.recorder import Recorder
 from lanebus.handlers.agent.run import Run

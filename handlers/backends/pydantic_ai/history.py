@@ -24,6 +24,7 @@ from pydantic_ai.messages import (
     VideoUrl,
 )
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -36,7 +37,8 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = ("model_messages", "raw_of", "tool_return")
 

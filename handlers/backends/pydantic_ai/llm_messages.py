@@ -27,16 +27,11 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock, media_block
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    Message,
-    StopReason,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.message import Message, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.backends.bounds import BackendBounds

@@ -18,7 +18,7 @@ from lanebus.bus.log.batches import batched
 from lanebus.bus.messages.context_entry import LeafMove
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import now_ms
+from lanebus.bus.messages.llm import now_ms
 from lanebus.handlers.backends.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.backends.names import session_id_of
 from lanebus.handlers.backends.pydantic_ai.stored_json import load_message, store_message

@@ -10,7 +10,7 @@ from pydantic_ai.messages import ModelMessage
 from lanebus.bus.messages.context_entry import LeafMove
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import now_ms
+from lanebus.bus.messages.llm import now_ms
 from lanebus.handlers.backends.bounds import BackendBounds
 from lanebus.handlers.backends.pydantic_ai.shown_messages import ShownMessages
 from lanebus.handlers.backends.pydantic_ai.stored_json import size_of

@@ -31,8 +31,9 @@ from pydantic_graph import End
 from lanebus.bus.error_text import describe_error, logged
 from lanebus.bus.errors import BusError, Fenced, require_instance
 from lanebus.bus.media.resolve import resolve_media
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent
 from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits

@@ -14,7 +14,7 @@ from pydantic_ai.messages import ModelRequest, ToolCallPart, ToolReturn, ToolRet
 from pydantic_ai.tools import RunContext, ToolDefinition
 
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.decide.tool_decision import CHANGED
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
 from lanebus.handlers.agent.run import Run

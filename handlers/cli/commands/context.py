@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.media.resolve import resolve_media
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.bus.messages.media import MediaRef
 from lanebus.bus.session.session import Session
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS

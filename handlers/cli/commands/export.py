@@ -11,8 +11,9 @@ import click
 from lanebus.bus.errors import CursorTrimmed, EntriesMissing, ParentErased
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import LlmMessage
-from lanebus.bus.session.session import ALL_LANES, Session
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.session.reading import ALL_LANES
+from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor, Envelope
 from lanebus.handlers.cli.access import open_session
 from lanebus.handlers.cli.errors import FileUnwritten

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from lanebus.bus.errors import InvalidSessionId, MessageError
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.bus.wire.keys import check_session_id
 from lanebus.handlers.cli.access import open_bus
 from lanebus.handlers.cli.errors import FileUnread
@@ -20,8 +20,9 @@ from lanebus.handlers.cli.terminal.output import Output, tell
 from lanebus.handlers.cli.terminal.progress import ProgressBar
 from lanebus.handlers.cli.terminal.text import count
 from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.transcripts.importer import ImportReport, import_transcript
+from lanebus.handlers.transcripts.importer import import_transcript
 from lanebus.handlers.transcripts.lines import read_lines
+from lanebus.handlers.transcripts.report import ImportReport
 
 __all__ = ("command",)
 

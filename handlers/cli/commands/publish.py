@@ -9,7 +9,8 @@ import click
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, DecodeError, MessageError
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import Publishable, read_message
 from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt

@@ -14,7 +14,8 @@ import click
 
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.session.session import ALL_LANES, Session
+from lanebus.bus.session.reading import ALL_LANES
+from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure, Envelope
 from lanebus.bus.wire.notice import Notice
 from lanebus.handlers.cli.access import open_bus

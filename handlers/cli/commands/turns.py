@@ -22,7 +22,8 @@ from lanebus.handlers.projections.loops import (
     usages,
 )
 from lanebus.handlers.projections.projection import look
-from lanebus.handlers.projections.turns import TURNS, Loop, ToolRun, Turn, TurnsState
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.turns_state import Loop, ToolRun, Turn, TurnsState
 from lanebus.handlers.projections.usage import summary
 
 __all__ = ("TURN_COLUMNS", "command", "turn_rows")

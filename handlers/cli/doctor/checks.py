@@ -16,8 +16,10 @@ from lanebus.bus.log.log import Log
 from lanebus.bus.log.namespace import NamespaceLog
 from lanebus.bus.resources import check_stored_form
 from lanebus.bus.servers.durability import check_durability, read_info
+from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.pool import Pool
 from lanebus.bus.servers.replies import Reply, answered
-from lanebus.bus.servers.topology import Endpoint, OneServer, Pool, Topology, topology_at
+from lanebus.bus.servers.topology import OneServer, Topology, topology_at
 from lanebus.bus.servers.transport import transport_risk
 from lanebus.bus.wire.keys import Keys, check_namespace
 from lanebus.handlers.cli.access import remember

@@ -11,8 +11,8 @@ import anyio
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import BusError, SetupError, Unavailable
 from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.servers.pool import Pool
 from lanebus.bus.servers.replies import answered
-from lanebus.bus.servers.topology import Pool
 from lanebus.bus.storage.blobs import BlobStore, store_at
 from lanebus.bus.storage.folder import Folder
 from lanebus.bus.storage.objects import Objects, object_store_at

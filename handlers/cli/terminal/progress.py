@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 from lanebus.handlers.cli.terminal.text import count
-from lanebus.handlers.transcripts.importer import ImportProgress
+from lanebus.handlers.transcripts.report import ImportProgress
 
 __all__ = ("ProgressBar",)
 

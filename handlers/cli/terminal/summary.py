@@ -4,6 +4,7 @@ import json
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, ErrorBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from lanebus.bus.messages.context_entry import (
     BranchSummary,
@@ -18,7 +19,8 @@ from lanebus.bus.messages.context_entry import (
 )
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.cli.terminal.text import plain
 

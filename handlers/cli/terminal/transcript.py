@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -21,8 +22,10 @@ from lanebus.bus.messages.content import (
 from lanebus.bus.messages.context_entry import ContextEntry
 from lanebus.bus.messages.events import AgentEnded, ToolEnded, ToolStarted, TurnEnded
 from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.agent.metadata_keys import BY, REDRIVEN
 from lanebus.handlers.cli.terminal.line import Line, Tone

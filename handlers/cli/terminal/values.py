@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.handlers.json_text import compact
 
 __all__ = ("INPUT_LIMIT_BYTES", "BadInput", "InputTooLarge", "Values", "read_values", "written_values")

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import get_args
 
-from lanebus.bus.messages.message import StopReason
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.json_fields import Object

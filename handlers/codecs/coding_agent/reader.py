@@ -3,11 +3,13 @@
 from pydantic import TypeAdapter
 
 from lanebus.bus.errors import UnknownRole
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, Blocks, TextBlock
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.codecs.coding_agent.answers import stop_of, usage_of
 from lanebus.handlers.codecs.coding_agent.contents import read_contents, read_result
 from lanebus.handlers.codecs.json_object import JsonObject

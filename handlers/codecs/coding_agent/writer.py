@@ -5,18 +5,14 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, Blocks
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.codecs.coding_agent.answers import written_stop, written_usage
 from lanebus.handlers.codecs.coding_agent.contents import same_blocks, written_contents, written_result
 from lanebus.handlers.json_fields import Object

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = ("batch_name", "grouped")
 

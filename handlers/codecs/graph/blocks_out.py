@@ -22,7 +22,7 @@ from lanebus.bus.messages.content import (
     VideoBlock,
 )
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.codecs.graph.dialect import ALIASES, GraphDialect
 from lanebus.handlers.codecs.graph.media import media_out
 from lanebus.handlers.json_fields import Object

@@ -11,8 +11,10 @@ from functools import partial
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Written, written
 from lanebus.handlers.codecs.graph.batch import grouped
 from lanebus.handlers.codecs.graph.dialect import GraphDialect

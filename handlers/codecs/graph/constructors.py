@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 from pydantic import JsonValue
 
 from lanebus.bus.errors import InvalidContent
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -21,16 +22,10 @@ from lanebus.bus.messages.content import (
     media_block,
 )
 from lanebus.bus.messages.ids import uuid_id
+from lanebus.bus.messages.llm import LlmMessage, now_ms
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-    now_ms,
-)
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = (
     "SpokenRole",

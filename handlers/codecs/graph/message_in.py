@@ -7,9 +7,12 @@ from dataclasses import replace
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock, ToolResultBlock
 from lanebus.bus.messages.json_parser import DEPTH_LIMIT, require_depth, require_json
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.codecs.codec import ORIGIN
 from lanebus.handlers.codecs.graph.batch import batch_name

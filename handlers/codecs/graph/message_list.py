@@ -6,8 +6,10 @@ graph format.
 
 from collections.abc import Iterable, Sequence
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = ("add_messages", "without_tools")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.codecs.codec import ORIGIN
 from lanebus.handlers.codecs.graph.guarded_patch import GuardedPatch
 from lanebus.handlers.json_fields import Object

@@ -1,7 +1,9 @@
 """Write the parts of the two-lane agent's events: messages with or without their turn, tool results, moments."""
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import AgentEvent
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.codecs.codec import ORIGIN
 from lanebus.handlers.codecs.two_lane_agent.moment import write_moment

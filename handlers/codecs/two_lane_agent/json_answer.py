@@ -3,8 +3,8 @@
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, require_instance
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.messages.message import AssistantMessage
 
 __all__ = ("ANSWER_TOOL", "extract_json")
 

@@ -1,9 +1,10 @@
 """Read the two-lane agent's events of loops, turns and messages. These events contain whole messages."""
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageEnded, MessageStarted, TurnEnded, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
 from lanebus.handlers.codecs.two_lane_agent.moment import read_moment

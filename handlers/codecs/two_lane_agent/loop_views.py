@@ -14,7 +14,9 @@ from lanebus.bus.messages.events import (
     TurnEnded,
     TurnStarted,
 )
-from lanebus.bus.messages.message import LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.codecs.two_lane_agent.event_form import EventForm
 from lanebus.handlers.codecs.two_lane_agent.seen import Spoken
 from lanebus.handlers.codecs.two_lane_agent.vocabulary import CONTINUATION, DELTA, TRIGGER, to_theirs

@@ -14,7 +14,7 @@ from lanebus.bus.messages.events import (
     ToolStarted,
     ToolUpdated,
 )
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields
 from lanebus.handlers.codecs.two_lane_agent.moment import read_moment
 from lanebus.handlers.codecs.two_lane_agent.reader import read_blocks, read_usage

@@ -19,7 +19,7 @@ from lanebus.bus.messages.events import (
     ToolStarted,
     ToolUpdated,
 )
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.codecs.two_lane_agent.event_form import EventForm
 from lanebus.handlers.codecs.two_lane_agent.loop_views import told_message
 from lanebus.handlers.codecs.two_lane_agent.writer import write_usage

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, UnknownRole
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock, UnknownBlock
 from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.node import NodeTag
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.codecs.two_lane_agent.fields import Fields

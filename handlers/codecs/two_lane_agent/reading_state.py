@@ -7,7 +7,8 @@ from pydantic import JsonValue
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEvent
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.codecs.codec import ORIGIN
 from lanebus.handlers.codecs.two_lane_agent.seen import Seen, Spoken

@@ -5,12 +5,14 @@ from collections import defaultdict
 from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import MessageEnded, TurnStarted, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("Seen", "Spoken")

@@ -5,12 +5,15 @@ from hashlib import sha256
 
 from pydantic import BaseModel, JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock, UnknownBlock
 from lanebus.bus.messages.context_entry import ContextEntry
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef, sniff
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.codecs.two_lane_agent.reader import INVALID, is_malformed

@@ -5,7 +5,7 @@ from typing import get_args
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.json_fields import Object

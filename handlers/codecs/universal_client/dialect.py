@@ -5,16 +5,12 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from lanebus.bus.errors import InvalidArgument, UnknownRole, require_text
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import Block, ToolCallBlock, ToolResultBlock
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.codecs.codec import Codec
 from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.codecs.round_trip import Dialect, round_trip_codec

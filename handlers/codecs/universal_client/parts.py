@@ -18,7 +18,7 @@ from lanebus.bus.messages.content import (
     ToolResultBlock,
     UnknownBlock,
 )
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.handlers.codecs.json_object import JsonObject
 from lanebus.handlers.codecs.universal_client.media import media_of, written_media
 from lanebus.handlers.json_fields import Object

@@ -3,7 +3,8 @@
 from pydantic import JsonValue
 
 from lanebus.bus.messages.content import Block, TextBlock
-from lanebus.bus.messages.message import ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.protocols.client_content import MediaBlock, shown_blocks
 
 __all__ = ("as_shown", "result_content", "user_content")

@@ -4,8 +4,9 @@ import json
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import StopReason, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = (
     "DONE",

@@ -3,8 +3,8 @@
 from typing import assert_never
 
 from lanebus.bus.error_text import without_secrets
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
 from lanebus.handlers.protocols.ai_sdk.chunk import Chunk, error_chunk, finish_reason, tool_output
 from lanebus.handlers.protocols.ai_sdk.text_parts import TextParts

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock, ThinkingBlock
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.protocols.ai_sdk.chunk import Chunk
 
 __all__ = ("TextParts",)

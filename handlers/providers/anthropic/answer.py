@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import (
     AnnotationRef,
     Block,
@@ -13,7 +14,6 @@ from lanebus.bus.messages.content import (
     UnknownBlock,
 )
 from lanebus.bus.messages.json_parser import require_json
-from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.providers.anthropic.blocks import PROVIDER
 from lanebus.handlers.providers.common.answer import (

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     Block,
     DocumentBlock,
@@ -18,7 +19,8 @@ from lanebus.bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.providers.anthropic.media import document_block, image_block
 from lanebus.handlers.providers.common.blocks import (
     NO_OUTPUT,

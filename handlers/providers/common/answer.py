@@ -9,9 +9,10 @@ from typing import Literal, Protocol
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, require_instance, require_text
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import Block, ToolCallBlock
-from lanebus.bus.messages.json_reader import parse_json
-from lanebus.bus.messages.message import AssistantMessage, StopReason, now_ms
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.llm import now_ms
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.providers.common.request import Json
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pydantic import JsonValue
 
 from lanebus.bus.messages.content import Block, ErrorBlock, TextBlock, ToolCallBlock, ToolResultBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.common.wire_ids import WireNames
 

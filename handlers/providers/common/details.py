@@ -6,7 +6,7 @@ One loss is reported for each message that has such details.
 from collections.abc import Iterable, Iterator
 
 from lanebus.bus.messages.content import Block, DocumentBlock, ImageBlock, TextBlock
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.providers.common.blocks import flat
 
 __all__ = ("details_left_out",)

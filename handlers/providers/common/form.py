@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.common.details import details_left_out
 from lanebus.handlers.providers.common.errors import ContentRefused

@@ -14,8 +14,8 @@ from lanebus.bus.errors import (
     require_instance,
     require_text,
 )
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.context.fold import Context, require_context
 from lanebus.handlers.providers.common.errors import NoModel, ToolNotOffered
 from lanebus.handlers.providers.common.tools import ToolChoice, ToolSpec

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 
 __all__ = ("WireIds", "WireNames", "WirePattern")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, ToolCallBlock
 from lanebus.bus.messages.json_parser import require_json
-from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, Piece, priced, require_response
 from lanebus.handlers.providers.common.request import Json

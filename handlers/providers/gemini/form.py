@@ -9,7 +9,10 @@ from typing import Unpack
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.common.answer import is_minted
 from lanebus.handlers.providers.common.blocks import called, copied

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -23,8 +24,9 @@ from lanebus.bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from lanebus.bus.messages.json_reader import parse_json
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.providers.common.blocks import (
     NO_OUTPUT,
     arguments_of,

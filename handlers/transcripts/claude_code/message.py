@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.json_reader import LlmLaneMessage, read_llm
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.json_fields import Object
 from lanebus.handlers.providers.anthropic import from_anthropic
 from lanebus.handlers.transcripts.timestamp import milliseconds

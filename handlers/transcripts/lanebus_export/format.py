@@ -18,7 +18,8 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError, MessageError, UnknownVersion
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable, read_extension, read_llm, require_depth
+from lanebus.bus.messages.json_parser import require_depth
+from lanebus.bus.messages.json_reader import Publishable, read_extension, read_llm
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.json_fields import Object

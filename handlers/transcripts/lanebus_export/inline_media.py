@@ -14,8 +14,8 @@ from lanebus.bus.messages.content import (
     ToolResultBlock,
     VideoBlock,
 )
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import LlmMessage
 from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES
 
 __all__ = ("with_media",)

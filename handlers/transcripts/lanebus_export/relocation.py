@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
 from lanebus.bus.messages.control import Steer
 from lanebus.bus.messages.events import (
@@ -20,7 +21,8 @@ from lanebus.bus.messages.events import (
 )
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 from lanebus.handlers.json_fields import Object
 from lanebus.handlers.transcripts.format import Moved

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, UnknownRole
-from lanebus.bus.messages.json_reader import parse_json, read_llm
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import read_llm
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.json_fields import Object
 
 __all__ = ("ROLES", "read_openai_message")

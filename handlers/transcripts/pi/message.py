@@ -7,9 +7,10 @@ from typing import get_args
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, UnknownRole
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import read_llm
-from lanebus.bus.messages.message import LlmMessage, StopReason
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.json_fields import Object
 from lanebus.handlers.transcripts.timestamp import milliseconds
 

@@ -8,7 +8,8 @@ from PIL import Image
 from lanebus.bus.errors import DecodeError, InvalidContent
 from lanebus.bus.messages.content import AudioBlock, ImageBlock, TextBlock, ToolResultBlock
 from lanebus.bus.messages.media import MediaRef, Picture, sniff
-from lanebus.bus.messages.message import ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 PNG = b"\x89PNG\r\n\x1a\n1234"
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.provider_errors import classify_http, says_overflow
 from lanebus.bus.messages.usage import Usage
 

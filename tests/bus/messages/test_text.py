@@ -7,8 +7,9 @@ from pydantic import JsonValue
 
 from lanebus.bus.messages.content import Block, ImageBlock, TextBlock, ThinkingBlock, ToolResultBlock
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.text import split_reasoning
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = ()
 

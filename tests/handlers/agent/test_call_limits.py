@@ -18,9 +18,10 @@ from lanebus.agent import (
     request_compaction,
     tool,
 )
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction
 from lanebus.bus.messages.events import AgentEnded, TurnEnded, UsageSettled
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.bounds import WorkerBounds
 from lanebus.handlers.agent.compaction.compactor import Compactor

@@ -9,6 +9,7 @@ import pytest
 from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
 from lanebus.bus.errors import DecodeError, InvalidArgument, KeyTooLong
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Approve, Deny, parse_control
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -19,7 +20,7 @@ from lanebus.bus.messages.events import (
     ToolWaiting,
     TurnStarted,
 )
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.errors import AnswerTimeout
 from lanebus.handlers.agent.run import Run

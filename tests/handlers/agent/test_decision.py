@@ -21,10 +21,11 @@ from lanebus.handlers.agent.decide.decision import CompactContext, Idle, next_de
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.tool_decision import StartCall, decide_calls
 from lanebus.handlers.agent.limits import LoopLimits
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, READ_UP_TO, WARNING
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool import tool
+from lanebus.handlers.context.read_marks import READ_UP_TO
 from lanebus.handlers.projections.agent_activity import waiting_calls
 from tests.support.agent.agents import ScriptedModel
 from tests.support.agent.loop_logs import (

@@ -12,6 +12,7 @@ from lanebus import Bus, ExtensionMessage, Lane, Session, ToolCallBlock, UserMes
 from lanebus.agent import AgentLoop, abort, answered, approve, ask, deny, tool
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.messages import control
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Abort, Approve, Control, Handoff, Resume, Steer
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -25,16 +26,17 @@ from lanebus.bus.messages.events import (
     TurnStarted,
 )
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, OUTCOME, READ_UP_TO
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, OUTCOME
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.recording.recorder import Recorder
 from lanebus.handlers.agent.tools.imported_calls import NOT_RUN
 from lanebus.handlers.agent.tools.tool import Tool
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.context.build import build_context
+from lanebus.handlers.context.read_marks import READ_UP_TO
 from lanebus.handlers.projections.agent_status import STATUS, Status
 from lanebus.handlers.projections.links import read_links
 from lanebus.handlers.projections.projection import look

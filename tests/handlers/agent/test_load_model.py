@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.handlers.agent.errors import MissingExtra, MissingKey, ModelNotFound
+from lanebus.bus.errors import MissingExtra
+from lanebus.handlers.agent.errors import MissingKey, ModelNotFound
 from lanebus.handlers.agent.load_model import load_model
 from lanebus.handlers.agent.offline.model import OfflineModel
 from tests.support.paths import ROOT

@@ -20,10 +20,11 @@ from lanebus import (
     Usage,
     UserMessage,
 )
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progress, TurnEnded, TurnStarted
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds
 from lanebus.handlers.agent.demo import demo_agent

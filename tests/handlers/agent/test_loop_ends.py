@@ -24,9 +24,9 @@ from lanebus.agent import (
     steer,
 )
 from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, InputRejected, TurnEnded, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Cost, Rates
 from lanebus.context import build_context
 from lanebus.handlers.agent.bounds import RunBounds

@@ -8,12 +8,12 @@ from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBl
 from lanebus.agent import AgentLoop, SubAgent, abort, answered, ask, follow_up, steer, tool
 from lanebus.bus.errors import InvalidArgument, KeyReserved, KeyTooLong
 from lanebus.bus.messages.events import AgentStarted, SessionLinked, TurnStarted
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.reserved_key import ReservedKey
-from lanebus.handlers.agent.metadata_keys import READ_UP_TO
 from lanebus.handlers.agent.tools.child_session import child_id
 from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.context.read_marks import READ_UP_TO
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import look
 from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, messages, said, wait_for

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from lanebus import Bus, BusError, Session, ToolCallBlock, UserMessage
 from lanebus.agent import Run, abort, ask, handoff, pause, resume, tool
 from lanebus.agent import answered as answered_command
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.errors import LogRolledBack
 from lanebus.groups import RetryPolicy

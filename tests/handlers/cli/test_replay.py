@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.embedded.server import open_server
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.keys import Keys
 from lanebus.handlers.projections.agent_status import STATUS

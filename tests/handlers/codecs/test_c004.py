@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError, UnknownRole
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -24,16 +25,12 @@ from lanebus.bus.messages.content import (
     VideoBlock,
 )
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import Publishable, read_message
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.codec import encode

@@ -2,8 +2,8 @@
 
 import pytest
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.json_reader import read_message
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.codec import encode
 from lanebus.handlers.codecs.registry import CODECS

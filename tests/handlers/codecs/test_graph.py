@@ -9,7 +9,8 @@ from pydantic import JsonValue
 
 from lanebus.bus.messages.context_entry import ContextEntry
 from lanebus.bus.messages.json_reader import Publishable, read_message
-from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable
 from lanebus.handlers.codecs.graph.v1 import GRAPH_V1

@@ -5,6 +5,7 @@ import hashlib
 import pytest
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
@@ -22,15 +23,10 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    StopReason,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.message import DeveloperMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable
 from lanebus.handlers.codecs.graph.v1 import GRAPH_V1

@@ -7,6 +7,7 @@ import pytest
 
 from lanebus import Bus
 from lanebus.bus.errors import ForgedEntry
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock, ToolResultBlock
 from lanebus.bus.messages.context_entry import (
     BranchSummary,
@@ -21,7 +22,7 @@ from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
 from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve
 from lanebus.providers import to_anthropic

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock, ToolResultBlock
 from lanebus.bus.messages.context_entry import (
     BranchSummary,
@@ -22,14 +23,9 @@ from lanebus.bus.messages.context_entry import (
     Prune,
     ThinkingLevelChange,
 )
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.context import Context, evolve
 from lanebus.handlers.context.summaries import branch_message, compaction_message, prune_message

@@ -6,8 +6,8 @@ That what its model saw at every position is a legal request: `providers/test_al
 from pathlib import Path
 from typing import cast
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.context import Context, evolve
 from lanebus.providers import to_anthropic
 from tests.support.transcripts.real_session import real_log

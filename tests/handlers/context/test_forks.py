@@ -21,7 +21,7 @@ from lanebus.bus.messages.events import (
     parse_event,
 )
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.context import WarmContext, build_context
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.tools.tool import tool

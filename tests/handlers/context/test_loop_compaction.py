@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.compaction_block import CompactionBlock
 from lanebus.bus.messages.content import TextBlock, ThinkingBlock, ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of, one_line_each
 from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator

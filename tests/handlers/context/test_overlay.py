@@ -7,8 +7,10 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.context_entry import Compaction, Label, LeafMove, LoopCompaction, Prune
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_llm
-from lanebus.bus.messages.message import LlmMessage, SystemMessage
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import Publishable, read_llm
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import SystemMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.context import UnknownTarget
 from lanebus.handlers.context.block_json import read_block, write_block

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus import Envelope, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock, ToolResultBlock
 from lanebus.bus.messages.context_entry import Compaction, LeafMove
 from lanebus.bus.messages.json_reader import LlmLaneMessage, Publishable
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.context import Context, evolve
 from lanebus.handlers.agent.turn.visible_context import visible_context

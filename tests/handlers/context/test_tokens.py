@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -18,8 +19,10 @@ from lanebus.bus.messages.content import (
     ToolResultBlock,
 )
 from lanebus.bus.messages.context_entry import BranchSummary, Compaction, ModelChange, Prune
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.context import HeadroomTrigger, ReserveTrigger, build_context, first_to_keep
 from lanebus.handlers.context.summaries import branch_message

@@ -13,8 +13,9 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import ToolCallBlock, UserMessage
+from lanebus.bus.errors import MissingExtra
 from lanebus.bus.messages.events import Progress
-from lanebus.handlers.agent.errors import DuplicateTool, MissingExtra
+from lanebus.handlers.agent.errors import DuplicateTool
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.mcp.bounds import McpBounds
 from lanebus.mcp import Hints, McpToolMissing, McpUnavailable, mcp_tools

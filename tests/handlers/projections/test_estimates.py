@@ -4,11 +4,11 @@ from decimal import Decimal
 
 import pytest
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction
 from lanebus.bus.messages.events import AgentEnded, TurnEnded, UsageSettled
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.projections.loops import total_usage

@@ -23,7 +23,8 @@ from lanebus.handlers.projections.loops import (
     siblings,
     total_usage,
 )
-from lanebus.handlers.projections.turns import TURNS, TurnsState, abandoned
+from lanebus.handlers.projections.turns import TURNS, abandoned
+from lanebus.handlers.projections.turns_state import TurnsState
 from lanebus.messages import TurnId
 from tests.support.agent.folding import fold, log_of, through_json
 from tests.support.cli.command_line import CommandLine, objects

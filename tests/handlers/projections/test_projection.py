@@ -16,12 +16,14 @@ from pydantic import TypeAdapter
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import LogRolledBack
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.bus.session.session import Session

@@ -8,11 +8,12 @@ import pytest
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import UnknownKind
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.events import AgentEnded, TurnStarted
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope

@@ -2,6 +2,7 @@
 
 from decimal import Decimal
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.control import Approve, Deny
 from lanebus.bus.messages.events import (
@@ -20,12 +21,13 @@ from lanebus.bus.messages.events import (
     TurnStarted,
 )
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.projections.timeline import TIMELINE, TimelineState
-from lanebus.handlers.projections.timeline_state import CallMark, ToolMark
+from lanebus.handlers.projections.timeline import TIMELINE
+from lanebus.handlers.projections.timeline_state import CallMark, TimelineState, ToolMark
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

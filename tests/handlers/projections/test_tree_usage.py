@@ -5,8 +5,8 @@ from decimal import Decimal
 import pytest
 
 from lanebus import Bus, Session, Usage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import SessionLinked
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.errors import SessionErased
 from lanebus.handlers.projections.links import read_links
 from lanebus.handlers.projections.tree_usage import tree_usage

@@ -6,10 +6,12 @@ from decimal import Decimal
 import pytest
 
 from lanebus.bus.errors import UnknownKind
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.events import AgentEnded, ParallelLoopsEnded, TurnEnded
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Rates, Usage
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope

@@ -10,6 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AnnotationRef,
     RedactedThinkingBlock,
@@ -18,7 +19,6 @@ from lanebus.bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Rates
 from lanebus.providers import AnthropicAnswer, from_anthropic, to_anthropic
 from tests.support.log.entries import asks, context_of, results

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from pydantic.alias_generators import to_camel
 
 from lanebus.agent import ToolSpec
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AnnotationBlock,
     AudioBlock,
@@ -28,15 +29,10 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.bus.messages.context_entry import Compaction, ModelChange
 from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.context import Context
 from lanebus.handlers.providers.common.answer import minted_id
 from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_gemini

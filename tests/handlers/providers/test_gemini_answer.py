@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from lanebus.agent import ModelEvent, Piece
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     AnnotationRef,
     AudioBlock,
@@ -24,7 +25,6 @@ from lanebus.bus.messages.content import (
     VideoBlock,
 )
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.providers import GeminiAnswer, from_gemini, to_gemini
 from tests.support.log.entries import asks, context_of, results

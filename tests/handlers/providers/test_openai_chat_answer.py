@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from lanebus.agent import Piece
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import (
     AnnotationRef,
     AudioBlock,
@@ -19,7 +20,6 @@ from lanebus.bus.messages.content import (
     UnknownBlock,
 )
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.providers.common.answer import is_minted
 from lanebus.handlers.providers.common.request import Json

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.context import Context
 from lanebus.handlers.providers.common.target import ERROR_PREFIX

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from lanebus.agent import Piece
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import (
     AnnotationRef,
     RedactedThinkingBlock,
@@ -17,7 +18,6 @@ from lanebus.bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.openai.responses.reasoning import reasoning_item, thinking_block

@@ -6,6 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.bus import Bus
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import (
     DocumentBlock,
     ImageBlock,
@@ -16,14 +17,16 @@ from lanebus.bus.messages.content import (
 )
 from lanebus.bus.messages.context_entry import Compaction, LeafMove
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.context.build import build_context
 from lanebus.handlers.projections.projection import project
 from lanebus.handlers.projections.usage import USAGE, summary
 from lanebus.handlers.providers.anthropic import to_anthropic
 from lanebus.handlers.transcripts.bounds import TranscriptBounds
 from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
-from lanebus.handlers.transcripts.importer import MissingParent, import_transcript
+from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.transcripts.report import MissingParent
 from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
 
 __all__ = ()

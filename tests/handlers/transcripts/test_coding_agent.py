@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from lanebus import Bus
 from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.context_entry import (
     BranchSummary,
@@ -20,7 +21,8 @@ from lanebus.bus.messages.context_entry import (
 )
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.context import build_context
 from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
 from lanebus.handlers.transcripts.format import TranscriptEntry, UnknownFormat, Unplaced

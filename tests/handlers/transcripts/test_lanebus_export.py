@@ -14,16 +14,16 @@ from hypothesis import given
 from lanebus import Bus, DecodeFailure, Envelope, ExtensionMessage, Lane, Session, UserMessage
 from lanebus.bus.errors import ForgedEntry, UnknownVersion
 from lanebus.bus.messages import context_entry, control, events
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Control
 from lanebus.bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded, TurnStarted
-from lanebus.bus.messages.json_reader import parse_json
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.metadata_keys import READ_UP_TO
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.context.build import build_context
+from lanebus.handlers.context.read_marks import READ_UP_TO
 from lanebus.handlers.transcripts.importer import OwnLog, import_transcript
 from lanebus.handlers.transcripts.in_memory import ListedTranscript
 from lanebus.handlers.transcripts.lanebus_export import OWN, entry_line, header_line

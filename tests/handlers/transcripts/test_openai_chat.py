@@ -8,16 +8,12 @@ from pydantic import JsonValue
 
 from lanebus.bus.bus import Bus
 from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ThinkingBlock, UnknownBlock
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_parser import JsonBounds
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.context.build import build_context
 from lanebus.handlers.transcripts import source
 from lanebus.handlers.transcripts.bounds import TranscriptBounds

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lanebus import Envelope, Lane, UserMessage
 from lanebus.bus.errors import MessageError
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.handlers.transcripts.format import Format
 from lanebus.handlers.transcripts.importer import FORMATS
 from lanebus.handlers.transcripts.lanebus_export import entry_line

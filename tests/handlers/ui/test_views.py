@@ -5,8 +5,9 @@ from decimal import Decimal
 
 import pytest
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.json_text import compact
 from lanebus.handlers.projections.views import Views

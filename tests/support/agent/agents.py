@@ -11,10 +11,12 @@ import anyio
 
 from lanebus import Bounds, Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
 from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEvent, parse_event
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolResultMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.run import Run

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from lanebus import Session, ToolCallBlock, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Control
 from lanebus.bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.run import Run

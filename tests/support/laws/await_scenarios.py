@@ -13,7 +13,7 @@ from anyio.lowlevel import checkpoint
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
 from lanebus.bus.messages.control import Abort, Approve, Pause, Resume, Steer
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.metadata_keys import AGAIN

@@ -19,7 +19,8 @@ from lanebus.bus.messages.events import (
     TurnStarted,
     parse_event,
 )
-from lanebus.handlers.agent.metadata_keys import CUT, READ_UP_TO
+from lanebus.handlers.agent.metadata_keys import CUT
+from lanebus.handlers.context.read_marks import READ_UP_TO
 from lanebus.messages import TurnId
 
 __all__ = ("normal",)

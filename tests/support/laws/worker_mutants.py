@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from lanebus.bus.groups.consumer import Consumer, Work
+from lanebus.bus.groups.consumer import Consumer
+from lanebus.bus.groups.work import Work
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.publishing.append import PUBLISH
 from lanebus.bus.wire.receipt import Receipt

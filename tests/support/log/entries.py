@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterable
 
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
 from lanebus.context import Context, evolve
 

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import Publishable, read_message
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.codecs import Codec, Unsayable
 from lanebus.handlers.codecs.json_patch import differences
 

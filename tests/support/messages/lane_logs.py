@@ -5,6 +5,7 @@ from typing import Literal
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
 from lanebus.bus.messages.content import (
     AudioBlock,
@@ -33,16 +34,10 @@ from lanebus.bus.messages.context_entry import (
     ThinkingLevelChange,
 )
 from lanebus.bus.messages.json_reader import LlmLaneMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    StopReason,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import Envelope

@@ -14,6 +14,7 @@ from lanebus import (
     Usage,
     UserMessage,
 )
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.control import Approve
 from lanebus.bus.messages.events import (
     AgentEnded,
@@ -28,7 +29,6 @@ from lanebus.bus.messages.events import (
     TurnEnded,
     TurnStarted,
 )
-from lanebus.bus.messages.message import StopReason
 from lanebus.messages import Cost, TurnId
 
 __all__ = ("record_loops",)

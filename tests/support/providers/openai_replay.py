@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import httpx2
 
 from lanebus.agent import ModelEvent, Piece
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.handlers.providers.common.request import Json
 from lanebus.providers import Answer
 

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 from lanebus.bus.bus import Bus
-from lanebus.handlers.transcripts.importer import ImportProgress, import_transcript
+from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.transcripts.report import ImportProgress
 
 __all__ = ()
 

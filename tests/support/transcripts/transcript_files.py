@@ -14,7 +14,8 @@ from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
 from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
-from lanebus.handlers.transcripts.importer import ImportReport, import_transcript
+from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.transcripts.report import ImportReport
 
 __all__ = ("Imported", "Object", "file_of", "imported", "messages_of")
 

@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, UnknownBlock
 from lanebus.bus.messages.json_parser import require_json
-from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.json_fields import as_object
 from lanebus.handlers.providers.common.answer import (

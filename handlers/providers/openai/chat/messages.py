@@ -5,8 +5,8 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.content import AudioBlock, RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.providers.common.blocks import called, name_of
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.common.target import Target

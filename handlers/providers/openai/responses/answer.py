@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
 from lanebus.bus.messages.content import Block
 from lanebus.bus.messages.json_parser import require_json
-from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.json_fields import as_object
 from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, require_response, text_of

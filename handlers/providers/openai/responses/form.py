@@ -7,7 +7,10 @@ from typing import Unpack
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
+from lanebus.bus.messages.llm import LlmMessage
+from lanebus.bus.messages.message import DeveloperMessage, UserMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.providers.common.blocks import copied
 from lanebus.handlers.providers.common.form import build_request

@@ -7,7 +7,7 @@ import json
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.openai.shared.fields import text_at
 

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import RedactedThinkingBlock, ThinkingBlock
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.handlers.json_fields import as_object
 from lanebus.handlers.providers.common.request import Json
 from lanebus.handlers.providers.openai.shared.fields import list_at, text_at

@@ -4,7 +4,7 @@ import json
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.json_parser import parse_json
 from lanebus.handlers.providers.common.blocks import arguments_of
 
 __all__ = ("arguments_text",)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 
 from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.providers.common.blocks import NO_OUTPUT, flat, is_failed, name_of
 from lanebus.handlers.providers.common.target import Target
 from lanebus.handlers.providers.openai.shared.media import audio_part, document_part, image_part

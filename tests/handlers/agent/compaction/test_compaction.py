@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from lanebus import Fenced, Session, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction, LeafMove
 from lanebus.bus.messages.control import Abort, Compact, Steer
 from lanebus.bus.messages.events import (
@@ -22,7 +23,7 @@ from lanebus.bus.messages.events import (
     TurnStarted,
 )
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.context import UnknownTarget, build_context, undo_compaction

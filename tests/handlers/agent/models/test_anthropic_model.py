@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.bus.errors import MissingExtra
 from lanebus.bus.messages.content import RedactedThinkingBlock, UnknownBlock
-from lanebus.handlers.agent.errors import MissingExtra
 from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.turn.partial_response import PartialResponse

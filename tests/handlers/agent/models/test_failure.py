@@ -3,7 +3,7 @@
 import pytest
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.handlers.agent.models.failure import (
     FAILURE,
     ModelFailure,

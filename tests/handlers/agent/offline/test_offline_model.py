@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.agent.demo import calculate, clock, demo_agent, roll_dice
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.offline.model import OFFLINE_RATES, OfflineModel

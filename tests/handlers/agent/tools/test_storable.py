@@ -8,8 +8,8 @@ import pytest
 
 from lanebus import Session, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.agent import AgentLoop, Recorder, ToolContext, ToolReply, tool
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import Progress, ToolEnded
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.tools.tool import FunctionTool
 from tests.support.agent.agents import ScriptedModel, answer, calls, events, fresh_bus, messages, said, take_run
 

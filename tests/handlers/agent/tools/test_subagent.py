@@ -9,9 +9,10 @@ import anyio
 import pytest
 
 from lanebus import Bus, Session, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Abort, Pause, Resume
 from lanebus.bus.messages.events import AgentEnded, ControlAnswered, SessionLinked, ToolEnded, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.errors import DuplicateAgent
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.models.model import ModelRequest

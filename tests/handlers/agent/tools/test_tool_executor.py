@@ -14,8 +14,9 @@ from lanebus.bus.messages.events import AgentEvent, Progress, ToolEnded, ToolSta
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.bus.wire.reserved_key import ReservedKey
 from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, ToolReply, tool
+from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, tool
 from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
+from lanebus.handlers.agent.tools.tool_reply import ToolReply
 from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS, Pause, events, fresh_bus, log, said, take_run, wait_for
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results, step

@@ -14,7 +14,7 @@ from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, Recorder, Worker, abort, deny, pause, resume, steer, tool
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.bus.messages.events import AgentEvent, AgentStarted, ToolEnded, ToolStarted, ToolWaiting, TurnStarted
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool import FunctionTool, OnUnknown
 from lanebus.messages import TurnId

@@ -11,7 +11,7 @@ from lanebus import Bus, ExtensionMessage, Session, ToolCallBlock
 from lanebus.agent import AgentLoop, abort, follow_up, request_compaction, steer
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import MessageStarted, RequestDefined, TurnStarted, parse_event
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.llm import LlmMessage
 from lanebus.handlers.agent.compaction.compactor import Compactor
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy
 from lanebus.handlers.agent.errors import RequestDamaged, RequestUnknown

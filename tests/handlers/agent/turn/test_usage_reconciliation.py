@@ -7,8 +7,8 @@ import pytest
 
 from lanebus import Bus, Envelope, Session, TextBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, abort
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import UsageSettled
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.models.model import ModelRequest

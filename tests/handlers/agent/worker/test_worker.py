@@ -22,10 +22,10 @@ from lanebus import (
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.embedded.server import open_server
 from lanebus.bus.log.lease import Lease
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.context_entry import Compaction
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentStarted
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.keys import Keys
 from lanebus.errors import OutcomeUnknown
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds

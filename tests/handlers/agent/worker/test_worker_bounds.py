@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from lanebus import Bus, ExtensionMessage, UserMessage
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.handlers.agent.bounds import WorkerBounds
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.worker.worker import Worker

@@ -8,11 +8,12 @@ import pytest
 
 from lanebus import Bus, UserMessage
 from lanebus.bus.errors import Refused
-from lanebus.bus.groups.consumer import Consumer, Work
+from lanebus.bus.groups.consumer import Consumer
+from lanebus.bus.groups.work import Work
 from lanebus.bus.log.lease import Lease, Leases
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Pause as PauseCommand
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.keys import Keys
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds

@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from lanebus import Bus, Envelope, Session, UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.handlers.agent.demo import demo_agent
 from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.agent.agents import SECONDS, log, said, wait_for

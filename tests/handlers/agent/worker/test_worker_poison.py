@@ -5,9 +5,9 @@ from functools import partial
 import pytest
 
 from lanebus import UserMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import AgentStarted
-from lanebus.bus.messages.message import AssistantMessage
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.run import Run

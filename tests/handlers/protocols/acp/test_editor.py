@@ -18,9 +18,9 @@ from acp.schema import (
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
+from lanebus.bus.messages.assistant import StopReason
 from lanebus.bus.messages.control import Approve
 from lanebus.bus.messages.events import ToolWaiting
-from lanebus.bus.messages.message import StopReason
 from lanebus.handlers.agent.commands import approve, pause
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.tools.tool import ToolContext, tool

@@ -9,8 +9,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, TextBlock, ToolCallBlock, ToolResultMessage
+from lanebus.bus.messages.assistant import AssistantMessage
 from lanebus.bus.messages.events import MessageStarted, RequestDefined, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.message import UserMessage
 from lanebus.handlers.agent.turn.request_definition import definition_hash
 from lanebus.handlers.context.past import PastBounds
 from lanebus.handlers.context.tool_pairs import NO_RESULT
