@@ -73,6 +73,11 @@ def test_running_needs_nothing_of_the_tests() -> None:
     assert names & {"pytest", "playwright", "mypy", "anthropic"} == set()
 
 
+def test_documentation_has_what_wraps_its_signatures() -> None:
+    names = {match["name"] for match in PIN.finditer(pinned("build", "run", "test", "docs").stdout)}
+    assert {"mkdocstrings-python", "ruff"} <= names
+
+
 def test_a_section_that_is_not_there_is_an_error() -> None:
     run = pinned("run", "tset")
     assert run.returncode == 1

@@ -11,7 +11,7 @@ import pytest
 
 from docs.site.api import GROUPS, api_page
 from docs.site.links import with_targets, without_targets
-from docs.site.reference import COMMAND, DOCS, made_from_code
+from docs.site.reference import COMMAND, DOCS, made_from_code, write
 from docs.site.tables import fill_in, without_marks
 from lanebus import agent
 from lanebus.bus.messages.control import CONTROLS
@@ -66,17 +66,14 @@ def test_name_on_a_page_leads_to_the_table_of_its_module() -> None:
     assert with_targets(page.replace("[lanebus.agent.ask]", ""), Path("a.md")).count("api.md") == 1
 
 
-def test_changed_page_is_written_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from docs.site import reference
-
+def test_changed_page_is_written_and_named(tmp_path: Path) -> None:
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "openapi.json").write_text("{}")
     (tmp_path / "plain.md").write_text("# Plain\n")
     (tmp_path / "page.md").write_text(CONTROL)
-    monkeypatch.setattr(reference, "DOCS", tmp_path)
-    assert [path.name for path in reference.write()] == ["page.md", "openapi.json"]
+    assert [path.name for path in write(tmp_path)] == ["page.md", "openapi.json"]
     assert "`control.abort`" in (tmp_path / "page.md").read_text()
-    assert reference.write() == []
+    assert write(tmp_path) == []
 
 
 def test_table_of_commands_names_the_function_that_sends_each() -> None:

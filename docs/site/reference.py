@@ -17,16 +17,16 @@ COMMAND = "python -m docs.site.reference"
 DOCS = Path(__file__).resolve().parent.parent
 
 
-def made_from_code() -> Iterator[tuple[Path, str]]:
-    """Yield each page, and the OpenAPI document, with the text that it has to have."""
-    for page in sorted(DOCS.rglob("*.md")):
-        yield page, with_targets(fill_in(page.read_text(encoding="utf-8")), page.relative_to(DOCS))
-    yield DOCS / "reference" / "openapi.json", document_text(endpoints())
+def made_from_code(docs: Path = DOCS) -> Iterator[tuple[Path, str]]:
+    """Yield each page of a folder, and the OpenAPI document in it, with the text that it has to have."""
+    for page in sorted(docs.rglob("*.md")):
+        yield page, with_targets(fill_in(page.read_text(encoding="utf-8")), page.relative_to(docs))
+    yield docs / "reference" / "openapi.json", document_text(endpoints())
 
 
-def write() -> list[Path]:
+def write(docs: Path = DOCS) -> list[Path]:
     """Write what differs, and return the files that were written."""
-    changed = [(path, text) for path, text in made_from_code() if path.read_text(encoding="utf-8") != text]
+    changed = [(path, text) for path, text in made_from_code(docs) if path.read_text(encoding="utf-8") != text]
     for path, text in changed:
         path.write_text(text, encoding="utf-8")
     return [path for path, _ in changed]
