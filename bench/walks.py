@@ -23,7 +23,7 @@ import anyio.to_thread
 from bench.instant import InstantModel
 from lanebus import Bus, UserMessage
 from lanebus.agent import AgentLoop, Worker
-from lanebus.handlers.ui.server import serve
+from lanebus.handlers.serve import serve
 
 __all__ = ("main",)
 

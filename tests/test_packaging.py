@@ -25,7 +25,7 @@ agent = AgentLoop(OfflineModel())
 """
 CHECK = """
 import bus, handlers, agent
-import lanebus, lanebus.agent, lanebus.bus.bus, lanebus.handlers.ui.app, lanebus.handlers.cli
+import lanebus, lanebus.agent, lanebus.bus.bus, lanebus.handlers.serve.server, lanebus.handlers.cli
 from lanebus.handlers.agent.load import load_agent
 
 def test_both_are_there():
@@ -145,7 +145,7 @@ def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bu
     wheel = build(source, tmp_path / "wheels")
     assert contents(wheel) == in_the_tree()
     declared, files = licences_of(wheel)
-    vendored = (ROOT / "handlers" / "ui" / "static" / "vendor").rglob("LICENSE")
+    vendored = (ROOT / "handlers" / "serve" / "static" / "vendor").rglob("LICENSE")
     assert files == {"LICENSE", *(str(path.relative_to(ROOT)) for path in vendored)}
     assert set(declared.split(" AND ")) == {"MIT", "Apache-2.0", "BSD-3-Clause", "CC0-1.0"}
     installed = tmp_path / "installed"

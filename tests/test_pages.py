@@ -11,7 +11,7 @@ import pytest
 
 from lanebus import Bus
 from lanebus.agent import AgentLoop
-from lanebus.bus.embedded.server import stop_server
+from lanebus.bus import stop_server
 from tests.support.backends.frameworks import marks_of
 from tests.support.docs.blocks import PAGES, Block, as_module, blocks, run_parts
 from tests.support.paths import ROOT

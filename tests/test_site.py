@@ -15,7 +15,7 @@ from pydantic import Field
 
 from docs.site.api import GROUPS
 from docs.site.values import definition_of
-from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages import Wire
 from tests.support.paths import ROOT
 
 __all__ = ()
@@ -187,8 +187,8 @@ def test_link_to_a_file_of_the_repository_keeps_its_text_and_has_to_be_right() -
     assert inside("see [the tests](../tests/README.md) and [a page](../docs/index.md)", DOCS) == (
         "see the tests and [a page](../docs/index.md)"
     )
-    assert inside("[alerts](../../handlers/monitoring/data/lanebus.rules.yml)", DOCS / "how-to") == (
-        "[alerts](../handlers/monitoring/data/lanebus.rules.yml)"
+    assert inside("[alerts](../../handlers/serve/data/lanebus.rules.yml)", DOCS / "how-to") == (
+        "[alerts](../handlers/serve/data/lanebus.rules.yml)"
     )
     with pytest.raises(BuildFailed, match="there is no tests/lost"):
         inside("see [it](../tests/lost.md)", DOCS)

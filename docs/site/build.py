@@ -19,7 +19,7 @@ from docs.site.tables import without_marks
 __all__ = ("OUTPUT", "BuildFailed", "build", "inside", "is_quiet", "unlisted_pages")
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS, DOWNLOADS = ROOT / "docs", ROOT / "handlers/monitoring/data"
+DOCS, DOWNLOADS = ROOT / "docs", ROOT / "handlers/serve/data"
 OUTPUT = ROOT / "build" / "site"
 
 _OUTSIDE = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>\.\./[^)#]*)\)")

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from docs.site.links import with_targets
 from docs.site.tables import fill_in
-from lanebus.handlers.ui.api.openapi import document_text
-from lanebus.handlers.ui.api.table import endpoints
+from lanebus.handlers.serve.api.openapi import document_text, endpoints
 
 __all__ = ("COMMAND", "made_from_code", "write")
 

@@ -18,20 +18,16 @@ from pydantic import BaseModel
 
 from docs.site.api import GROUPS, described_in
 from docs.site.values import definition_of
-from lanebus.bus.messages.base import Wire
-from lanebus.bus.messages.content import Block
-from lanebus.bus.messages.control import CONTROLS
-from lanebus.bus.messages.events import AgentEvent
+from lanebus import agent
+from lanebus.bus.messages import CONTROLS, AgentEvent, Block, Wire
 from lanebus.bus.wire import keys
-from lanebus.handlers.agent import commands
+from lanebus.handlers.agent.log_events import EVENTS, FIELD_MEANINGS
+from lanebus.handlers.cli.commands.help import exit_codes, shared_options
 from lanebus.handlers.cli.group import COMMANDS, lanebus
 from lanebus.handlers.cli.settings_model import Setting, load_configuration
-from lanebus.handlers.cli.topics import exit_codes, shared_options
-from lanebus.handlers.cli.variables import SHORT
-from lanebus.handlers.monitoring.log_events import EVENTS
-from lanebus.handlers.monitoring.log_fields import FIELD_MEANINGS
-from lanebus.handlers.monitoring.metric_table import METRICS
-from lanebus.handlers.ui.api.table import endpoints
+from lanebus.handlers.cli.sources import SHORT
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.monitor import METRICS
 
 __all__ = ("fill_in", "without_marks")
 
@@ -201,7 +197,7 @@ def _control() -> str:
 def _sender(verb: str) -> str:
     """Return a link to the function that sends a command. It has the command's name, except for `compact`."""
     name = {"compact": "request_compaction"}.get(verb, verb)
-    assert name in commands.__all__, f"no function sends the command {verb}"  # noqa: S101  # the page would name none
+    assert name in agent.__all__, f"no function sends the command {verb}"  # noqa: S101  # the page would name none
     return f"[`{name}()`][lanebus.agent.{name}]"
 
 

@@ -9,10 +9,10 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import Bus, Closed, SetupError, Unavailable
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bounds import PublishBounds
+from lanebus.bus import Bounds
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import OldNamespace, UnsafeServer
-from lanebus.bus.publishing.bounds import PublishBounds
 from lanebus.errors import DurabilityWarning, InvalidSessionId, OutcomeUnknown
 from tests.support.log.said import said, words
 from tests.support.paths import ROOT

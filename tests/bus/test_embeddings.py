@@ -14,7 +14,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus, SetupError
-from lanebus.bus.embedded.server import server_status
+from lanebus.bus import server_status
 from lanebus.errors import OpenedElsewhere
 from tests.support.log.said import said, words
 from tests.support.paths import ROOT

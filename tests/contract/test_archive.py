@@ -10,10 +10,10 @@ import pytest
 from lanebus import Bus, Lane, TrimRefused, Unavailable
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.archive import archiver as writing
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, NoArchive, SessionErased
-from lanebus.handlers.projections.projection import project, rebuild
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project, rebuild
 from tests.contract.test_erase import picture
 from tests.support.log.archived import (
     archive_on,

@@ -11,15 +11,14 @@ import pytest
 from lanebus import Bus, Cursor, DecodeFailure, Envelope, Lane
 from lanebus.archive import DirectoryArchive, ObjectArchive
 from lanebus.bus.errors import Refused
-from lanebus.bus.servers.pool import ConnectionPool
-from lanebus.bus.servers.replies import Argument, Reply
-from lanebus.bus.wire.keys import Keys
-from lanebus.bus.wire.upcasters import UPCASTERS, MessageJson
+from lanebus.bus.servers import Argument, Reply
+from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.wire import Keys
+from lanebus.bus.wire.codec import UPCASTERS, MessageJson
 from lanebus.errors import CursorTrimmed
-from lanebus.handlers.context.build import build_context
-from lanebus.handlers.projections.projection import project, rebuild
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.context import build_context
+from lanebus.handlers.projections import TURNS, USAGE
+from lanebus.projections import project, rebuild
 from tests.support.log.archived import (
     LANES,
     archiving,

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from lanebus import Bus, Unavailable
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.groups import Consumer, Work
 from tests.support.log.groups import pending, take_all, take_one, works
 from tests.support.log.said import said, told

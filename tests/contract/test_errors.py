@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Delta, Lane, Limits, SetupError, Unavailable
+from lanebus.bus import LogBounds
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
 from lanebus.groups import Consumer
 from tests.support.log.groups import works

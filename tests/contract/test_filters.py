@@ -20,9 +20,8 @@ from lanebus import (
     Notice,
     Session,
 )
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.wire.keys import Keys
-from lanebus.bus.wire.selection import Selection
+from lanebus.bounds import HubBounds
+from lanebus.bus.wire import Keys, Selection
 from lanebus.errors import CursorTrimmed, NoKinds, NoLanes
 from lanebus.messages import Compaction, Publishable
 from tests.support.log.following import Subscriber

@@ -9,9 +9,8 @@ import pytest
 from anyio.abc import TaskGroup
 
 from lanebus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, Notice, Session
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import ConnectionBounds, HubBounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, NoLanes
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber

@@ -3,7 +3,7 @@
 import pytest
 
 from lanebus import ALL_LANES, START, Lane
-from lanebus.bus.following.subscription import HubBounds
+from lanebus.bounds import HubBounds
 from tests.support.laws.follower import Follower
 from tests.support.log.said import said, told, word
 from tests.support.servers.real import RealServer, eventually, shortly

@@ -6,12 +6,11 @@ import anyio
 import pytest
 
 from lanebus import ALL_LANES, Bus, Cursor, DecodeFailure, Envelope, ExtensionMessage, Lane, Session
-from lanebus.bus.bounds import Bounds
+from lanebus.bounds import HubBounds
+from lanebus.bus import Bounds, LogBounds
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.servers.rights import acl_users
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.servers import acl_users
+from lanebus.bus.wire import Keys
 from lanebus.errors import CursorTrimmed, ForgedEntry
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.groups import works

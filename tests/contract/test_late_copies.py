@@ -9,9 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import Bus, Session
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bounds import ConnectionBounds, PublishBounds
+from lanebus.bus import Bounds
 from lanebus.errors import OutcomeUnknown
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import Proxy, proxy

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lanebus import Bus, Cursor, Delta, Fenced
-from lanebus.bus.log.checkpoints import Checkpoint
-from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.bus import Checkpoint
+from lanebus.bus.servers.connection import ConnectionPool
 from lanebus.groups import Lease
 from tests.support.log.groups import works
 from tests.support.log.said import assert_gap_free, read, said, told, words

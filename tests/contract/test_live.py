@@ -23,12 +23,11 @@ from lanebus import (
     TextBlock,
     Unavailable,
 )
+from lanebus.bus import Log
+from lanebus.bus import previews as live_streams
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.log import Log
-from lanebus.bus.previews import live_streams
-from lanebus.bus.previews.deltas import show_deltas
-from lanebus.bus.wire.codec import Entry, decode_delta
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.previews import show_deltas
+from lanebus.bus.wire import Entry, Keys, decode_delta
 from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull
 from tests.contract.test_follow import Follower, piece
 from tests.support.log.said import assert_gap_free, said, told

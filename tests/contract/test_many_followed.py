@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Delta, Envelope, Lane, Notice
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import HubBounds
+from lanebus.bus import LogBounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told

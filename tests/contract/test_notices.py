@@ -9,8 +9,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from lanebus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session, UserMessage
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.wire.notice import CLOSED
+from lanebus.bounds import HubBounds
+from lanebus.bus.wire import CLOSED
 from lanebus.errors import LogRolledBack
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber

@@ -8,10 +8,10 @@ import pytest
 
 from lanebus import Bounds, Bus, BusError, Cursor, DecodeFailure, Delta, Envelope, Lane, Session
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import HubBounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import ReplyTooLarge
-from lanebus.handlers.verify.session import verify_session
+from lanebus.handlers.verify import verify_session
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.bounded import TINY

@@ -7,9 +7,9 @@ import anyio
 import pytest
 
 from lanebus import Bus, Cursor
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
+from lanebus.bus.wire import Keys
 from lanebus.groups import Consumer
 from tests.support.log.groups import TINY, begin, take_all, take_one, wake
 from tests.support.log.said import said, told

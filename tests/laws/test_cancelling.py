@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Cursor, Envelope, ExtensionMessage
-from lanebus.bus.embedded.server import server_status
+from lanebus.bus import server_status
 from lanebus.bus.retention.trim import TRIMMED
-from lanebus.bus.wire.notice import CLOSED, REOPENED
+from lanebus.bus.wire import CLOSED, REOPENED
 from tests.support.laws.calls import BUSES, CALLS, Call, Point, open_bus
 from tests.support.laws.cancelling import Moment, Trial, cut
 from tests.support.laws.mutants import KEPT, MUTANTS

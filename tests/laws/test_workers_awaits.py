@@ -10,13 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from lanebus import AssistantMessage, Bus, Envelope, ExtensionMessage, ToolResultMessage
-from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import AgentEnded, ControlAnswered, parse_event
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from lanebus.handlers.agent.decide.open_answer import OpenAnswer, is_cut, open_answer
+from lanebus.agent import FunctionTool, RunBounds
+from lanebus.bus.messages import Abort, AgentEnded, ControlAnswered, parse_event
+from lanebus.handlers.agent import OpenAnswer, Run, ToolContext, is_cut
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.metadata_keys import CUT
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext
+from lanebus.handlers.agent.turn.loop_state import open_answer
 from lanebus.messages import TurnId
 from tests.support.agent.agents import log
 from tests.support.laws.await_scenarios import SCENARIOS, Scenario
@@ -206,7 +205,7 @@ def _run_again(patch: pytest.MonkeyPatch) -> None:
 
 def _forget_results(patch: pytest.MonkeyPatch) -> None:
     """Let a turn that starts again after a cut omit the results that it answers."""
-    patch.setattr("lanebus.handlers.agent.decide.loop_state.open_answer", _without_results)
+    patch.setattr("lanebus.handlers.agent.turn.loop_state.open_answer", _without_results)
 
 
 def _without_results(path: Sequence[Envelope]) -> OpenAnswer | None:

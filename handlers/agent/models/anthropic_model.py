@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from lanebus.bus.errors import MissingExtra
 from lanebus.handlers.agent.errors import MissingKey
-from lanebus.handlers.agent.models.provider_model import ProviderModel, key_headers
-from lanebus.handlers.agent.models.request_form import ModelOptions
-from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel, key_headers
+from lanebus.handlers.providers import Json
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

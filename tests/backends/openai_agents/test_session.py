@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from lanebus import AssistantMessage, ExtensionMessage, ToolResultMessage, UserMessage
 from lanebus.context import build_context
 from lanebus.errors import InvalidArgument
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.openai_agents import LanebusSession, SessionBounds
 from lanebus.projections import TURNS, USAGE, look
 from tests.support.agent.agents import fresh_bus

@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.archive.names import SegmentName, Tip, file_of, folder_of
 from lanebus.bus.archive.segment import (
     LINE_LIMIT_BYTES,
     TEXT_LIMIT_BYTES,
     Header,
     LaneEntry,
     Segment,
+    SegmentName,
+    Tip,
+    file_of,
+    folder_of,
     line_of,
     read_segment,
     sealed,
 )
 from lanebus.bus.errors import ArchiveDamaged, InvalidArchiveName, MessageTooLarge
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages import Lane
 from tests.support.suite.scale import examples
 
 HEADER = Header("ns", "s", 2, 3, 5, "4_b", f"1-2-{'0' * 64}")

@@ -13,9 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.embedded.data_dir import DataDir
-from lanebus.bus.embedded.launcher import fault_of
-from lanebus.bus.embedded.server import open_server, server_status
+from lanebus.bus import DataDir, open_server, server_status
+from lanebus.bus.embedded.server import fault_of
 from tests.support.paths import ROOT
 from tests.support.servers.real import DEADLINE, shortly
 

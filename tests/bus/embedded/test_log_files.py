@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from lanebus.bus import open_server, server_status
 from lanebus.bus.embedded import keeper
-from lanebus.bus.embedded.server import open_server, server_status
 from lanebus.bus.errors import ServerFailed
 from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp, encode

@@ -20,10 +20,10 @@ import anyio
 import pytest
 from anyio.abc import Process
 
+from lanebus.bus import default_data_dir, open_server, server_status, stop_server
 from lanebus.bus.embedded import keeper
-from lanebus.bus.embedded.data_dir import SOCKET_PATH_BYTES, default_data_dir
-from lanebus.bus.embedded.launcher import find_binary
-from lanebus.bus.embedded.server import open_server, server_status, stop_server
+from lanebus.bus.embedded.data_dir import SOCKET_PATH_BYTES
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import (
     DirectoryNotCreated,
     DirectoryNotOwned,

@@ -24,13 +24,21 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.aliases import canonical
-from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from lanebus.bus.messages.content import Block, UnknownBlock
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import AgentEvent, TurnEnded, parse_event
-from lanebus.bus.messages.json_reader import read_delta, read_extension, read_llm
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.messages import (
+    AgentEvent,
+    Block,
+    CompactedSection,
+    CompactionBlock,
+    Delta,
+    TurnEnded,
+    TurnRange,
+    UnknownBlock,
+    parse_event,
+    read_extension,
+    read_llm,
+)
+from lanebus.bus.messages.json_reader import canonical, read_delta
+from lanebus.bus.wire import encode
 from lanebus.errors import DecodeError, InvalidContent, UnknownKind, UnknownRole
 from lanebus.messages import (
     BranchSummary,

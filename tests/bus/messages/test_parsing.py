@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.json_parser import DEPTH_LIMIT, JsonBounds, parse_json, require_few_values, require_json
+from lanebus.bus.messages import DEPTH_LIMIT, JsonBounds, parse_json, require_few_values, require_json
 from lanebus.errors import DecodeError
 from tests.support.suite.scale import count, randomness
 

@@ -7,7 +7,7 @@ import pytest
 
 from lanebus.access import Principal
 from lanebus.bus.errors import InvalidArgument
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages import Lane
 
 __all__ = ()
 

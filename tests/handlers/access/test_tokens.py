@@ -9,11 +9,10 @@ import jwt
 import pytest
 from pydantic import JsonValue
 
+from lanebus.access import InvalidToken, WeakKey, verify_token
 from lanebus.bus.errors import InvalidArgument
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.errors import InvalidToken, WeakKey
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.signed_tokens import new_key, sign_token, verify_token
+from lanebus.bus.messages import Lane
+from lanebus.handlers.serve import Principal, new_key, sign_token
 
 __all__ = ()
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lanebus.agent import MissingKey, ModelNotFound, OfflineModel, load_model
 from lanebus.bus.errors import MissingExtra
-from lanebus.handlers.agent.errors import MissingKey, ModelNotFound
-from lanebus.handlers.agent.load_model import load_model
-from lanebus.handlers.agent.offline.model import OfflineModel
 from tests.support.paths import ROOT
 
 __all__ = ()
@@ -71,7 +69,7 @@ def test_without_a_key_the_error_names_the_variable(
 
 def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
     modules = "anthropic_model, openai_model, gemini_model"
-    code = f"import sys; import lanebus.handlers.agent.load_model; from lanebus.handlers.agent.models import {modules}"
+    code = f"import sys; import lanebus.handlers.agent.load; from lanebus.handlers.agent.models import {modules}"
     code += "; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert set(run.stdout.split()) & {"anthropic", "openai", "google.genai", "httpx2", "genai_prices"} == set()

@@ -20,22 +20,22 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progress, TurnEnded, TurnStarted
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.errors import DuplicateTool, ModelRefused, ToolRefused
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import Model, ModelRequest
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
-from lanebus.handlers.agent.tools.tool_reply import ToolReply
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.agent import AgentLoop, ModelRefused, PreviewBounds, RunBounds, Tool, ToolRefused, ToolReply, tool
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    AssistantMessage,
+    Delta,
+    MessageStarted,
+    Progress,
+    Publishable,
+    ToolResultMessage,
+    TurnEnded,
+    TurnStarted,
+)
+from lanebus.bus.wire import Receipt
+from lanebus.handlers.agent import DuplicateTool, Model, ModelRequest, Run, ToolContext, demo_agent
+from lanebus.handlers.providers import ModelEvent, Piece, ToolSpec
 from lanebus.messages import ThinkingBlock, TurnId
 from tests.support.agent.agents import (
     SECONDS,

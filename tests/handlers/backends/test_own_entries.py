@@ -2,13 +2,12 @@
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from lanebus import ExtensionMessage, UserMessage
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.backends.own_entries import imported_message, own_message
+from lanebus.bus.wire import Envelope
+from lanebus.handlers.integrations.session_states import imported_message, own_message
 from tests.support.agent.agents import fresh_bus
 from tests.support.paths import ROOT
 
@@ -17,32 +16,46 @@ __all__ = ()
 ASKS = {"is_imported", "own_message"}
 
 READERS: dict[str, str] = {
-    "agent/cached_session.py": "hands the pages to folds, which ask",
-    "agent/compaction/compaction_step.py": "numbers the summaries of the context",
-    "agent/compaction/summary_request.py": "summarises what the model reads, imported or not",
-    "agent/delay.py": "reads the starts of calls, at positions that the fold of own entries has found",
-    "agent/loop.py": "reads messages at positions that the fold of own entries has found",
-    "agent/recording/recorded_loop.py": "waits until the session is closed, which its head tells",
-    "agent/turn/request_replay.py": "shows what a model was asked; a definition is compared with its hash",
-    "agent/turn/visible_context.py": "reads messages at positions that the fold of own entries has found",
-    "agent/worker/failed_session.py": "reads a message at a position of a fold; commands go to a fold that asks",
-    "projections/errors.py": "names the entry at which a fold failed",
-    "projections/fold_input.py": "hands entries to folds",
-    "projections/projection.py": "hands the pages to folds",
-    "projections/sessions.py": "a view: counts what a session holds",
-    "projections/turns.py": "a view: shows imported turns too",
-    "projections/usage.py": "a view: counts imported usage too",
-    "protocols/acp/editor_session.py": "shows entries through `run.py`, which asks",
-    "protocols/agui/run_stream.py": "shows entries through `run.py`, which asks",
-    "protocols/ai_sdk/message_stream.py": "shows entries through `run.py`, which asks",
-    "protocols/work_state.py": "gets its entries from `run.py`, which asks",
+    "agent/ask.py:_running_tools": "reads the starts of calls, at positions that the fold of own entries has found",
+    "agent/commands.py:_require_command": "reads the command of a receipt of its own process",
+    "agent/compaction.py:CompactionStep": "numbers the summaries of the context",
+    "agent/compaction.py:_answers": "gets the entries of the context, imported or not",
+    "agent/compaction.py:_is_undone": "gets the entries of the context, imported or not",
+    "agent/compaction.py:_parts": "summarises what the model reads, imported or not",
+    "agent/compaction.py:find_cut": "cuts what the model reads, imported or not",
+    "agent/compaction.py:summary_request": "summarises what the model reads, imported or not",
+    "agent/loop.py:AgentLoop": "reads messages at positions that the fold of own entries has found",
+    "agent/recording/recorded_loop.py:RecordedLoop": "waits until the session is closed, which its head tells",
+    "agent/session_cache.py:CachedSession": "hands the pages to folds, which ask",
+    "agent/tracing.py:_add": "adds to a trace what the model reads, imported or not",
+    "agent/turn/decision.py:_is_known": "looks at the context, imported or not, to tell a decided call",
+    "agent/turn/loop_state.py:_follow_ups": "gets entries of the fold of own entries",
+    "agent/turn/request.py:_answer_of": "shows what a model was asked; a definition is compared with its hash",
+    "agent/turn/request.py:_event": "shows what a model was asked; a definition is compared with its hash",
+    "agent/turn/request.py:_read_events": "shows what a model was asked; a definition is compared with its hash",
+    "agent/worker/session_task.py:_is_cut": "reads a message at a position of a fold; commands go to a fold that asks",
+    "agent/worker/session_task.py:give_up": "reads a message at a position of a fold; commands go to a fold that asks",
+    "agent/worker/session_task.py:give_up_unreadable": "reads the entry that no fold could read",
+    "integrations/mcp/replicas.py:McpEventStore": "reads events by `_stored_event`, which asks",
+    "integrations/session_states.py:_readable_message": "is asked for entries that are own already",
+    "projections/definition.py:FoldInput": "hands entries to folds",
+    "projections/folding.py:FoldFailed": "names the entry at which a fold failed",
+    "projections/folding.py:fold": "hands the pages to folds",
+    "projections/sessions.py:_evolve": "a view: counts what a session holds",
+    "projections/sessions.py:with_status": "a view: shows the newest message",
+    "projections/turns.py:_evolve": "a view: shows imported turns too",
+    "projections/usage.py:_evolve": "a view: counts imported usage too",
+    "protocols/acp/editor_session.py:EditorSession": "shows entries through `run.py`, which asks",
+    "protocols/agui/run_stream.py:AguiRun": "shows entries through `run.py`, which asks",
+    "protocols/ai_sdk/message_stream.py:MessageStream": "shows entries through `run.py`, which asks",
+    "protocols/run.py:WorkState": "gets its entries from `RunFold`, which asks",
 }
-"""modules that read entries and do not ask themselves, with the reason"""
+"""functions and classes that read entries and do not ask themselves, with the reason"""
 
 
-def uses(path: Path) -> Iterator[str]:
-    """Yield the names of the methods and attributes by which a module reads entries, and of those by which it asks."""
-    for node in ast.walk(ast.parse(path.read_text())):
+def uses(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of the methods and attributes by which code reads entries, and of those by which it asks."""
+    for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(attr="read" | "follow" | "pages" as name), keywords=[_, *_]):
                 yield name
@@ -54,20 +67,19 @@ def uses(path: Path) -> Iterator[str]:
                 pass
 
 
-@pytest.mark.parametrize("package", ["backends", "protocols", "agent", "projections"])
-def test_a_module_that_reads_entries_asks_whether_they_are_imported(package: str) -> None:
-    silent: set[str] = set()
-    for path in (ROOT / "handlers" / package).rglob("*.py"):
-        found = set(uses(path))
-        if found - ASKS and not found & ASKS:
-            silent.add(path.relative_to(ROOT / "handlers").as_posix())
+def definitions(package: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each function and class of a package, with what it uses."""
+    folder = ROOT / "handlers"
+    for path in sorted((folder / package).rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield f"{path.relative_to(folder).as_posix()}:{node.name}", {*uses(node)}
+
+
+@pytest.mark.parametrize("package", ["integrations", "protocols", "agent", "projections"])
+def test_what_reads_entries_asks_whether_they_are_imported(package: str) -> None:
+    silent = {name for name, found in definitions(package) if found - ASKS and not found & ASKS}
     assert silent == {name for name in READERS if name.startswith(f"{package}/")}
-
-
-def test_every_store_of_a_framework_is_a_fold_of_states_or_asks_itself() -> None:
-    for path in (ROOT / "handlers" / "backends").rglob("*.py"):
-        found = set(uses(path))
-        assert not (found & {"read", "follow", "pages"}) or "own_message" in found, path.name
 
 
 async def test_an_entry_is_own_or_imported_or_neither() -> None:

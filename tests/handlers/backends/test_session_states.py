@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from lanebus import Bus, Conflict, Cursor, ExtensionMessage, Lane, UserMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.messages import Publishable
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
-from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.session_states import SessionStates
+from lanebus.handlers.integrations.bounds import BackendBounds
+from lanebus.handlers.integrations.session_states import SessionStates
 from tests.support.servers.real import RealServer
 
 __all__ = ()

@@ -4,9 +4,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.names import session_id_of
-from lanebus.handlers.backends.values import load_value, store_value
+from lanebus.handlers.integrations.bounds import BackendBounds
+from lanebus.handlers.integrations.session_states import load_value, session_id_of, store_value
 from tests.support.servers.real import RealServer
 
 __all__ = ()

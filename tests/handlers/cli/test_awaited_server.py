@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import Unavailable
 from lanebus.handlers.cli.access import Patience, open_bus
 from lanebus.handlers.cli.options import Settings

@@ -5,15 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
 from lanebus.handlers.cli import access
-from lanebus.handlers.cli.entry import run_command_line
-from lanebus.handlers.cli.group import COMMANDS, module_of
+from lanebus.handlers.cli.group import COMMANDS, load_command, run_command_line
 from tests.support.cli.command_line import CommandLine, without_hint
 from tests.support.paths import ROOT
 
@@ -39,7 +37,7 @@ def test_help_lists_every_command(lanebus: CommandLine) -> None:
 
 def test_help_loads_neither_the_bus_nor_pydantic() -> None:
     code = (
-        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\nr(['--help'])\nprint(*sys.modules)"
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\nr(['--help'])\nprint(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
@@ -50,8 +48,7 @@ def test_help_loads_neither_the_bus_nor_pydantic() -> None:
 @pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_help_of_each_command_has_an_example(name: str) -> None:
-    command: object = import_module(module_of(name)).command
-    assert isinstance(command, click.Command)
+    command = load_command(name)
     assert command.name == name
     for each in command.commands.values() if isinstance(command, click.Group) else [command]:
         assert f"Example: lanebus {name}" in (each.help or "")

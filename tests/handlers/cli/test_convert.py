@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lanebus.handlers.cli.dialects import SOURCES, TARGETS
-from lanebus.handlers.cli.terminal.values import BadInput, InputTooLarge, read_values, written_values
+from lanebus.handlers.cli.commands.convert import SOURCES, TARGETS, BadInput, InputTooLarge, read_values, written_values
 from tests.support.cli.command_line import CommandLine
 
 __all__ = ()

@@ -10,13 +10,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.servers.endpoint import Endpoint
-from lanebus.bus.servers.rights import acl_users
-from lanebus.bus.wire.keys import Keys
-from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
-from lanebus.handlers.cli.doctor.rights import needed_commands
-from lanebus.handlers.cli.doctor.server import SETTINGS, ServerFacts, check_clock, check_replica, check_server
-from lanebus.handlers.cli.doctor.trial import try_store
+from lanebus.bus.servers import Endpoint, acl_users
+from lanebus.bus.wire import Keys
+from lanebus.handlers.cli.commands.doctor import check_imports, check_versions, try_store
+from lanebus.handlers.cli.server_checks import (
+    SETTINGS,
+    ServerFacts,
+    check_clock,
+    check_replica,
+    check_server,
+    needed_commands,
+)
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import at_free_port, real_cluster, wait_until

@@ -14,8 +14,8 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus
-from lanebus.bus.embedded.launcher import find_binary
-from lanebus.handlers.cli.entry import run_command_line
+from lanebus.bus.embedded.server import find_binary
+from lanebus.handlers.cli.group import run_command_line
 from tests.support.cli.command_line import CommandLine, Running, objects
 from tests.support.paths import ROOT
 from tests.support.servers.real import real_server
@@ -139,7 +139,7 @@ def test_serve_without_its_packages_says_how_to_install_them(
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     for module in ("server", "http_server"):
-        monkeypatch.delitem(sys.modules, f"lanebus.handlers.ui.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"lanebus.handlers.serve.{module}", raising=False)
     assert run_command_line(["serve", "--data-dir", str(lanebus.data_dir)]) == 2
     assert capsys.readouterr() == (
         "",

@@ -15,15 +15,15 @@ import click
 import pytest
 
 from docs.site.tables import fill_in
-from lanebus.bus.bounds import Bounds
+from lanebus.bus import Bounds
 from lanebus.bus.errors import DirectoryNotOwned
-from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, RETRY
+from lanebus.handlers.agent import DRAIN_SECONDS, RETRY
 from lanebus.handlers.cli.commands.serve import PORT
 from lanebus.handlers.cli.commands.serve import command as serve
 from lanebus.handlers.cli.commands.worker import command as worker
 from lanebus.handlers.cli.options import SHARED_OPTIONS
-from lanebus.handlers.cli.settings_file import find_settings_file
 from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, load_configuration
+from lanebus.handlers.cli.sources import find_settings_file
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.paths import ROOT
 
@@ -430,7 +430,7 @@ def test_the_page_has_each_key_with_its_default() -> None:
 
 def test_without_a_file_a_command_does_not_load_the_settings(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\n"
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\n"
         "r(['server', 'status', '--data-dir', 'x'])\nprint('\\n', *sys.modules)"
     )
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}

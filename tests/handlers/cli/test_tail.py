@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.embedded.server import open_server
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus import Bus, open_server
+from lanebus.bus.messages import Delta, Lane, UserMessage
+from lanebus.bus.wire import Keys
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.resp import Resp
 

@@ -10,11 +10,9 @@ import pytest
 from anyio.to_thread import run_sync
 from pydantic import JsonValue
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.embedded.server import server_status
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.bus import Bus, server_status
+from lanebus.bus.messages import UserMessage
+from lanebus.handlers.agent import Worker, demo_agent
 from tests.support.cli.command_line import CommandLine, Running, Terminal, objects
 from tests.support.log.groups import take_one, wake
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.embedded.server import stop_server
+from lanebus.bus import stop_server
 from tests.support.paths import ROOT
 
 __all__ = ()

@@ -9,7 +9,7 @@ import pytest
 
 from lanebus.handlers.cli.group import COMMANDS
 from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, refuse_unknown
-from lanebus.handlers.cli.variables import PREFIX, SHORT, is_foreign, unexplained_variables, variable_of
+from lanebus.handlers.cli.sources import PREFIX, SHORT, is_foreign, unexplained_variables, variable_of
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
@@ -110,7 +110,7 @@ def test_variables_that_kubernetes_adds_for_a_service_are_not_refused(name: str,
 @pytest.mark.costly
 def test_known_variables_load_no_settings(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\n"
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\n"
         "r(['help', 'options'])\nr(['publish', '--help'])\nprint('\\n', *sys.modules)"
     )
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "LANEBUS_URL": "x", "LANEBUS_SEED": "1"}

@@ -10,30 +10,35 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError, UnknownRole
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     AudioBlock,
     Block,
+    BranchSummary,
+    Compaction,
+    Cost,
+    DeveloperMessage,
+    ExtensionMessage,
     ImageBlock,
+    Lane,
+    LeafMove,
+    LlmMessage,
+    MediaRef,
+    Publishable,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    ToolResultMessage,
     UnknownBlock,
+    Usage,
+    UserMessage,
+    parse_json,
 )
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, LeafMove
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.codecs import CODING_AGENT, ORIGIN, Unsayable, coding_agent_codec
-from lanebus.handlers.codecs.coding_agent import to_base64
+from lanebus.handlers.formats.coding_agent import to_base64
 from lanebus.providers import to_anthropic
 from tests.support.log.entries import context_of
 from tests.support.messages.faithfulness import logged, require_read_back, require_written_back

@@ -18,9 +18,8 @@ from lanebus import (
     UserMessage,
 )
 from lanebus.bus.errors import DecodeError, UnknownRole
-from lanebus.bus.messages.content import AnnotationRef, AudioBlock, RedactedThinkingBlock, ThinkingBlock, UnknownBlock
-from lanebus.codecs import Unsayable
-from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
+from lanebus.bus.messages import AnnotationRef, AudioBlock, RedactedThinkingBlock, ThinkingBlock, UnknownBlock
+from lanebus.codecs import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL, Unsayable
 from lanebus.messages import Compaction, DeveloperMessage, Publishable, TurnId
 
 __all__ = ()

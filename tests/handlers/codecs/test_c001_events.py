@@ -13,11 +13,12 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    Delta,
+    Lane,
     MessageEnded,
     MessageStarted,
     PruneApplied,
@@ -28,10 +29,9 @@ from lanebus.bus.messages.events import (
     TurnStarted,
     parse_event,
 )
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.bus.wire import DecodeFailure, Envelope
+from lanebus.codecs import EventReader, EventWriter
 from lanebus.errors import DecodeError, UnknownKind
-from lanebus.handlers.codecs.two_lane_agent import EventReader, EventWriter
 from lanebus.messages import BranchSummary, LeafMove, TurnId
 from tests.support.agent.folding import log_of
 from tests.support.messages.events_001 import (

@@ -4,7 +4,8 @@ import pytest
 
 from lanebus import AssistantMessage, TextBlock, ToolCallBlock
 from lanebus.errors import DecodeError
-from lanebus.handlers.codecs.two_lane_agent.json_answer import ANSWER_TOOL, extract_json
+from lanebus.handlers.formats.two_lane_agent.codec import ANSWER_TOOL
+from lanebus.messages import extract_json
 
 __all__ = ()
 

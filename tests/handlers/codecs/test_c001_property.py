@@ -17,9 +17,8 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.content import ThinkingBlock
-from lanebus.codecs import Codec, Unsayable
-from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
+from lanebus.bus.messages import ThinkingBlock
+from lanebus.codecs import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL, Codec, Unsayable
 from lanebus.messages import Publishable
 from tests.support.messages.made import inline, made, messages, tags, turns, u64, values, words
 from tests.support.suite.scale import examples

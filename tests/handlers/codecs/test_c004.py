@@ -10,30 +10,33 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError, UnknownRole
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     AudioBlock,
     Block,
+    DeveloperMessage,
     DocumentBlock,
+    ExtensionMessage,
     ImageBlock,
+    LlmMessage,
+    MediaRef,
+    Publishable,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    ToolResultMessage,
+    TurnId,
     UnknownBlock,
+    Usage,
+    UserMessage,
     VideoBlock,
+    parse_json,
+    read_message,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.messages.json_reader import Publishable, read_message
-from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.wire import encode
 from lanebus.codecs import CODING_AGENT, ORIGIN, UNIVERSAL_CLIENT, Codec, Unsayable, universal_client_codec
 from lanebus.providers import to_anthropic
 from tests.support.log.entries import context_of

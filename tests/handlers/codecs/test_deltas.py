@@ -4,11 +4,10 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.delta import Delta
-from lanebus.handlers.codecs.codec import Codec
-from lanebus.handlers.codecs.graph.deltas import read_deltas
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.bus.messages import Delta
+from lanebus.codecs import GRAPH_V1, GRAPH_V2
+from lanebus.handlers.formats import Codec
+from lanebus.handlers.formats.graph.stream import read_deltas
 
 __all__ = ()
 

@@ -2,11 +2,9 @@
 
 import pytest
 
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.json_reader import read_message
-from lanebus.bus.messages.usage import Usage
-from lanebus.bus.wire.codec import encode
-from lanebus.handlers.codecs.registry import CODECS
+from lanebus.bus.messages import AssistantMessage, Usage, read_message
+from lanebus.bus.wire import encode
+from lanebus.handlers.formats import CODECS
 
 __all__ = ()
 

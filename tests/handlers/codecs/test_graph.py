@@ -7,14 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus.bus.messages.context_entry import ContextEntry
-from lanebus.bus.messages.json_reader import Publishable, read_message
-from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.bus.messages import ContextEntry, LlmMessage, Publishable, ToolResultMessage, read_message
+from lanebus.bus.wire import Envelope
+from lanebus.codecs import GRAPH_V1, GRAPH_V2, ORIGIN
+from lanebus.handlers.formats import Codec, Unsayable
 from tests.support.messages.graph_json import graph_messages
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.suite.scale import examples

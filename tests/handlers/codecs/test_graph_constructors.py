@@ -5,10 +5,17 @@ from typing import get_args
 import pytest
 
 from lanebus.bus.errors import InvalidContent, MessageError
-from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ToolResultBlock, VideoBlock
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.codecs.graph.constructors import (
+from lanebus.bus.messages import (
+    AudioBlock,
+    DocumentBlock,
+    ImageBlock,
+    MediaRef,
+    TextBlock,
+    ToolResultBlock,
+    UserMessage,
+    VideoBlock,
+)
+from lanebus.handlers.formats.graph.messages import (
     SpokenRole,
     attach_media,
     image_message,

@@ -4,11 +4,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.messages.json_reader import read_message
-from lanebus.handlers.codecs.codec import Codec
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.bus.messages import parse_json, read_message
+from lanebus.codecs import GRAPH_V1, GRAPH_V2
+from lanebus.handlers.formats import Codec
 from tests.support.messages.malformed import BAD_BASE64, BAD_TEXTS, BAD_URLS, BAD_VALUES, deep
 
 __all__ = ()

@@ -3,13 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.handlers.codecs.graph.message_list import add_messages, without_tools
+from lanebus.bus.messages import AssistantMessage, Delta, LlmMessage, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.handlers.formats.graph.messages import add_messages, without_tools
 
 __all__ = ()
 

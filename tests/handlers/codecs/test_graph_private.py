@@ -6,9 +6,8 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue
 
-from lanebus.handlers.codecs.codec import Codec
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.codecs import GRAPH_V1, GRAPH_V2
+from lanebus.handlers.formats import Codec
 from lanebus.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.support.log.entries import context_of
 

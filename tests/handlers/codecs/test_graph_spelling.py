@@ -5,32 +5,33 @@ import hashlib
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.assistant import AssistantMessage, StopReason
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
     AnnotationRef,
+    AssistantMessage,
     Block,
     DataBlock,
+    DeveloperMessage,
     DocumentBlock,
     ErrorBlock,
+    ExtensionMessage,
     ImageBlock,
+    LlmMessage,
+    MediaRef,
+    Publishable,
     RedactedThinkingBlock,
+    StopReason,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    ToolResultMessage,
     UnknownBlock,
+    Usage,
+    UserMessage,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import DeveloperMessage, UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.codecs import GRAPH_V1, GRAPH_V2, ORIGIN
+from lanebus.handlers.formats import Codec, Unsayable
 from tests.support.messages.malformed import deep
 
 __all__ = ()

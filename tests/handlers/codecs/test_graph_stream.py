@@ -4,10 +4,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.handlers.codecs.graph.stream import read_chunk
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.bus.messages import Delta, ExtensionMessage
+from lanebus.codecs import GRAPH_V2
+from lanebus.handlers.formats.graph.stream import read_chunk
 
 __all__ = ()
 

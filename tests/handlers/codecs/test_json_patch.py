@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.handlers.codecs.json_patch import apply_patch, differences, make_patch
+from lanebus.handlers.formats.round_trip import apply_patch, differences, make_patch
 from tests.support.messages.sayings import json_values
 
 

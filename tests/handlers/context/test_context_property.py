@@ -12,23 +12,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import TextBlock, ToolResultBlock
-from lanebus.bus.messages.context_entry import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     BranchSummary,
     Compaction,
+    DeveloperMessage,
     LeafMove,
+    LlmMessage,
     LoopCompaction,
     ModelChange,
     Prune,
+    SystemMessage,
+    TextBlock,
     ThinkingLevelChange,
+    ToolResultBlock,
+    ToolResultMessage,
+    UserMessage,
 )
-from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire import Envelope
 from lanebus.context import Context, evolve
-from lanebus.handlers.context.summaries import branch_message, compaction_message, prune_message
+from lanebus.handlers.context import branch_message, prune_message
+from lanebus.handlers.context.fold import compaction_message
 from lanebus.providers import to_anthropic
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.anthropic_rules import require_legal

@@ -15,13 +15,11 @@ from pydantic import JsonValue
 
 from lanebus import ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, approve
-from lanebus.bus.messages.events import ToolWaiting
+from lanebus.bus.messages import ToolWaiting
 from lanebus.errors import InvalidArgument
-from lanebus.handlers.mcp.bounded_lines import bounded_encoding
-from lanebus.handlers.mcp.bounds import McpBounds
-from lanebus.handlers.mcp.definition import Catalog
-from lanebus.handlers.mcp.results import result_message
-from lanebus.mcp import McpUnavailable, mcp_tools
+from lanebus.handlers.integrations.mcp.definition import Catalog
+from lanebus.handlers.integrations.mcp.results import result_message
+from lanebus.mcp import McpBounds, McpUnavailable, mcp_tools
 from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, events, fresh_bus, said, take_run
 from tests.support.mcp.mcp_serving import as_tools, call, named, raw
 
@@ -37,6 +35,8 @@ MEGABYTE = 1024 * 1024
 
 
 def decoded(limit: int, *chunks: bytes) -> list[str]:
+    from lanebus.handlers.integrations.mcp.caller import bounded_encoding
+
     decoder = codecs.getincrementaldecoder(bounded_encoding("utf-8", limit))()
     return "".join([decoder.decode(chunk) for chunk in chunks]).splitlines()
 
@@ -68,6 +68,8 @@ def test_a_line_of_too_many_values_becomes_an_error_that_answers_its_request(lin
 
 
 def test_an_unknown_encoding_is_refused() -> None:
+    from lanebus.handlers.integrations.mcp.caller import bounded_encoding
+
     with pytest.raises(InvalidArgument, match="encoding"):
         bounded_encoding("no-such", 10)
 

@@ -8,9 +8,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import ImageBlock, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.bus.messages.content import AnnotationRef, DataBlock
-from lanebus.handlers.mcp.progress import progress_text
-from lanebus.handlers.mcp.results import result_message
+from lanebus.bus.messages import AnnotationRef, DataBlock
+from lanebus.handlers.integrations.mcp.results import progress_text, result_message
 from lanebus.messages import AudioBlock, Block, DocumentBlock
 
 if TYPE_CHECKING:

@@ -13,12 +13,11 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import ToolCallBlock, UserMessage
+from lanebus.agent import AgentLoop
 from lanebus.bus.errors import MissingExtra
-from lanebus.bus.messages.events import Progress
-from lanebus.handlers.agent.errors import DuplicateTool
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.mcp.bounds import McpBounds
-from lanebus.mcp import Hints, McpToolMissing, McpUnavailable, mcp_tools
+from lanebus.bus.messages import Progress
+from lanebus.handlers.agent import DuplicateTool
+from lanebus.mcp import Hints, McpBounds, McpToolMissing, McpUnavailable, mcp_tools
 from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,
@@ -476,7 +475,11 @@ async def test_a_client_of_one_s_own_may_answer_what_the_server_asks() -> None:
 
 
 async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("lanebus.handlers.mcp.caller", "lanebus.handlers.mcp.connection", "lanebus.handlers.mcp.tool_list"):
+    for name in (
+        "lanebus.handlers.integrations.mcp.caller",
+        "lanebus.handlers.integrations.mcp.connection",
+        "lanebus.handlers.integrations.mcp.connection",
+    ):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(MissingExtra, match=r"pip install 'lanebus\[mcp\]'"):
@@ -486,6 +489,6 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
 
 @pytest.mark.costly
 def test_importing_the_tools_does_not_import_the_sdk() -> None:
-    code = "import sys, lanebus.handlers.mcp; print('mcp' in sys.modules)"
+    code = "import sys, lanebus.handlers.integrations.mcp; print('mcp' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert run.stdout.strip() == "False"

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus.handlers.cut_text import cut_text
-from lanebus.handlers.mcp_server import fitting
-from lanebus.handlers.mcp_server.fitting import fitted
+from lanebus.handlers.context import cut_text
+from lanebus.handlers.serve.mcp import fitting
+from lanebus.handlers.serve.mcp.fitting import fitted
 
 __all__ = ()
 

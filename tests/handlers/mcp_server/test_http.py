@@ -8,11 +8,9 @@ import httpx2
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.credentials import TokenFiles
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
-from lanebus.handlers.mcp_server.bounds import McpServerBounds
+from lanebus.bus.messages import Lane
+from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
+from lanebus.handlers.serve.bounds import McpServerBounds
 from tests.support.mcp.mcp_sessions import Era, fields, filled, http_client, items, read, refused
 from tests.support.page.serving import TOKEN, serving
 from tests.support.servers.real import RealServer
@@ -24,7 +22,7 @@ __all__ = ()
 async def test_each_client_gets_what_its_token_allows(
     shared_valkey: RealServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, era: Era
 ) -> None:
-    from lanebus.handlers.mcp_server.http import McpHosted
+    from lanebus.handlers.serve import McpHosted
 
     key = tmp_path / "key"
     key.write_text(new_key())
@@ -53,7 +51,7 @@ async def test_each_client_gets_what_its_token_allows(
 
 
 async def test_a_client_without_a_token_or_from_another_site_is_refused(shared_valkey: RealServer) -> None:
-    from lanebus.handlers.mcp_server.http import McpHosted
+    from lanebus.handlers.serve import McpHosted
 
     async with shared_valkey.bus() as bus, serving(bus, hosted=[McpHosted()]) as served, httpx2.AsyncClient() as http:
         hello = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
@@ -69,7 +67,7 @@ async def test_a_client_without_a_token_or_from_another_site_is_refused(shared_v
 
 @pytest.mark.parametrize("unit", ["[],", '{"":[]},'])
 async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(shared_valkey: RealServer, unit: str) -> None:
-    from lanebus.handlers.mcp_server.http import McpHosted
+    from lanebus.handlers.serve import McpHosted
 
     values = unit * (900_000 // len(unit)) + unit[:-1]
     call = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"get_session","x":[{values}]}}}}'
@@ -89,7 +87,7 @@ async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(shared_v
 async def test_a_server_without_publishing_offers_no_tool_that_writes(shared_valkey: RealServer) -> None:
     from mcp.shared.exceptions import MCPError
 
-    from lanebus.handlers.mcp_server.http import McpHosted
+    from lanebus.handlers.serve import McpHosted
 
     async with (
         shared_valkey.bus() as bus,
@@ -103,7 +101,7 @@ async def test_a_server_without_publishing_offers_no_tool_that_writes(shared_val
 
 
 async def test_mcp_is_served_below_a_base_path_and_nowhere_without_it(shared_valkey: RealServer) -> None:
-    from lanebus.handlers.mcp_server.http import McpHosted
+    from lanebus.handlers.serve import McpHosted
 
     async with shared_valkey.bus() as bus:
         async with (
@@ -117,7 +115,7 @@ async def test_mcp_is_served_below_a_base_path_and_nowhere_without_it(shared_val
 
 
 async def test_a_request_without_its_end_is_answered_with_503(shared_valkey: RealServer) -> None:
-    from lanebus.handlers.mcp_server.http import McpHosted
+    from lanebus.handlers.serve import McpHosted
 
     hosted = McpHosted(bounds=McpServerBounds(request_seconds=0.2))
     async with shared_valkey.bus() as bus, serving(bus, hosted=[hosted]) as served:

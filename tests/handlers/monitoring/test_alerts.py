@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from lanebus import UserMessage
-from lanebus.bus.servers.rights import acl_users
+from lanebus.bus.servers import acl_users
 from lanebus.handlers.cli.group import COMMANDS
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine
@@ -26,7 +26,7 @@ from tests.support.servers.real import RealServer, copied, empty, eventually, sp
 
 __all__ = ()
 
-RULES = ROOT / "handlers/monitoring/data/lanebus.rules.yml"
+RULES = ROOT / "handlers/serve/data/lanebus.rules.yml"
 AGENTS = "tests.support.agent.api_agent"
 
 

@@ -12,17 +12,17 @@ import pytest
 from docs.site.tables import fill_in
 from lanebus.bus.errors import LoginRefused, Refused, Unavailable
 from lanebus.errors import DecodeError, SessionClosed
-from lanebus.handlers.cli.terminal.log_lines import JsonLines, TerminalLines
-from lanebus.handlers.monitoring.log_context import COMMON_FIELDS, LogContext, within
-from lanebus.handlers.monitoring.log_events import (
+from lanebus.handlers.agent import LogContext, ServerHealth, write_event
+from lanebus.handlers.agent.log_events import (
+    COMMON_FIELDS,
     EVENTS,
+    FIELD_MEANINGS,
     LogEvent,
     ServerLost,
     WorkRetried,
-    write_event,
+    within,
 )
-from lanebus.handlers.monitoring.log_fields import FIELD_MEANINGS
-from lanebus.handlers.monitoring.server_health import ServerHealth
+from lanebus.handlers.cli.log_options import JsonLines, TerminalLines
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
@@ -165,7 +165,7 @@ def test_an_event_below_the_level_of_its_logger_costs_no_line(caplog: pytest.Log
 @pytest.mark.costly
 def test_importing_lanebus_configures_no_logging() -> None:
     code = (
-        "import logging, lanebus, lanebus.agent, lanebus.handlers.ui.server, lanebus.handlers.cli.commands.worker\n"
+        "import logging, lanebus, lanebus.agent, lanebus.handlers.serve.server, lanebus.handlers.cli.commands.worker\n"
         "names = [each for each in logging.Logger.manager.loggerDict if each.startswith('lanebus')]\n"
         "print([each for each in (None, *names) if logging.getLogger(each).handlers])\n"
         "print(logging.getLogger('lanebus').level)\n"

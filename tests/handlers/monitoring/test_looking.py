@@ -10,13 +10,12 @@ import pytest
 from starlette.routing import Route
 
 from lanebus import AssistantMessage, Bus, Usage, UserMessage
-from lanebus.bus.messages.events import TurnEnded
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import TurnEnded, TurnId
 from lanebus.handlers.cli.group import COMMANDS
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.auth import local_hosts
+from lanebus.handlers.projections import USAGE
+from lanebus.handlers.serve.guard import local_hosts
+from lanebus.handlers.serve.server import create_app
+from lanebus.projections import project
 from tests.support.cli.command_line import CommandLine
 from tests.support.page.serving import TOKEN
 from tests.support.servers.real import RealServer

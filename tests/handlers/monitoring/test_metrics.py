@@ -14,15 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from docs.site.tables import fill_in
 from lanebus import Bus, UserMessage
 from lanebus.agent import AgentLoop, OfflineModel, Worker
-from lanebus.bus.histogram import Histogram
-from lanebus.bus.publishing.publish_counts import OUTCOMES
+from lanebus.bus import Histogram
+from lanebus.bus.publishing.limits import OUTCOMES
 from lanebus.errors import Conflict, Unavailable
-from lanebus.handlers.monitoring.bounds import MonitorBounds
-from lanebus.handlers.monitoring.metric_table import METRICS
-from lanebus.handlers.monitoring.metrics import MetricsCollector, Observed, ObservedWorker
-from lanebus.handlers.monitoring.readings import Reading, ServerReader
-from lanebus.handlers.monitoring.server_health import ServerHealth
-from lanebus.handlers.monitoring.worker_counts import ConnectionCounts, LabelledCounts
+from lanebus.handlers.agent import ConnectionCounts, LabelledCounts, ServerHealth
+from lanebus.handlers.serve import Observed, ObservedWorker, ServerReader
+from lanebus.handlers.serve.monitor import METRICS, MetricsCollector
+from lanebus.handlers.serve.readings import MonitorBounds, Reading
 from tests.support.agent.agents import fresh_bus, wait_for
 from tests.support.cli.command_line import CommandLine
 from tests.support.log.groups import take_all, wake
@@ -32,7 +30,7 @@ from tests.support.servers.real import RealServer
 
 __all__ = ()
 
-RULES, BOARD = (ROOT / "handlers/monitoring/data" / name for name in ("lanebus.rules.yml", "lanebus.json"))
+RULES, BOARD = (ROOT / "handlers/serve/data" / name for name in ("lanebus.rules.yml", "lanebus.json"))
 NAME = re.compile(r"\blanebus_[a-z_]+\b")
 
 

@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from lanebus import Bus, UserMessage
-from lanebus.bus.servers.rights import acl_users
+from lanebus.bus.servers import acl_users
 from tests.support.agent.agents import Pause, until
 from tests.support.agent.api_key import API_KEY
 from tests.support.cli.command_line import CommandLine

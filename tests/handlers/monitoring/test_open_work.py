@@ -4,8 +4,7 @@ import pytest
 
 from lanebus import Bus, ExtensionMessage, Session, UserMessage
 from lanebus.agent import AgentLoop, OfflineModel, Recorder, Worker, deny, tool
-from lanebus.handlers.monitoring.bounds import MonitorBounds
-from lanebus.handlers.monitoring.open_work import OpenWork, OpenWorkReader
+from lanebus.handlers.serve.readings import MonitorBounds, OpenWork, OpenWorkReader
 from lanebus.messages import AgentStarted, Approve, ControlAnswered, ToolWaiting, TurnId, TurnStarted, parse_event
 from tests.support.agent.agents import fresh_bus, until, wait_for
 

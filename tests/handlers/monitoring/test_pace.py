@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from lanebus import Usage
-from lanebus.handlers.monitoring.pace import WINDOW_SECONDS, Pacer, Step
+from lanebus.handlers.serve.watcher import WINDOW_SECONDS, Pacer, Step
 from lanebus.messages import Cost
 
 __all__ = ()

@@ -6,10 +6,9 @@ from decimal import Decimal
 import pytest
 
 from lanebus import AssistantMessage, ExtensionMessage, Session, TextBlock, Usage, UserMessage
-from lanebus.bus.messages.control import Pause
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnEnded, TurnStarted
-from lanebus.handlers.monitoring.overview import SessionStatus, overview_json
-from lanebus.handlers.monitoring.watcher import Watcher, WatcherBounds
+from lanebus.bus.messages import AgentEnded, AgentStarted, ControlAnswered, Pause, ToolWaiting, TurnEnded, TurnStarted
+from lanebus.handlers.serve import SessionStatus, Watcher, overview_json
+from lanebus.handlers.serve.watcher import WatcherBounds
 from lanebus.messages import Cost, TurnId
 from tests.support.agent.agents import fresh_bus, log
 from tests.support.log.groups import take_all, take_one, wake
@@ -152,7 +151,7 @@ async def test_a_look_reads_no_more_of_a_session_than_its_newest_entries(monkeyp
         del watched, since
         seen.append(envelope.position)  # type: ignore[attr-defined]  # an envelope
 
-    monkeypatch.setattr("lanebus.handlers.monitoring.watcher._evolve", evolve)
+    monkeypatch.setattr("lanebus.handlers.serve.watcher._evolve", evolve)
     async with fresh_bus() as bus:
         session, watcher = (
             bus.session("s1"),

@@ -4,17 +4,19 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.events import AgentEnded, TurnEnded, UsageSettled
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.projections.loops import total_usage
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE, UsageState
+from lanebus.bus.messages import (
+    AgentEnded,
+    AssistantMessage,
+    Compaction,
+    Cost,
+    ExtensionMessage,
+    Publishable,
+    TurnEnded,
+    TurnId,
+    Usage,
+    UsageSettled,
+)
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, UsageState, total_usage
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

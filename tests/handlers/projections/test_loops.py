@@ -1,30 +1,29 @@
 """How loops hang together and what each took: given a session's log, what its turns' state answers."""
 
 from lanebus import AssistantMessage, Usage, UserMessage
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
     ParallelLoopsEnded,
     ParallelLoopsStarted,
+    Publishable,
     ToolEnded,
     TurnEnded,
     TurnStarted,
 )
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.handlers.projections.loops import (
+from lanebus.handlers.projections import (
+    TURNS,
+    TurnsState,
     chain_to,
     children,
     find_loop,
     loop_messages,
     loop_turns,
-    loop_usage,
-    roots,
     siblings,
     total_usage,
 )
-from lanebus.handlers.projections.turns import TURNS, abandoned
-from lanebus.handlers.projections.turns_state import TurnsState
+from lanebus.handlers.projections.turns import abandoned, loop_usage, roots
 from lanebus.messages import TurnId
 from tests.support.agent.folding import fold, log_of, through_json
 from tests.support.cli.command_line import CommandLine, objects

@@ -4,11 +4,7 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Bus, Session, TrimRefused, Usage, UserMessage
-from lanebus.handlers.projections.projection import look
-from lanebus.handlers.projections.retention import trim_session
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, look, trim_session
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.real import AnyServer
 

@@ -5,12 +5,11 @@ from decimal import Decimal
 import pytest
 
 from lanebus import Bus, Session, Usage, UserMessage
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.events import SessionLinked
+from lanebus.bus.messages import AssistantMessage, SessionLinked
 from lanebus.errors import SessionErased
-from lanebus.handlers.projections.links import read_links
-from lanebus.handlers.projections.tree_usage import tree_usage
+from lanebus.handlers.projections import tree_usage
 from lanebus.messages import Cost, TurnId
+from lanebus.projections import read_links
 from tests.support.agent.agents import fresh_bus
 from tests.support.cli.command_line import CommandLine
 

@@ -11,20 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationRef,
+    AssistantMessage,
+    ExtensionMessage,
     ImageBlock,
+    MediaRef,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire import Envelope
 from lanebus.context import Context, build_context, evolve
 from lanebus.providers import ContentRefused, RequestOptions, ToolChoice, ToolNotOffered
 from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results

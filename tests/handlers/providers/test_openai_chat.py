@@ -9,28 +9,32 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
+    AssistantMessage,
     AudioBlock,
     Block,
+    BranchSummary,
+    Compaction,
     DataBlock,
+    DeveloperMessage,
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
+    MediaRef,
+    ModelChange,
+    Publishable,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    ToolResultMessage,
     UnknownBlock,
+    UserMessage,
     VideoBlock,
 )
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, ModelChange
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.context import Context
 from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_openai_chat
 from tests.support.log.entries import asks, calls, context_of, results, says

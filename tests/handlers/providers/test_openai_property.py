@@ -8,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.messages import AssistantMessage, TextBlock, ToolResultMessage
+from lanebus.bus.wire import Envelope
 from lanebus.context import Context
-from lanebus.handlers.providers.common.target import ERROR_PREFIX
+from lanebus.handlers.providers.options import ERROR_PREFIX
 from lanebus.providers import ProviderRequest, RequestOptions, to_openai_chat, to_openai_responses
 from tests.support.log.entries import folded
 from tests.support.messages.lane_logs import CANARY, lane_logs

@@ -9,26 +9,28 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
+    AssistantMessage,
     AudioBlock,
     Block,
     DataBlock,
+    DeveloperMessage,
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
+    MediaRef,
+    Publishable,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
+    ToolResultMessage,
     UnknownBlock,
+    UserMessage,
     VideoBlock,
 )
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.context import Context
 from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_openai_responses
 from tests.support.log.entries import asks, calls, context_of, results, says

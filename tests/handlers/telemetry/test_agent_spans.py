@@ -23,9 +23,9 @@ from opentelemetry.util.genai.types import (
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, Worker, tool
-from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
-from lanebus.handlers.telemetry import names
+from lanebus.agent import AgentLoop, ModelFailure, Worker, tool
+from lanebus.handlers.agent.models.model import with_failure
+from lanebus.handlers.integrations.telemetry import names
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, wait_for
 from tests.support.servers.real import eventually
 from tests.support.telemetry.recorded import Recorded, attributes_of, traced_bus

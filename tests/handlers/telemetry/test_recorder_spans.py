@@ -6,7 +6,7 @@ from opentelemetry.trace import StatusCode
 
 from lanebus import AssistantMessage, Session, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import Recorder, ToolSpec, abort
-from lanebus.handlers.telemetry import names
+from lanebus.handlers.integrations.telemetry import names
 from tests.support.telemetry.recorded import Recorded, attributes_of, context_of, traced_bus, tree
 
 __all__ = ()

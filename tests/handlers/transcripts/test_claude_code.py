@@ -5,28 +5,29 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import (
+from lanebus.bus import Bus
+from lanebus.bus.messages import (
+    AssistantMessage,
+    Compaction,
     DocumentBlock,
+    ExtensionMessage,
     ImageBlock,
+    LeafMove,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
+    ToolResultMessage,
     UnknownBlock,
+    UserMessage,
 )
-from lanebus.bus.messages.context_entry import Compaction, LeafMove
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.handlers.context.build import build_context
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE, summary
-from lanebus.handlers.providers.anthropic import to_anthropic
-from lanebus.handlers.transcripts.bounds import TranscriptBounds
-from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.transcripts.report import MissingParent
+from lanebus.handlers.context import build_context
+from lanebus.handlers.formats import import_transcript
+from lanebus.handlers.formats.claude_code import CLAUDE_CODE
+from lanebus.handlers.formats.importer import MissingParent
+from lanebus.handlers.formats.transcript import TranscriptBounds
+from lanebus.handlers.projections import USAGE, summary
+from lanebus.projections import project
+from lanebus.providers import to_anthropic
 from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
 
 __all__ = ()

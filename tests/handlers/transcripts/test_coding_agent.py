@@ -9,26 +9,25 @@ from pydantic import JsonValue
 
 from lanebus import Bus
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.context_entry import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     BranchSummary,
     Compaction,
+    ExtensionMessage,
     Label,
     LeafMove,
     ModelChange,
+    Publishable,
+    TextBlock,
     ThinkingLevelChange,
+    ToolResultMessage,
+    UserMessage,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
 from lanebus.context import build_context
-from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
-from lanebus.handlers.transcripts.format import TranscriptEntry, UnknownFormat, Unplaced
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.transcripts.in_memory import ListedTranscript
-from lanebus.handlers.transcripts.pi import PI
+from lanebus.handlers.formats import PI, UnknownFormat, Unplaced, import_transcript
+from lanebus.handlers.formats.coding_agent.transcript import CODING_AGENT_FORMAT
+from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.transcript import TranscriptEntry
 from tests.support.log.entries import texts
 
 __all__ = ()

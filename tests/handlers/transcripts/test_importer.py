@@ -14,26 +14,28 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.bus import Bus
+from lanebus.bus import Bus, Session
 from lanebus.bus.errors import Unavailable
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import ImageBlock
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_parser import JsonBounds
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.llm import LlmMessage
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE, summary
-from lanebus.handlers.transcripts.bounds import TranscriptBounds
-from lanebus.handlers.transcripts.format import UnknownFormat
-from lanebus.handlers.transcripts.importer import FORMATS, import_transcript
-from lanebus.handlers.transcripts.lines import read_lines
-from lanebus.handlers.transcripts.report import BadLine, ImportProgress, MissingParent
+from lanebus.bus.messages import (
+    AssistantMessage,
+    BranchSummary,
+    Compaction,
+    ExtensionMessage,
+    ImageBlock,
+    JsonBounds,
+    Label,
+    Lane,
+    LeafMove,
+    LlmMessage,
+    Publishable,
+    UserMessage,
+)
+from lanebus.bus.wire import Receipt
+from lanebus.handlers.formats import ImportProgress, UnknownFormat, import_transcript, read_lines
+from lanebus.handlers.formats.importer import FORMATS, BadLine, MissingParent
+from lanebus.handlers.formats.transcript import TranscriptBounds
+from lanebus.handlers.projections import USAGE, summary
+from lanebus.projections import project
 from tests.support.log.groups import works
 from tests.support.paths import ROOT
 

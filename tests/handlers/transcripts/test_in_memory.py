@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus import Bus
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction
-from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages import BranchSummary, Compaction, UserMessage
 from lanebus.context import build_context, read_tree
-from lanebus.handlers.context.summaries import branch_message, compaction_message
-from lanebus.handlers.transcripts.errors import CyclicTree, UnknownEntry
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.transcripts.in_memory import ListedTranscript
-from lanebus.handlers.transcripts.pi import PI
+from lanebus.handlers.context import branch_message
+from lanebus.handlers.context.fold import compaction_message
+from lanebus.handlers.formats import PI, import_transcript
+from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.placement import CyclicTree, UnknownEntry
 from tests.support.suite.scale import examples
 
 __all__ = ()

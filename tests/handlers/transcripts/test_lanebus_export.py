@@ -13,21 +13,27 @@ from hypothesis import given
 
 from lanebus import Bus, DecodeFailure, Envelope, ExtensionMessage, Lane, Session, UserMessage
 from lanebus.bus.errors import ForgedEntry, UnknownVersion
-from lanebus.bus.messages import context_entry, control, events
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.control import Control
-from lanebus.bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded, TurnStarted
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.context.build import build_context
-from lanebus.handlers.context.read_marks import READ_UP_TO
-from lanebus.handlers.transcripts.importer import OwnLog, import_transcript
-from lanebus.handlers.transcripts.in_memory import ListedTranscript
-from lanebus.handlers.transcripts.lanebus_export import OWN, entry_line, header_line
-from lanebus.handlers.transcripts.lanebus_export.relocation import POSITIONS
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentEvent,
+    AssistantMessage,
+    Control,
+    MessageEnded,
+    TurnEnded,
+    TurnId,
+    TurnStarted,
+    Usage,
+    context_entry,
+    control,
+    events,
+    parse_json,
+)
+from lanebus.handlers.agent import Worker, demo_agent
+from lanebus.handlers.context import READ_UP_TO, build_context
+from lanebus.handlers.formats import entry_line, header_line, import_transcript
+from lanebus.handlers.formats.importer import OwnLog
+from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.lanebus_export import OWN, POSITIONS
 from lanebus.messages import BranchSummary, Compaction, Label, LeafMove, Prune, Publishable
 from tests.support.agent.agents import SECONDS
 from tests.support.log.entries import folded

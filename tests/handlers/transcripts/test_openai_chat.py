@@ -6,22 +6,28 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.bus import Bus
+from lanebus.bus import Bus
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ThinkingBlock, UnknownBlock
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_parser import JsonBounds
-from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.handlers.context.build import build_context
-from lanebus.handlers.transcripts import source
-from lanebus.handlers.transcripts.bounds import TranscriptBounds
-from lanebus.handlers.transcripts.format import UnknownFormat
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.transcripts.openai_chat import OPENAI_CHAT, SeveralConversations
-from lanebus.handlers.transcripts.openai_chat.message import read_openai_message
-from lanebus.handlers.transcripts.source import DocumentTooLarge
+from lanebus.bus.messages import (
+    AssistantMessage,
+    AudioBlock,
+    DeveloperMessage,
+    DocumentBlock,
+    ExtensionMessage,
+    ImageBlock,
+    JsonBounds,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultMessage,
+    UnknownBlock,
+    UserMessage,
+)
+from lanebus.handlers.context import build_context
+from lanebus.handlers.formats import UnknownFormat, import_transcript, source
+from lanebus.handlers.formats.openai_chat import OPENAI_CHAT, SeveralConversations, read_openai_message
+from lanebus.handlers.formats.source import DocumentTooLarge
+from lanebus.handlers.formats.transcript import TranscriptBounds
 from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
 
 __all__ = ()

@@ -9,16 +9,28 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError, UnknownRole
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock, UnknownBlock
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, ModelChange, ThinkingLevelChange
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.transcripts.format import TranscriptEntry, Unplaced
-from lanebus.handlers.transcripts.pi import PI, pi
+from lanebus.bus.messages import (
+    AssistantMessage,
+    BranchSummary,
+    Compaction,
+    Cost,
+    ExtensionMessage,
+    Label,
+    ModelChange,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ThinkingLevelChange,
+    ToolCallBlock,
+    ToolResultMessage,
+    UnknownBlock,
+    Usage,
+    UserMessage,
+    parse_json,
+)
+from lanebus.handlers.formats import PI, Unplaced
+from lanebus.handlers.formats.pi import pi
+from lanebus.handlers.formats.transcript import TranscriptEntry
 
 __all__ = ()
 

@@ -9,11 +9,11 @@ from pydantic import JsonValue
 
 from lanebus import Envelope, Lane, UserMessage
 from lanebus.bus.errors import MessageError
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.handlers.transcripts.format import Format
-from lanebus.handlers.transcripts.importer import FORMATS
-from lanebus.handlers.transcripts.lanebus_export import entry_line
-from lanebus.handlers.transcripts.source import gathered
+from lanebus.bus.messages import parse_json
+from lanebus.handlers.formats import entry_line
+from lanebus.handlers.formats.importer import FORMATS
+from lanebus.handlers.formats.source import gathered
+from lanebus.handlers.formats.transcript import Format
 from lanebus.messages import Compaction, Label, LeafMove
 from tests.handlers.transcripts.test_claude_code import PARALLEL, THINKING, answer, line, user
 from tests.handlers.transcripts.test_openai_chat import TALK

@@ -12,18 +12,15 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import ExtensionMessage, ToolCallBlock, UserMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.access import Access, Refusal
-from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
-from lanebus.handlers.access.credentials import Credentials, Identified, TokenFiles
-from lanebus.handlers.access.errors import TokenFileUnreadable
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
-from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
-from lanebus.handlers.ui.api.context import ApiContext
-from lanebus.handlers.ui.api.table import endpoints
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.access import AccessBounds, AccessRequest, Decision, authorize_by_rights
+from lanebus.bus.messages import Lane
+from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
+from lanebus.handlers.serve import Principal, TokenFiles, TokenFileUnreadable, new_key, sign_token
+from lanebus.handlers.serve.access.access import Access, Refusal
+from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials, Identified
+from lanebus.handlers.serve.api.context import ApiContext
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 

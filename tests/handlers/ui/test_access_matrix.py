@@ -12,17 +12,12 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.bus.messages.control import CONTROLS
-from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolWaiting, TurnStarted
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.access.credentials import TokenFiles
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.rights import ACTIONS
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
-from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
-from lanebus.handlers.ui.api.table import endpoints
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.access import AccessBounds
+from lanebus.bus.messages import CONTROLS, AgentStarted, Lane, MessageStarted, ToolWaiting, TurnStarted
+from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
+from lanebus.handlers.serve import ACTIONS, Principal, TokenFiles, new_key, sign_token
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 

@@ -15,7 +15,8 @@ from anyio.abc import ByteStream
 from starlette.applications import Starlette
 
 from lanebus import START, Bus, Cursor, Delta, ExtensionMessage, Session, UserMessage
-from lanebus.bus.embedded.server import open_server
+from lanebus.agent import AgentLoop
+from lanebus.bus import open_server
 from lanebus.bus.errors import (
     BusError,
     Closed,
@@ -26,18 +27,18 @@ from lanebus.bus.errors import (
     SessionClosed,
     Unavailable,
 )
-from lanebus.bus.wire.keys import BUCKETS, Keys
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.providers.common.answer import Piece
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.auth import local_hosts
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from lanebus.handlers.ui.budget import ByteBudget
-from lanebus.handlers.ui.errors import AddressRefused, PortInUse
-from lanebus.handlers.ui.frames import session_frames
-from lanebus.handlers.ui.history import History
-from lanebus.handlers.ui.replies import status_of
-from lanebus.handlers.ui.server import serve
+from lanebus.bus.wire import Keys
+from lanebus.bus.wire.keys import BUCKETS
+from lanebus.handlers.providers import Piece
+from lanebus.handlers.serve import PortInUse, serve
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.serve.budget import ByteBudget
+from lanebus.handlers.serve.errors import AddressRefused
+from lanebus.handlers.serve.frames import session_frames
+from lanebus.handlers.serve.guard import local_hosts
+from lanebus.handlers.serve.replies import status_of
+from lanebus.handlers.serve.server import create_app
+from lanebus.handlers.serve.transfer import History
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, said, take_run
 from tests.support.log.groups import works
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
@@ -594,7 +595,7 @@ CLI = """
 import sys, anyio
 from pathlib import Path
 from lanebus import Bus
-from lanebus.handlers.ui.server import serve
+from lanebus.handlers.serve.server import serve
 
 async def main():
     async with Bus.open(data_dir=Path(sys.argv[1])) as bus:

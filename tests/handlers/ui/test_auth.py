@@ -7,15 +7,13 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
-from lanebus.handlers.access.access import Access
-from lanebus.handlers.access.bounds import DEFAULT_ACCESS_BOUNDS, AccessBounds
-from lanebus.handlers.access.credentials import Credentials
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.rate_limit import RateLimit
-from lanebus.handlers.ui.auth import Guard, local_hosts, parse_host
-from lanebus.handlers.ui.bounds import HttpBounds
-from lanebus.handlers.ui.cross_origin import CrossOrigin
-from lanebus.handlers.ui.errors import InvalidHost
+from lanebus.access import AccessBounds
+from lanebus.handlers.serve import Principal
+from lanebus.handlers.serve.access.access import Access, RateLimit
+from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
+from lanebus.handlers.serve.bounds import HttpBounds
+from lanebus.handlers.serve.errors import InvalidHost
+from lanebus.handlers.serve.guard import CrossOrigin, Guard, local_hosts, parse_host
 
 HOST = "127.0.0.1:8420"
 TOKEN = "start-token"

@@ -8,11 +8,10 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from lanebus.handlers.ui.api.table import endpoints
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.auth import local_hosts
-from lanebus.handlers.ui.base_path import parse_base_path
-from lanebus.handlers.ui.errors import InvalidBasePath
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.errors import InvalidBasePath
+from lanebus.handlers.serve.guard import local_hosts, parse_base_path
+from lanebus.handlers.serve.server import create_app
 from tests.support.page.serving import TOKEN, serving
 from tests.support.servers.real import RealServer
 

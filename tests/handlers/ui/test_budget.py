@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.budget import ByteBudget, Share
-from lanebus.handlers.ui.errors import ServerBusy
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.budget import ByteBudget, Share
+from lanebus.handlers.serve.errors import ServerBusy
 
 __all__ = ()
 

@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.auth import local_hosts
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.cross_origin import parse_origin
-from lanebus.handlers.ui.errors import InvalidOrigin
+from lanebus.access import AccessBounds
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.errors import InvalidOrigin
+from lanebus.handlers.serve.guard import local_hosts, parse_origin
+from lanebus.handlers.serve.server import create_app
 from tests.support.page.serving import TOKEN
 from tests.support.servers.real import RealServer
 

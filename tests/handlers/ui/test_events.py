@@ -12,14 +12,13 @@ import httpx2
 import pytest
 
 from lanebus import START, Cursor, Delta, ExtensionMessage, Session, UserMessage
+from lanebus.access import AccessBounds, AccessRequest, Decision, authorize_by_rights
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.access.request import AccessRequest, Decision, authorize_by_rights
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.budget import ByteBudget, Share
-from lanebus.handlers.ui.changes import Changes
-from lanebus.handlers.ui.frames import Frame, Outlet, SharedFrames
-from lanebus.handlers.ui.merged import MergedFrames, cursors_text, parse_cursors
+from lanebus.handlers.serve.api.context import Changes
+from lanebus.handlers.serve.api.events import MergedFrames, cursors_text, parse_cursors
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.budget import ByteBudget, Share
+from lanebus.handlers.serve.frames import Frame, Outlet, SharedFrames
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness

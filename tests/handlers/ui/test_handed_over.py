@@ -12,20 +12,18 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, Delta, ExtensionMessage, Lane, Session, UserMessage
-from lanebus.bus.messages.events import AgentStarted, TurnStarted
-from lanebus.bus.wire.envelope import START
-from lanebus.handlers.access.access import Access
-from lanebus.handlers.access.credentials import Credentials, TokenFiles
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
-from lanebus.handlers.ui.budget import ByteBudget
-from lanebus.handlers.ui.entries import entries_json
-from lanebus.handlers.ui.entry_range import EntriesQuery
-from lanebus.handlers.ui.frames import session_frames
-from lanebus.handlers.ui.gate import SessionRight
-from lanebus.handlers.ui.history import History
+from lanebus.access import AccessRequest, Decision, authorize_by_rights
+from lanebus.bus.messages import AgentStarted, TurnStarted
+from lanebus.bus.wire import START
+from lanebus.handlers.serve import Authorize, Principal, TokenFiles, new_key, sign_token
+from lanebus.handlers.serve.access.access import Access
+from lanebus.handlers.serve.access.credentials import Credentials
+from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
+from lanebus.handlers.serve.budget import ByteBudget
+from lanebus.handlers.serve.frames import session_frames
+from lanebus.handlers.serve.gate import SessionRight
+from lanebus.handlers.serve.transfer import History
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 

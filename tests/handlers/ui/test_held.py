@@ -16,12 +16,11 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from lanebus import Bus, ExtensionMessage, ImageBlock, MediaRef, UserMessage
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.breather import Breather
-from lanebus.handlers.ui.api.context import ApiContext
-from lanebus.handlers.ui.bounds import HttpBounds, UiBounds
-from lanebus.handlers.ui.hosted import HostedApp
+from lanebus.access import AccessBounds
+from lanebus.handlers.context import Breather
+from lanebus.handlers.serve import HostedApp, Principal
+from lanebus.handlers.serve.api.context import ApiContext
+from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
 from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.servers.real import eventually
 
@@ -198,8 +197,8 @@ async def test_clients_that_read_nothing_hold_at_most_the_budget_and_nothing_whe
 
 
 async def test_answers_of_mcp_tools_are_held_in_the_budget_and_given_back() -> None:
-    from lanebus.handlers.mcp_server.bounds import McpServerBounds
-    from lanebus.handlers.mcp_server.http import McpHosted
+    from lanebus.handlers.serve import McpHosted
+    from lanebus.handlers.serve.bounds import McpServerBounds
 
     bounds = replace(TINY, wait_seconds=0.2)
     hosted = McpHosted(bounds=McpServerBounds(small_bytes=5_000, answer_bytes=20_000, calls=2))

@@ -5,7 +5,7 @@ import socket
 
 import anyio
 
-from lanebus.handlers.ui.http_server import listen
+from lanebus.handlers.serve.http_server import listen
 
 __all__ = ()
 

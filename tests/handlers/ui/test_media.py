@@ -8,10 +8,10 @@ import httpx2
 import pytest
 
 from lanebus import Bus, ExtensionMessage
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.auth import local_hosts
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.media import refers_to_media
+from lanebus.handlers.serve.api.entries import refers_to_media
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.guard import local_hosts
+from lanebus.handlers.serve.server import create_app
 from lanebus.messages import DocumentBlock, ImageBlock, MediaRef, ToolResultMessage, UserMessage
 from tests.support.page.serving import TOKEN, temporary_bus
 

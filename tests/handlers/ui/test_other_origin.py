@@ -7,8 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, UserMessage
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.access import AccessBounds
+from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.reverse_proxy import ReverseProxy, files_app, running
 from tests.support.page.serving import TOKEN, serving, temporary_bus

@@ -20,9 +20,9 @@ from lanebus import (
     ToolResultMessage,
     UserMessage,
 )
-from lanebus.bus.embedded.server import open_server
-from lanebus.bus.messages.content import ErrorBlock, UnknownBlock
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.bus import open_server
+from lanebus.bus.messages import ErrorBlock, UnknownBlock
+from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import Compaction, ThinkingBlock
 from tests.support.agent.agents import until
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all

@@ -7,9 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Approve, Deny
-from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
-from lanebus.handlers.access.principal import Principal
+from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, Deny, ToolWaiting, TurnStarted
+from lanebus.handlers.serve import Principal
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.commands import next_control

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.uploads.bounds import UploadBounds
+from lanebus.bus.messages import Lane
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.uploads.folder import UploadBounds
 from lanebus.messages import DocumentBlock, ImageBlock, TextBlock, UserMessage
 from tests.support.node.running import referees
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect

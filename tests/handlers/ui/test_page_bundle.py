@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from lanebus import AssistantMessage, TextBlock
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.auth import local_hosts
-from lanebus.handlers.ui.page import load_page
+from lanebus.handlers.serve.guard import local_hosts
+from lanebus.handlers.serve.page import load_page
+from lanebus.handlers.serve.server import create_app
 from tests.support.page.browsing import SharedBrowser, browsing, expect
 from tests.support.page.bundled import make_bundle
 from tests.support.page.recorded import record_loops
@@ -57,7 +57,7 @@ def test_the_bundle_names_none_of_the_sources_and_no_file_that_it_lacks(bundled_
 
 
 def test_the_rules_of_every_vendored_language_are_loaded_with_the_first_code() -> None:
-    app = ROOT / "handlers/ui/static/app"
+    app = ROOT / "handlers/serve/static/app"
     vendored = {path.name for path in (app.parent / "vendor/@speed-highlight/core/languages").iterdir()}
     assert set(re.findall(r'/languages/(\w+\.js)"', (app / "languages.js").read_text())) == vendored
 

@@ -9,11 +9,10 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Approve, Deny
-from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.agent import AgentLoop
+from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, Deny, ToolWaiting, TurnStarted
+from lanebus.handlers.agent import Worker
+from lanebus.handlers.providers import Piece
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect

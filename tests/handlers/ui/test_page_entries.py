@@ -8,8 +8,8 @@ import anyio
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.bus.messages.events import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
-from lanebus.handlers.cut_text import cut_text
+from lanebus.bus.messages import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
+from lanebus.handlers.context import cut_text
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.log import HARMFUL, show_all_events, walk

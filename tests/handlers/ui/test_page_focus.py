@@ -6,8 +6,7 @@ import anyio
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.messages.control import Approve, Deny
-from lanebus.bus.messages.events import ControlAnswered
+from lanebus.bus.messages import Approve, ControlAnswered, Deny
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.commands import next_control
 from tests.support.page.samples import answered, waiting_for_approval

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, Usage, UserMessage
-from lanebus.bus.messages.control import Approve, Deny
-from lanebus.handlers.access.principal import Principal
+from lanebus.bus.messages import Approve, Deny
+from lanebus.handlers.serve import Principal
 from lanebus.messages import Cost
 from tests.support.agent.agents import until
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect

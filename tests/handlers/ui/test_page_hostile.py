@@ -10,9 +10,9 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock, UserMessage
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.json_reader import read_delta
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.serving import serving, temporary_bus

@@ -22,11 +22,11 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted, ToolEnded, ToolStarted, TurnEnded
-from lanebus.bus.messages.events import TurnStarted as Started
-from lanebus.handlers.projections.views import Views
-from lanebus.handlers.ui.api import turns
-from lanebus.handlers.ui.turn_json import timeline_view
+from lanebus.bus.messages import AgentEnded, AgentStarted, MessageStarted, ToolEnded, ToolStarted, TurnEnded
+from lanebus.bus.messages import TurnStarted as Started
+from lanebus.handlers.projections import Views
+from lanebus.handlers.serve.api import turns
+from lanebus.handlers.serve.api.turns import timeline_view
 from lanebus.messages import ThinkingBlock, TurnId
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
 from tests.support.page.log import show_all_events, walk

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.wire.envelope import DecodeFailure
-from lanebus.handlers.projections.views import Views
-from lanebus.handlers.ui.turn_json import timeline_view
-from lanebus.handlers.unseen import UNSAFE
+from lanebus.bus.messages import Delta
+from lanebus.bus.wire import DecodeFailure
+from lanebus.handlers.projections import UNSAFE, Views
+from lanebus.handlers.serve.api.turns import timeline_view
 from tests.support.node.running import referees, run_node
 from tests.support.page.recorded import record_loops
 from tests.support.page.serving import temporary_bus
@@ -19,7 +18,7 @@ from tests.support.paths import ROOT
 
 __all__ = ("referees",)
 
-APP = ROOT / "handlers/ui/static/app"
+APP = ROOT / "handlers/serve/static/app"
 
 
 async def test_a_timeline_at_a_past_position_has_the_rows_of_a_log_that_ends_there(

@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.messages.events import AgentStarted, TurnStarted
+from lanebus.bus.messages import AgentStarted, TurnStarted
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.serving import serving, temporary_bus

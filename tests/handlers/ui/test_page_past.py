@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.bus.messages.events import AgentStarted, RequestDefined, TurnStarted
+from lanebus.bus.messages import AgentStarted, RequestDefined, TurnStarted
 from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.log import walk

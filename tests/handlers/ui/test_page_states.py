@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from lanebus import Bus, Delta, Usage, UserMessage
-from lanebus.bus.messages.control import Pause
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, TurnStarted
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import AgentEnded, AgentStarted, ControlAnswered, Pause, TurnId, TurnStarted
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Run, Worker
 from tests.support.agent.agents import until
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.commands import next_control

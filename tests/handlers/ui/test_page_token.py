@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
 from lanebus import UserMessage
-from lanebus.handlers.access.credentials import TokenFiles
+from lanebus.handlers.serve import TokenFiles
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.serving import TOKEN, serving, temporary_bus
 

@@ -7,15 +7,23 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from lanebus import Bus, ExtensionMessage, Lane, Session, UserMessage
+from lanebus import Bus, ExtensionMessage, Lane, Session, UserMessage, agent
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.control import CONTROLS, Approve, Control, Steer, parse_control
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent import commands
-from lanebus.handlers.agent.command_specs import COMMAND_SPECS
-from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
-from lanebus.handlers.ui.posted import read_command
+from lanebus.bus.messages import (
+    CONTROLS,
+    AgentEnded,
+    AgentStarted,
+    Approve,
+    Control,
+    ControlAnswered,
+    Steer,
+    ToolWaiting,
+    TurnStarted,
+    Usage,
+    parse_control,
+)
+from lanebus.handlers.agent import COMMAND_SPECS, FOLLOW_UP
+from lanebus.handlers.serve.api.bodies import read_command
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus
 
@@ -104,7 +112,7 @@ def test_every_command_has_a_spec_and_a_python_function() -> None:
         == {*COMMANDS, "steer"}
     )
     named = {"follow-up": "follow_up", "compact": "request_compaction"}
-    assert {named.get(name, name) for name in COMMAND_SPECS} <= {*commands.__all__}
+    assert {named.get(name, name) for name in COMMAND_SPECS} <= {*agent.__all__}
 
 
 async def test_a_command_and_a_message_with_the_same_key_are_both_published() -> None:

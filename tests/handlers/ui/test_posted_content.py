@@ -6,12 +6,10 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock
-from lanebus.bus.messages.media import MediaRef
-from lanebus.handlers.protocols.client_content import ContentRules
-from lanebus.handlers.ui.posted import read_posted_message
-from lanebus.handlers.ui.posted_content import with_media
-from lanebus.handlers.ui.uploads.errors import UploadMissing
+from lanebus.bus.messages import AudioBlock, DocumentBlock, ImageBlock, MediaRef, TextBlock
+from lanebus.handlers.protocols import ContentRules
+from lanebus.handlers.serve.api.bodies import read_posted_message, with_media
+from lanebus.handlers.serve.errors import UploadMissing
 
 __all__ = ()
 

@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from lanebus.handlers.access.access import Identify
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.errors import InvalidProxy
-from lanebus.handlers.ui.proxies import parse_proxies
+from lanebus.access import AccessBounds
+from lanebus.handlers.serve import Identify, Principal
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.errors import InvalidProxy
+from lanebus.handlers.serve.guard import parse_proxies
+from lanebus.handlers.serve.server import create_app
 from tests.support.page.serving import TOKEN
 from tests.support.servers.real import RealServer
 

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from lanebus import Bus, UserMessage
-from lanebus.bus.redaction import Redactable
+from lanebus.messages import Redactable
 from tests.support.page.serving import client_of, serving, temporary_bus, temporary_dir
 
 __all__ = ()

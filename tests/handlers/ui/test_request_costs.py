@@ -22,12 +22,12 @@ from starlette.applications import Starlette
 from starlette.types import Message, Scope
 
 from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, UserMessage
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.ui.api.table import endpoints
-from lanebus.handlers.ui.app import create_app
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.hosted import HostedApp
+from lanebus.access import AccessBounds
+from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.handlers.serve import HostedApp
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.server import create_app
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, temporary_bus
 
@@ -356,7 +356,7 @@ def _everywhere(base: Request) -> Iterator[Grown]:
 @asynccontextmanager
 async def asked() -> AsyncGenerator[Asked]:
     """Yield the application of a bus with one session, in which a call waits for a person."""
-    from lanebus.handlers.mcp_server.http import McpHosted  # an extra, and slow to import
+    from lanebus.handlers.serve import McpHosted  # an extra, and slow to import
 
     hosted: HostedApp = McpHosted(allow_publish=True)
     bounds = UiBounds(access=AccessBounds(requests_per_second=1e9, burst=10**9, wrong_burst=10**9, streams=10**6))

@@ -7,11 +7,11 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Bus, UserMessage
-from lanebus.bus.log.log import Log
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.reading.pages import LanePages, fetch_page
-from lanebus.bus.servers.rights import acl_users
-from lanebus.handlers.ui.session_index import IndexBounds, SessionIndex
+from lanebus.bus import Log
+from lanebus.bus.log.reading import LanePages, fetch_page
+from lanebus.bus.messages import Lane
+from lanebus.bus.servers import acl_users
+from lanebus.handlers.serve.session_index import IndexBounds, SessionIndex
 from tests.support.agent.agents import fresh_bus
 from tests.support.page.samples import waiting_for_approval
 from tests.support.servers.real import one_server
@@ -48,7 +48,7 @@ class Reads(AbstractContextManager["Reads"]):
             self.heads += 1
             return await head(log, session)
 
-        self._patch.setattr("lanebus.bus.reading.reader.fetch_page", noted)
+        self._patch.setattr("lanebus.bus.log.reading.fetch_page", noted)
         self._patch.setattr(Log, "head", counted)
         return self
 

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
+from lanebus.handlers.serve.frames import HEARTBEAT, encode_frame, encode_retry
 from tests.support.page.sse_parser import Event, parse
 from tests.support.suite.scale import examples, randomness
 

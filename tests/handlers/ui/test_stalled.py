@@ -16,10 +16,10 @@ import pytest
 from anyio.abc import Process
 
 from lanebus import Bus, ExtensionMessage, Session
-from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
-from lanebus.handlers.ui.bounds import HttpBounds, UiBounds
-from lanebus.handlers.ui.connections import ConnectionGate
-from lanebus.handlers.ui.proxies import parse_proxies
+from lanebus.handlers.agent import ConnectionCounts
+from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
+from lanebus.handlers.serve.guard import parse_proxies
+from lanebus.handlers.serve.http_server import ConnectionGate
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 from tests.support.page.sse_parser import parse
 from tests.support.paths import ROOT
@@ -35,9 +35,9 @@ CLI = """
 import sys, anyio
 from pathlib import Path
 from lanebus import Bus
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.ui.bounds import HttpBounds, UiBounds
-from lanebus.handlers.ui.server import serve
+from lanebus.handlers.cli.access import run
+from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
+from lanebus.handlers.serve.server import serve
 
 async def main():
     async with Bus.open(data_dir=Path(sys.argv[1])) as bus:

@@ -5,9 +5,9 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup
 
-from lanebus.handlers.breather import RESTS, Breather
-from lanebus.handlers.ui.errors import ServerBusy, TooManyWaiting
-from lanebus.handlers.ui.turns import Turns
+from lanebus.handlers.context import RESTS, Breather
+from lanebus.handlers.serve.budget import Turns
+from lanebus.handlers.serve.errors import ServerBusy, TooManyWaiting
 
 __all__ = ()
 

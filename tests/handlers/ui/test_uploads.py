@@ -15,15 +15,13 @@ from anyio.to_thread import run_sync
 from pydantic import JsonValue
 
 from lanebus import Bus
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.access.credentials import TokenFiles
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.uploads.bounds import UploadBounds
-from lanebus.handlers.ui.uploads.upload import Upload
-from lanebus.handlers.ui.uploads.uploads import Uploads
+from lanebus.access import AccessBounds
+from lanebus.bus.messages import Lane
+from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.uploads.folder import UploadBounds
+from lanebus.handlers.serve.uploads.records import Upload
+from lanebus.handlers.serve.uploads.uploads import Uploads
 from lanebus.messages import ImageBlock, TextBlock, UserMessage
 from tests.support.page.serving import TOKEN, client_of, served_by_command, serving, temporary_bus, temporary_dir
 from tests.support.servers.real import eventually

@@ -8,7 +8,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from tests.support.paths import ROOT
 
-VENDOR = ROOT / "handlers" / "ui" / "static" / "vendor"
+VENDOR = ROOT / "handlers" / "serve" / "static" / "vendor"
 STATIC = VENDOR.parent
 
 

@@ -5,14 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.json_text import compact
-from lanebus.handlers.projections.views import Views
-from lanebus.handlers.ui.turn_json import turns_view
-from lanebus.handlers.ui.views import usage_view
+from lanebus.bus.messages import AssistantMessage, Cost, TextBlock, Usage, UserMessage
+from lanebus.handlers.projections import Views
+from lanebus.handlers.serve import compact
+from lanebus.handlers.serve.api.turns import turns_view
+from lanebus.handlers.serve.api.views import usage_view
 from tests.support.agent.agents import fresh_bus
 
 __all__ = ()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from lanebus import UserMessage
-from lanebus.handlers.verify.session import verify_session
+from lanebus.handlers.verify import verify_session
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, real_server
 from tests.support.suite.needs import find

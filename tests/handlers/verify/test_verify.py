@@ -10,19 +10,16 @@ import anyio
 import pytest
 
 from lanebus import Delta, Lane, Session
-from lanebus.bus.log.head import Incarnation
-from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, BUCKETS, Keys
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.verify.bounds import VerifyBounds
-from lanebus.handlers.verify.entries import EntryCheck
-from lanebus.handlers.verify.head_fields import parse_head_fields
-from lanebus.handlers.verify.namespace import verify_all
-from lanebus.handlers.verify.orphans import part_of
-from lanebus.handlers.verify.problem import Findings
-from lanebus.handlers.verify.session import verify_session
+from lanebus.bus import Incarnation
+from lanebus.bus.wire import ALL_AGENTS, ALL_BYTES, Keys
+from lanebus.bus.wire.keys import BUCKETS
+from lanebus.handlers.formats import import_transcript
+from lanebus.handlers.projections import TURNS, USAGE
+from lanebus.handlers.verify import verify_all, verify_session
+from lanebus.handlers.verify.entries import EntryCheck, parse_head_fields
+from lanebus.handlers.verify.namespace import part_of
+from lanebus.handlers.verify.problem import Findings, VerifyBounds
+from lanebus.projections import project
 from tests.support.log.said import said, told
 from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk

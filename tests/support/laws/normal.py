@@ -8,7 +8,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, ToolResultMessage
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     MessageEnded,
@@ -20,7 +20,7 @@ from lanebus.bus.messages.events import (
     parse_event,
 )
 from lanebus.handlers.agent.metadata_keys import CUT
-from lanebus.handlers.context.read_marks import READ_UP_TO
+from lanebus.handlers.context import READ_UP_TO
 from lanebus.messages import TurnId
 
 __all__ = ("normal",)

@@ -14,15 +14,15 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.assistant import StopReason
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentStarted,
+    Approve,
     ControlAnswered,
     MessageEnded,
     MessageStarted,
     SessionLinked,
+    StopReason,
     ToolEnded,
     ToolStarted,
     ToolWaiting,

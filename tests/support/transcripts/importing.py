@@ -9,9 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from lanebus.bus.bus import Bus
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.transcripts.report import ImportProgress
+from lanebus.bus import Bus
+from lanebus.handlers.formats import ImportProgress, import_transcript
 
 __all__ = ()
 

@@ -9,12 +9,11 @@ import pytest
 
 from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
 from lanebus.bus.errors import MissingExtra
-from lanebus.bus.messages.content import RedactedThinkingBlock, UnknownBlock
+from lanebus.bus.messages import RedactedThinkingBlock, UnknownBlock
+from lanebus.handlers.agent import ModelRequest
 from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.turn.partial_response import PartialResponse
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.agent.models.model import PartialResponse
+from lanebus.handlers.providers import ModelEvent, Piece, ToolSpec
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import Pause
 from tests.support.log.entries import context_of

@@ -10,16 +10,13 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.content import AudioBlock
-from lanebus.bus.messages.media import MediaRef
-from lanebus.handlers.agent.models.failure import ModelFailure, failure_of
-from lanebus.handlers.agent.models.model import Model, ModelRequest
-from lanebus.handlers.agent.models.provider_model import ProviderModel
-from lanebus.handlers.agent.models.request_form import ModelOptions
-from lanebus.handlers.agent.turn.answer_stream import model_stream
-from lanebus.handlers.agent.turn.partial_response import PartialResponse
-from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
-from lanebus.handlers.providers.common.tools import ToolChoice, ToolSpec
+from lanebus.agent import ModelFailure
+from lanebus.bus.messages import AudioBlock, MediaRef
+from lanebus.handlers.agent import Model, ModelRequest, failure_of
+from lanebus.handlers.agent.models.model import PartialResponse
+from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
+from lanebus.handlers.agent.turn.model_call import model_stream
+from lanebus.handlers.providers import Begun, ModelEvent, Piece, ToolChoice, ToolSpec
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import SECONDS, Pause
 from tests.support.log.entries import context_of

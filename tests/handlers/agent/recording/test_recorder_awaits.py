@@ -7,9 +7,8 @@ import pytest
 
 from lanebus import AssistantMessage, Session, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import Recorder
-from lanebus.handlers.projections.projection import rebuild
 from lanebus.messages import TurnId
-from lanebus.projections import TURNS, USAGE
+from lanebus.projections import TURNS, USAGE, rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus, messages, said
 from tests.support.laws.cancelling import Moment, cut
 

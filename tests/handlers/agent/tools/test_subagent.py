@@ -9,20 +9,22 @@ import anyio
 import pytest
 
 from lanebus import Bus, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.control import Abort, Pause, Resume
-from lanebus.bus.messages.events import AgentEnded, ControlAnswered, SessionLinked, ToolEnded, TurnStarted
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.handlers.agent.errors import DuplicateAgent
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.tools.cancel_children import cancel_children
-from lanebus.handlers.agent.tools.child_session import child_id
-from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of
-from lanebus.handlers.agent.turn.guards import Reject
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import ModelEvent
+from lanebus.agent import AgentLoop, DuplicateAgent, Reject, SubAgent
+from lanebus.bus.messages import (
+    Abort,
+    AgentEnded,
+    AssistantMessage,
+    ControlAnswered,
+    Pause,
+    Resume,
+    SessionLinked,
+    ToolEnded,
+    ToolResultMessage,
+    TurnStarted,
+)
+from lanebus.handlers.agent import Agent, ModelRequest, Run, Worker
+from lanebus.handlers.agent.tools.subagent import agents_of, cancel_children, child_id
+from lanebus.handlers.providers import ModelEvent
 from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,

@@ -16,7 +16,7 @@ import pytest
 from lanebus.bus.errors import Unavailable
 from lanebus.bus.media.store import sha256_of
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from lanebus.handlers.agent.tools.sync_calls import SyncCalls
+from lanebus.handlers.agent.tasks import SyncCalls
 from tests.support.servers.real import eventually
 
 __all__ = ()

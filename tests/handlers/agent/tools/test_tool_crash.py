@@ -6,8 +6,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import ToolStarted
+from lanebus.bus.messages import Approve, ToolStarted
 from lanebus.messages import TurnId
 from tests.support.agent.agents import events, short_folder, take_run
 from tests.support.agent.tool_process import CASES, tool_of

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import Bus, Session, ToolCallBlock
-from lanebus.bus.messages.control import Approve, Deny
-from lanebus.bus.messages.events import AgentEnded, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
-from lanebus.handlers.agent.tools.tool import FunctionTool, tool
-from lanebus.handlers.agent.tools.tool_reply import ToolReply
+from lanebus.agent import FunctionTool, ToolReply, tool
+from lanebus.bus.messages import AgentEnded, Approve, Deny, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
 from lanebus.messages import TurnId
 from tests.support.agent.agents import events, take_run
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results

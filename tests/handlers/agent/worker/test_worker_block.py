@@ -7,8 +7,8 @@ import pytest
 
 from lanebus import Closed, Session
 from lanebus.agent import AgentLoop, ask
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.bus.messages import UserMessage
+from lanebus.handlers.agent import Worker
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, fresh_bus, said, until
 from tests.support.laws.cancelling import Moment, Trial, cut
 

@@ -4,10 +4,9 @@ import anyio
 import pytest
 
 from lanebus import Bus, ExtensionMessage, UserMessage
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.handlers.agent.bounds import WorkerBounds
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.agent import AgentLoop, WorkerBounds
+from lanebus.bus.messages import AssistantMessage
+from lanebus.handlers.agent import Worker
 from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, messages, wait_for
 from tests.support.servers.real import eventually
 

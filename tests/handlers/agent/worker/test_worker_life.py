@@ -9,10 +9,8 @@ import anyio
 import pytest
 
 from lanebus import Bus, Envelope, Session, UserMessage
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.delta import Delta
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.bus.messages import AssistantMessage, Delta
+from lanebus.handlers.agent import Worker, demo_agent
 from tests.support.agent.agents import SECONDS, log, said, wait_for
 from tests.support.cli.starter import Started, Starter
 from tests.support.servers.real import AnyServer

@@ -5,13 +5,10 @@ from functools import partial
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import AgentStarted
+from lanebus.agent import AgentLoop
+from lanebus.bus.messages import Abort, AgentStarted, AssistantMessage
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Run, Worker
 from tests.handlers.agent.worker.test_worker_errors import Faulty, working
 from tests.support.agent.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, until, wait_for
 from tests.support.log.groups import take_one

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus.handlers.protocols.agui.json_end import json_end
+from lanebus.handlers.protocols.agui.encoder import json_end
 
 __all__ = ()
 

@@ -18,11 +18,10 @@ from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
 from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolWaiting, TurnEnded, TurnStarted
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.ui.api.openapi import document_text
-from lanebus.handlers.ui.api.table import endpoints
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.access import AccessBounds
+from lanebus.bus.messages import AgentStarted, MessageStarted, ToolWaiting, TurnEnded, TurnStarted
+from lanebus.handlers.serve.api.openapi import document_text, endpoints
+from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, ModelChange, TurnId, Usage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 from tests.support.paths import ROOT

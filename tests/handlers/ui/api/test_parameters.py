@@ -2,7 +2,7 @@
 
 import pytest
 
-from lanebus.handlers.ui.api.table import endpoints
+from lanebus.handlers.serve.api.openapi import endpoints
 from tests.support.page.serving import client_of, serving, temporary_bus
 
 __all__ = ()

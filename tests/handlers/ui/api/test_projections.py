@@ -9,9 +9,8 @@ import anyio
 import httpx2
 
 from lanebus import Bus, UserMessage
-from lanebus.handlers.projections.definition import projection
-from lanebus.handlers.projections.projection import Projection
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.handlers.projections import Projection, projection
+from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.agent.agents import SECONDS, fresh_bus
 from tests.support.page.serving import client_of, serving
 

@@ -9,8 +9,8 @@ import httpx2
 import pytest
 
 from lanebus import Bus, Delta, ExtensionMessage, UserMessage
-from lanebus.handlers.ui.api.table import endpoints
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from tests.support.page.serving import client_of, serving, temporary_bus
 
 __all__ = ()

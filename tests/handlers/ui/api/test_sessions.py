@@ -8,12 +8,18 @@ import httpx2
 import pytest
 
 from lanebus import AssistantMessage, Bus, Usage, UserMessage
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.session_index import IndexBounds
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    Approve,
+    ControlAnswered,
+    Publishable,
+    ToolWaiting,
+    TurnStarted,
+)
+from lanebus.handlers.context import DEFERRED, READ_UP_TO
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.session_index import IndexBounds
 from lanebus.messages import Cost, TurnId
 from tests.support.agent.agents import fresh_bus, until
 from tests.support.page.serving import client_of, serving

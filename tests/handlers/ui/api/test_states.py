@@ -10,16 +10,11 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, UserMessage
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, TurnId, TurnStarted
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.access.credentials import TokenFiles
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.projections.cards import look_at_state
+from lanebus.handlers.agent import Agent, Run, Worker
+from lanebus.handlers.projections import look_at_state
+from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
 from tests.support.agent.agents import fresh_bus, until
 from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import client_of, serving

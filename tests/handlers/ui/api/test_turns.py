@@ -9,16 +9,14 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.bus.messages.assistant import AssistantMessage
-from lanebus.bus.messages.events import MessageStarted, RequestDefined, TurnStarted
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.agent.turn.request_definition import definition_hash
-from lanebus.handlers.context.past import PastBounds
-from lanebus.handlers.context.tool_pairs import NO_RESULT
-from lanebus.handlers.providers.registry import PROVIDERS
-from lanebus.handlers.ui import requests
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.replies import json_bytes
+from lanebus.bus.messages import AssistantMessage, MessageStarted, RequestDefined, TurnStarted, UserMessage
+from lanebus.handlers.agent.turn.request import definition_hash
+from lanebus.handlers.context import PastBounds
+from lanebus.handlers.context.fold import NO_RESULT
+from lanebus.handlers.providers import PROVIDERS
+from lanebus.handlers.serve.api import model_requests as requests
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.replies import json_bytes
 from lanebus.messages import ImageBlock, MediaRef, TurnId
 from tests.support.agent.agents import SECONDS, fresh_bus, until
 from tests.support.agent.scripted_agent import ENTRIES, answer_all

@@ -10,9 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, UserMessage
-from lanebus.handlers.access.credentials import TokenFiles
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
+from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
 from tests.support.agent.agents import fresh_bus
 from tests.support.page.serving import client_of, serving
 
