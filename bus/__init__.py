@@ -1,10 +1,11 @@
 """The bus: sessions as logs on Redis streams. Users import `lanebus`.
 
 Each session is one gap-free numbered sequence. A publish is applied once or refused with a reason. Readers miss
-nothing. Start with `session/session.py`, the user's view of a session, and `bus.py`, which opens it.
+nothing. Start with `session/session.py`, the user's view of a session, and `bus.py`, the class `Bus`;
+`opening.py` opens a bus.
 
-Each package imports only those listed before it: errors, messages, wire, storage, servers, embedded, log, reading,
-media, publishing, previews, following, archive, groups, retention, session.
+Each package imports only those listed before it: errors, storage, messages, wire, servers, embedded, log, media,
+publishing, following, archive, groups, retention, session.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Every error that the bus raises on purpose. Each branch has its own module and needs a different reaction.
+"""Every error that the bus raises on purpose. Each branch needs a different reaction.
 
     BusError
     ├─ MessageError    the data is wrong: correct it

@@ -1,7 +1,7 @@
 """The messages of the bus, and the blocks, events and commands in them. Pure: nothing here depends on a stream.
 
 Every value is frozen and has one JSON form. Start with `message.py` for the LLM lane, `content.py` for blocks,
-`extension.py` and `events/` for the extension lane. docs/contributing.md explains how to add a kind.
+`extension.py` and `events.py` for the extension lane. docs/contributing.md explains how to add a kind.
 
 Many kinds of messages come from five earlier formats. Docstrings name the format, by its codec, as the source of a
 behaviour:

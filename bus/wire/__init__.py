@@ -1,7 +1,7 @@
 """The stored form: key names, the fields of an entry, cursors, and the selection of a reader.
 
-`keys.py` describes all keys. `codec.py` converts messages to the fields of an entry and back, also entries
-of older versions.
+Start with `envelope.py`, which has what readers and publishers get. `keys.py` describes all keys. `codec.py` converts
+messages to the fields of an entry and back, also entries of older versions.
 """
 
 from typing import TYPE_CHECKING

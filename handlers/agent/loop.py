@@ -1,8 +1,9 @@
 """The agent loop: call the model, run its tools, and repeat until the model has answered.
 
-Each step is decided from the log alone (`decide`). The appends of a step carry the lease's epoch and an idempotency key
-made from what they record. To continue a loop whose worker died at any point, run the agent again: recorded answers and
-results are reused, and nothing is added twice. An answer that was being streamed is recorded as far as it was shown.
+Each step is decided from the log alone (`turn/decision.py`). The appends of a step carry the lease's epoch and an
+idempotency key made from what they record. To continue a loop whose worker died at any point, run the agent again:
+recorded answers and results are reused, and nothing is added twice. An answer that was being streamed is recorded as
+far as it was shown.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 `definition.py` has `@projection`, which makes a projection of a function. `folding.py` folds and stores a session's
 state and follows it as entries arrive, and `all_sessions.py` merges the states of all sessions. `usage.py`, `turns.py`,
-`sessions.py` and `agent_status.py` are lanebus's own projections.
+`timeline.py`, `sessions.py` and `agent_status.py` are lanebus's own projections.
 """
 
 from typing import TYPE_CHECKING
