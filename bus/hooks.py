@@ -116,7 +116,7 @@ def _place(error: Exception) -> str:
 # The seam for traces: the bus names its operations here, and a tracing library records them.
 #
 # The bus depends on no such library. `lanebus.telemetry` has an implementation for OpenTelemetry. By default nothing is
-# recorded, and a publish does not even call this module.
+# recorded, and a publish calls nothing here.
 
 Settlement = Literal["ack", "nack", "dead_letter"]
 """How a consumer ends a work item."""

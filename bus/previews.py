@@ -377,6 +377,8 @@ class SessionDeltas:
         return run[-1]._replace(message=first.model_copy(update={"delta": "".join(texts), "tool_name": name}))
 
 
+# Cache the decoded live streams of sessions, for followers that join shortly after one another.
+#
 # A stream only grows, unless entries are trimmed. If no entry was trimmed, a read fetches only the new entries. To find
 # out, a read compares the server's count of removed entries and the last entry with those of the previous read.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Turn an exception into a text that may be stored and shown: without credentials, and bounded in length.
 #
 # Errors of HTTP clients, model providers and drivers quote URLs, headers and keys. Every module that records or logs
-# the text of an error uses this module. The text of a message that a user publishes is not changed: see
+# the text of an error uses the functions below. The text of a message that a user publishes is not changed: see
 # `lanebus.messages.Redact`.
 #
 # The patterns take time proportional to the text: each begins at a place that ends the previous search, or is bounded.

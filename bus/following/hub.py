@@ -280,8 +280,9 @@ class Hub:
         return await read_blocking(connection, streams, count=count, seconds=seconds, silence=silence, then=then)
 
 
-# The grouped pool sends one command for each caller, even if several callers ask for the same session. Starting to
-# follow 2,000 sessions at once took 1.1 seconds with the grouped pool, and 0.7 with this module.
+# Concurrent callers share one round trip. The grouped pool sends one command for each caller, even if several ask for
+# the same session. Starting to follow 2,000 sessions at once took 1.1 seconds with the grouped pool, and 0.7 with
+# batches.
 
 
 class Heads:

@@ -52,9 +52,6 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.calls import Argument, Reply
 
 
-# Read a session's log as pages of envelopes, including a fork's shared entries and the archive.
-
-
 class Page(NamedTuple):
     """The selected envelopes of a range of the log."""
 

@@ -451,8 +451,9 @@ class MediaBounds:
 DEFAULT_MEDIA_BOUNDS = MediaBounds()
 
 
-# Media are as durable as the log. With `appendfsync always` media are on disk before the entry that refers to them.
-# The server holds all media in memory. If there are many or large media, use another store.
+# The media store on the bus's own server. Media in it are as durable as the log. With `appendfsync always` media are on
+# disk before the entry that refers to them. The server holds all media in memory. If there are many or large media, use
+# another store.
 
 REDIS_MEDIA_LIMIT_BYTES = 64 * 1_048_576
 """The default size limit. The server blocks while it reads or writes a value, and a value has at most 512 MiB."""

@@ -144,6 +144,8 @@ def _path_in_data(loc: tuple[int | str, ...]) -> list[str]:
     ]
 
 
+# The keys of earlier systems, and the names in lanebus to which they are changed before validation.
+#
 # Source: the documents of the five earlier systems (see `bus/messages`), which use different names for the same fields.
 # If a message has two spellings of one key with different values, that is an error, because the intended value is
 # unknown.

@@ -75,6 +75,7 @@ class TurnId(Wire):
         return f"{self.loop_id}#{self.turn_index}"
 
 
+# Nodes of a conversation tree, for agent systems that number and tag nodes themselves. Source: the `two-lane-agent`
 # system.
 #
 # The bus itself needs no nodes: positions in the log define the tree.
@@ -416,6 +417,8 @@ Message = Annotated[
 ]
 
 
+# Live deltas are pieces of a message that the model is still generating. They are in no lane.
+#
 # Deltas are LLM content: a client without access to the LLM lane may not read them.
 #
 # A preview always ends, and no delta follows its end. It ends with a message of the same id in the LLM lane: the

@@ -245,9 +245,6 @@ async def _leave_parent(log: Log, session: str, parent: str) -> None:
     await log.call("HDEL", log.keys.head(session), "parent")
 
 
-# --- media --------------------------------------------------------------------------------------------------------
-
-
 async def _erase_media(log: Log, session: str, store: MediaStore, archive: SessionArchive | None) -> tuple[str, ...]:
     """Delete the media that only this session refers to, and return their SHA-256. Reads every log."""
     own: set[bytes] = set()

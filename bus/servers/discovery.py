@@ -354,7 +354,9 @@ def slot_of(key: str) -> int:
     return crc_hqx(tag.encode(), 0) % SLOTS
 
 
-# A deposed primary that Sentinels cannot reach goes on answering its clients. So a bus also watches the Sentinels, and
+# Connect to the primary that Sentinels name. It is looked up for each connection, because a failover changes it.
+#
+# A former primary that Sentinels cannot reach goes on answering its clients. So a bus also watches the Sentinels, and
 # leaves the old primary as soon as one of them has learned of a new one. Entries that the old primary has acknowledged
 # meanwhile are lost: the next publish, and each follower, raises `LogRolledBack`.
 

@@ -3,15 +3,15 @@
 An entry has two fields. They are always in this order, so that the server stores the field names once per block:
 
 - `h`, the header, separated by spaces: version, time in milliseconds by the server's clock, producer, token of the
-  incarnation, checksum (checksum.py). The header of a live delta has no checksum. It has no token either if the session
-  has no entry yet. The checksum of an imported entry begins with a mark, `i`.
+  incarnation, checksum. The header of a live delta has no checksum. It has no token either if the session has no entry
+  yet. The checksum of an imported entry begins with a mark, `i`.
 - `m`, the message's JSON.
 
 The proof of an entry (`Cursor.proof`) is the sum of its checksum and its time, modulo 2^32, in hexadecimal digits. It
 differs for two appends of the same message, as their times differ, and for two messages of one millisecond. It is a sum
 because the scripts need it too, and a digest costs them as much as the rest of an append.
 
-The scripts write entries. This module reads entries, and converts older versions to the present version (upcasters.py).
+The scripts write entries. Here entries are read, and older versions are converted to the present one.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 # Convert old entries to the present form as they are read, one version at a time. Stored entries never change.
 #
 # An entry's header has the version of the entry's form. A change of the form needs a new version if old messages could
-# not be read, or would have another meaning. For a new version, increase `VERSION` in codec.py by one, add the step
+# not be read, or would have another meaning. For a new version, increase `VERSION` by one, add the step
 # from the old version here, and add a golden log of the new version under tests/golden.
 
 MessageJson = dict[str, JsonValue]
@@ -129,7 +129,7 @@ MESSAGE_LIMIT_BYTES = 1_048_576
 """Maximum number of bytes of a message's JSON. Media of 50,000 bytes or more belong in the media store."""
 
 VERSION = 1
-"""The version of the stored form. Increase this number when you add a step to upcasters.py."""
+"""The version of the stored form. Increase this number when you add a step to `UPCASTERS`."""
 
 require_steps(VERSION)
 

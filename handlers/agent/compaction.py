@@ -367,9 +367,9 @@ def is_changed_since(context: Context, since: int) -> bool:
     return False
 
 
-# One append contains the summary with its usage, the compaction's event, the end of the open loop and the command's
-# answer. If the worker dies before this append, the context is unchanged, and the next worker decides to compact again.
-# Summaries have no preview, as a part of a summary is useless.
+# The entries of a compaction are one append: the summary with its usage, the compaction's event, the end of the open
+# loop and the command's answer. If the worker dies before it, the context is unchanged, and the next worker decides to
+# compact again. Summaries have no preview, as a part of a summary is useless.
 
 _log = logging.getLogger(__name__)
 
@@ -531,6 +531,8 @@ def _reason(answer: AssistantMessage | None, fault: str | None) -> str:
     return "the model failed" if status is None else f"the model failed: {status}"
 
 
+# The request for a summary: the conversation as one text, with instructions what to keep. Pure.
+#
 # The conversation is a text and not a list of messages: the summary's model must not continue the conversation and
 # needs none of its tools. It may be another provider's model.
 

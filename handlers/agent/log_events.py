@@ -66,8 +66,6 @@ def within(context: LogContext) -> Generator[LogContext, None, None]:
         _current.reset(token)
 
 
-# The events that workers and servers log, one line each: their names, levels and fields.
-#
 # A line never contains a message's text, the arguments of a tool, the text of an error or a key. It names the type of
 # an error. `docs/reference/logs.md` is made from these classes.
 

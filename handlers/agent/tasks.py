@@ -52,6 +52,8 @@ async def in_background(*functions: Callable[[], Coroutine[object, None, None]])
         raise failure
 
 
+# Run sync tools in threads: each session has a share, and a thread that no call waits for any more is counted.
+#
 # The threads are daemons and not anyio's own: a tool that hangs must keep neither the threads of other sessions and of
 # the bus, nor a process that has ended otherwise.
 

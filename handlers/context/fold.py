@@ -106,6 +106,8 @@ def _replaced(remaining: Sequence[Placed], covered: set[int], replacement: Place
     return result
 
 
+# Put tool calls and their results into the one order that every provider accepts.
+#
 # Each assistant message is followed by exactly one result per call, in the order of the calls. The order in which the
 # results arrived does not matter. A call without a result has a placeholder until its result arrives.
 

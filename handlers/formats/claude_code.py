@@ -37,9 +37,11 @@ from lanebus.handlers.formats.transcript import (
 )
 from lanebus.handlers.providers import from_anthropic
 
+# Join the lines of each answer: Claude Code writes an answer as several lines, one per block.
+#
 # The lines of an answer share a `message.id`. Each line repeats the usage of the whole answer, so a cost counted per
 # line would be several times too high. Results of tool calls may stand between the lines of their answer. Each result
-# is a child of the line with its call, so parallel calls look like branches. This module moves the results after the
+# is a child of the line with its call, so parallel calls look like branches. Here the results are moved after the
 # answer, one after the other.
 
 LINE_BEFORE = ""

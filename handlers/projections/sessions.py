@@ -187,9 +187,7 @@ SESSIONS = projection("sessions", version=3, forked=SessionLine())(_evolve)
 """The summary of a session. For a fork, the summary covers only the fork's own entries."""
 
 
-# Fold what a list of sessions shows of each: its summary, what its agent does, and the calls that wait.
-#
-# `session_state` is the one opinion on what a session does: lists, heads and the page have it from here.
+# What a session does. `session_state` is the one opinion on it: lists, heads and the page have it from here.
 
 CardState = Literal["working", "waiting", "queued", "retrying", "failed", "dead", "idle", "paused", "handoff", "closed"]
 """What a session does.

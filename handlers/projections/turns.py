@@ -302,7 +302,7 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
             return state
 
 
-# --- agent events -------------------------------------------------------------------------------------------------
+# Fold the events of the agent.
 
 
 def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
@@ -459,7 +459,7 @@ def _on_tool(
     return change_turn(state, index, tools=tools)
 
 
-# --- messages of the LLM lane -------------------------------------------------------------------------------------
+# Fold the messages of the LLM lane.
 
 
 def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope) -> TurnsState:

@@ -479,7 +479,7 @@ def _link(message: object) -> SessionLinked | None:
         return None
 
 
-# These calls belong to no turn, but are part of the session's usage.
+# The model calls that write the summaries of compactions. They belong to no turn, but are part of the session's usage.
 
 
 def summary_call(message: object) -> AssistantMessage | None:

@@ -18,8 +18,8 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError, SetupError
 from lanebus.bus.messages import require_depth, require_few_values
 
-# Different from the transports of the protocols' packages, a line has a bound, a line that is no message is answered
-# with an error, and a client that has gone ends the connection without an error.
+# JSON-RPC messages as lines. Unlike in the transports of the protocols' packages, a line has a bound, a line that is no
+# message is answered with an error, and a client that has gone ends the connection without an error.
 
 _log = logging.getLogger(__name__)
 

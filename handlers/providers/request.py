@@ -179,7 +179,7 @@ class WireNames:
         return {wire: name for name, wire in self._names.items() if wire != name}
 
 
-# Build a request: the interface of a provider's form, and the steps that are the same for all providers.
+# The interface of a provider's form, and the steps that are the same for all providers.
 
 
 class Form(Protocol):
@@ -394,7 +394,8 @@ def thinking_left_out(places: Sequence[str]) -> tuple[str, ...]:
     return (f"{places[0]}{more}: thinking left out: it cannot go back as thinking, and is not told as text",)
 
 
-# One loss is reported for each message that has such details.
+# Details of blocks that no provider's request has a field for. They are never sent, and one loss is reported for each
+# message that has such details.
 
 
 def details_left_out(place: str, messages: Iterable[LlmMessage]) -> Iterator[str]:

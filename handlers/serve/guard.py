@@ -148,9 +148,11 @@ def _listed(*names: Iterable[str]) -> str:
 # A page of another site in the user's browser can reach 127.0.0.1, directly or through a host name that resolves to
 # this address. So the guard checks three things:
 #
-# - The `Host` header names a known host. This stops DNS rebinding. - The request comes from the server's own page, from
-# an allowed origin, or from no page. This stops cross-site request forgery. - The `Authorization` header carries a
-# token, or the server's hook knows the principal. The page's own files need none.
+# - The `Host` header names a known host. This stops DNS rebinding.
+# - The request comes from the server's own page, from an allowed origin, or from no page. This stops cross-site request
+#   forgery.
+# - The `Authorization` header carries a token, or the server's hook knows the principal. The page's own files need
+#   none.
 #
 # No cookie is set or read: browsers send the cookies of one port of a host to all its other ports.
 

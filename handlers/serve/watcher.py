@@ -24,7 +24,7 @@ from lanebus.bus.wire import Cursor, Envelope
 from lanebus.handlers.context import RecentSessions
 from lanebus.handlers.projections import STATUS, STATUS_KINDS, Doing, LoopStatus, Status, doing, own_loop
 
-# The values that `lanebus top` shows: groups, sessions with workers, and rates. Converts these values to JSON.
+# The values that `lanebus top` shows: groups, sessions with workers, and rates; also as JSON.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,6 +162,8 @@ async def _is_listed(inspector: Inspector, session: str) -> bool:
     return bool(await inspector.fields(key, (session,)))
 
 
+# Check the records that refer to a session's positions: producers, publish keys, checkpoints and live deltas.
+#
 # The records are read between two reads of the head. So at the second read, every entry that a record refers to must
 # exist.
 

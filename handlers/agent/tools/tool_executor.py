@@ -557,6 +557,8 @@ def _reading_metadata(answer: OpenAnswer) -> dict[str, JsonValue]:
     return {key: metadata[key] for key in (READ_UP_TO, DEFERRED) if key in metadata}
 
 
+# Close the open tool calls of imported answers. They are not run: an import must not make a worker act.
+#
 # Where the calls were made, they may have run: most formats record no starts. So their outcome is unknown.
 
 NOT_RUN = (

@@ -1,7 +1,7 @@
 """Codecs of the graph formats: one graph framework, a year apart.
 
-The two formats spell some blocks differently; `codec.py` has both codecs, `reader.py` and `writer.py` their two directions.
-`messages.py` has the framework's message constructors, and two operations on a graph's list of messages.
+The two formats spell some blocks differently; `codec.py` has both codecs, `reader.py` and `writer.py` their two
+directions. `messages.py` has the framework's message constructors, and two operations on a graph's list of messages.
 """
 
 from lanebus.handlers.formats.graph.messages import (

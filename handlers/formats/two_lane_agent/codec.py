@@ -166,11 +166,11 @@ def _whole_number(value: JsonValue, path: str, bits: int) -> int:
     return as_whole(value, path, limit=2**bits, wants=f"a whole number from 0, of {bits} bits")
 
 
-# Read messages from the two-lane agent's JSON. This module accepts what the agent accepts, with two exceptions.
+# Read messages from the two-lane agent's JSON. The reader accepts what the agent accepts, with two exceptions.
 #
 # First, the role alone decides the lane. The two-lane agent reads `{"role":"user","kind":…,"data":…}` as an extension
-# message; this module raises an error. Second, the two-lane agent drops malformed optional fields, such as a turn id.
-# This module keeps them in the metadata, under keys such as `invalidTurnId`, where no provider sees them.
+# message; here this is an error. Second, the two-lane agent drops malformed optional fields, such as a turn id.
+# Here they are kept in the metadata, under keys such as `invalidTurnId`, where no provider sees them.
 
 
 def read_message(value: JsonValue, path: str = "") -> LlmMessage | ExtensionMessage:
@@ -240,7 +240,7 @@ _ROLES: dict[str, tuple[type[LlmMessage], Callable[[Fields], dict[str, object]]]
 }
 
 
-# --- blocks -------------------------------------------------------------------------------------------------------
+# Read blocks.
 
 
 def _read_block(fields: Fields) -> Block:
@@ -272,7 +272,7 @@ def _read_image(fields: Fields) -> Block:
         return UnknownBlock(raw={"type": "image", "data": data, "mimeType": mime_type})
 
 
-# --- fields that 001 adds to the bare message ---------------------------------------------------------------------
+# Read the fields that the two-lane agent adds to a bare message.
 
 
 def _turn_id(fields: Fields) -> TurnId:

@@ -87,7 +87,7 @@ def session_of(thread: str) -> str:
     return session_id_of(thread, prefix="langgraph")
 
 
-# Shows the messages of a graph's state in the LLM lane, in the same publish as their checkpoint.
+# Show the messages of a graph's state in the LLM lane, in the same publish as their checkpoint.
 
 
 class Display:
@@ -333,7 +333,7 @@ def _plain_json(value: object, depth: int) -> JsonValue:
             return str(value)[:500]
 
 
-# Reads and appends what threads hold, on the event loop of the bus. `LanebusSaver` is the interface to LangGraph.
+# Read and append checkpoints and pending writes, on the event loop of the bus.
 
 
 class Found(NamedTuple):

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from lanebus.handlers.integrations.mcp.definition import McpServer
 
 
-# Call the tools of an MCP server, over a connection that lanebus opens or a session that the user opened. Imports the
-# SDK.
-
 NOT_RUN = "the tool did not run"
 
 _UNANSWERED = frozenset({types.CONNECTION_CLOSED, types.REQUEST_TIMEOUT})
@@ -241,6 +238,8 @@ def _refusal_text(answer: types.InputRequiredResult) -> str:
     return f"The tool asks for what is not offered here: {', '.join(methods) or 'to be called again'}"
 
 
+# Stop reading an answer over HTTP that is too large.
+#
 # The SDK bounds the events of a stream itself. An answer of another type it reads as a whole, whatever its size.
 
 
@@ -315,6 +314,8 @@ def _bounded_transport(
     return connect()
 
 
+# Drop lines of a server process that are too large.
+#
 # The SDK keeps all of a line in memory, whatever its length, and decodes the bytes of a server process with the
 # encoding that its parameters name. An encoding is the only place where the line can be cut before the SDK joins its
 # pieces.

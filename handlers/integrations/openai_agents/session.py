@@ -23,10 +23,11 @@ from lanebus.handlers.integrations.session_states import SessionStates, load_val
 # The entries are extension messages. Each follows, in the same step, the messages of the LLM lane that show its items:
 #
 # - `store.openai_agents.added`: `items`, each the JSON text of an item or its place in the media store; `shown`, for
-# each item how many positions before this entry the message is that shows it - `store.openai_agents.popped`: the last
-# item is removed; `again`, how many of the items before it are shown once more, by the message one position before this
-# entry - `store.openai_agents.replaced`: the items from `keep` on are removed, and the first `dropped` -
-# `store.openai_agents.cleared`: all items are removed
+#   each item how many positions before this entry the message is that shows it
+# - `store.openai_agents.popped`: the last item is removed; `again`, how many of the items before it are shown once
+#   more, by the message one position before this entry
+# - `store.openai_agents.replaced`: the items from `keep` on are removed, and the first `dropped`
+# - `store.openai_agents.cleared`: all items are removed
 
 KINDS = ("store.openai_agents.*",)
 """kinds of the messages that `fold` takes"""

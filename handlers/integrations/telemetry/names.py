@@ -16,7 +16,7 @@ TRACESTATE = "tracestate"
 """Key in a message's private metadata. Its value is that of the header `tracestate`. Missing if the trace has no such
 state."""
 
-# --- messaging ----------------------------------------------------------------------------------------------------
+# Messaging.
 
 SYSTEM = "lanebus"
 """value of `messaging.system`. OpenTelemetry's conventions define no value for Redis streams"""
@@ -44,7 +44,7 @@ DUPLICATE = "lanebus.duplicate"
 CANCELLED = "lanebus.cancelled"
 """true if the operation was cancelled, such as when a worker stops. A cancellation is not an error"""
 
-# --- generative AI ------------------------------------------------------------------------------------------------
+# Generative AI.
 
 INVOKE_AGENT, CHAT, EXECUTE_TOOL = "invoke_agent", "chat", "execute_tool"
 
@@ -98,7 +98,7 @@ PROVIDER: Mapping[str, str] = {"google": "gcp.gemini"}
 FINISH_REASON: Mapping[str, str] = {"stop": "stop", "length": "length", "toolUse": "tool_call", "error": "error"}
 """value in `gen_ai.response.finish_reasons` for each stop reason of the log, except for an aborted answer"""
 
-# --- HTTP and errors ----------------------------------------------------------------------------------------------
+# HTTP and errors.
 
 HTTP_METHOD = "http.request.method"
 HTTP_ROUTE = "http.route"

@@ -96,6 +96,7 @@ def tool_output(message: ToolResultMessage) -> JsonValue:
     return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in message.content]
 
 
+# Which version of the AI SDK reads a stream. An unknown kind of chunk is fatal for a client, and clients do not say
 # which version they are.
 #
 # So a stream has only what every version reads, unless the client names its version in the header `AI-SDK-Version`.
@@ -455,7 +456,8 @@ def _usage_numbers(usage: Usage) -> dict[str, JsonValue]:
     }
 
 
-# So the answer needs nothing but this id, and approves no other arguments.
+# The id of a tool approval in the AI SDK. It names the turn, the request, the shown arguments and the call. So the
+# answer needs nothing but this id, and approves no other arguments.
 
 _APPROVAL_ID = re.compile(r"([^@/]+)@([1-9][0-9]{0,15})/([0-9a-f]{64})/(.+)", re.DOTALL)
 

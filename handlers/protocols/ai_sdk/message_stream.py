@@ -107,6 +107,8 @@ class MessageStream:
         return b"".join(map(encode_chunk, chunks)) + (DONE if self.is_done else b"")
 
 
+# The messages of a conversation as a client of the AI SDK shows them, folded from entries. Pure.
+#
 # Each run is encoded as its stream is, and the chunks are put together as the client does it. So a client that begins
 # with these messages shows what one shows that was there all the time.
 

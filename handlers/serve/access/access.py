@@ -28,8 +28,6 @@ from lanebus.handlers.serve.access.principal import (
 )
 from lanebus.handlers.serve.errors import HookAnswerInvalid, HookNotFound
 
-# Identify principals, decide their requests, and log each decision.
-
 _audit, _log = logging.getLogger("lanebus.audit"), logging.getLogger(__name__)
 
 Identify = Callable[[Mapping[str, str], str], Awaitable[Principal | None]]

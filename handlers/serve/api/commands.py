@@ -191,7 +191,8 @@ ENDPOINTS = (
 )
 
 
-# The log compares keys and not contents. Without this check, a client that uses a key twice would lose its second text.
+# Check that a publish with a repeated key repeats the first one. The log compares keys and not contents: without this
+# check, a client that uses a key twice would lose its second text.
 
 _BY_SERVER = frozenset({"by", "position"})
 """fields of a command that the server writes. Another principal may repeat a command"""

@@ -252,7 +252,7 @@ _SORT_KEYS: Mapping[Sort, Callable[[VisibleRow], _SortKey]] = {
 }
 
 
-# What a token allows, and the sessions.
+# The endpoints of what a token allows, and of the sessions.
 
 _ID = text_parameter("id", "only the session with this id")
 _LIMIT = count_parameter("limit", "maximum number; one over 500 counts as 500", least=1)

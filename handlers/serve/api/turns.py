@@ -198,7 +198,7 @@ class TurnRequestAnswer(ContextAnswer):
     hasDefinition: bool
 
 
-# The turns and the timeline of a session, and what the model saw.
+# The endpoints of turns, the timeline and requests.
 
 _FIRST = count_parameter("first", "index of the first turn, from 0; without it, the newest turns are returned")
 _LIMIT = count_parameter("limit", "maximum number of turns; one over 200 counts as 200", least=1)

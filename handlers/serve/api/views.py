@@ -30,7 +30,7 @@ from lanebus.handlers.serve.api.endpoint import ApiEndpoint, Parameter
 from lanebus.handlers.serve.api.sessions import decision_json, failure_json
 from lanebus.handlers.serve.replies import RequestRefused
 
-# Projections of a session: the agent's status, a tool call and the usage.
+# The endpoints of the agent's status, a tool call and the usage.
 
 _CALL_ID = Parameter(name="id", description="id of the tool call", parse=str, default="", is_required=True)
 
@@ -80,7 +80,7 @@ ENDPOINTS = (
 )
 
 
-# Views of a session that the page shows beside the lanes: the agent's status and the usage.
+# The agent's status and the usage as JSON.
 
 
 async def usage_view(views: Views, session: Session) -> Mapping[str, object]:
