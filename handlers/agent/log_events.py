@@ -168,7 +168,7 @@ class LoopResumed(LogEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopEnded(LogEvent):
-    """A loop ended."""
+    """A loop ended. The session's log has the end first: a worker that is stopped in between does not log this line."""
 
     NAME = "loop.ended"
     loop: str
