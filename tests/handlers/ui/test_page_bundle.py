@@ -147,13 +147,13 @@ async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_neede
         serving(bus, base_path="/lanebus") as served,
         browsing(browser) as (page, seen),
     ):
-        await record_loops(bus.session("s1"), turns=3)
-        code = AssistantMessage(content=(TextBlock(text='**Look**:\n\n```python\nprint("x")\n```'),))
-        await bus.session("s1").publish(code)
-        await page.goto(served.url)
+        await page.goto(served.url)  # no session yet: the page would open it
         await expect(page.locator(".sessions")).to_be_visible()
         late = ("languages", "marked.esm", "views", "uPlot.esm")
         assert not {name.partition("-")[0] for name in (await kept_and_sent(page))[1]} & {*late}
+        await record_loops(bus.session("s1"), turns=3)
+        code = AssistantMessage(content=(TextBlock(text='**Look**:\n\n```python\nprint("x")\n```'),))
+        await bus.session("s1").publish(code)
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.locator(".md strong")).to_have_text("Look")
         await expect(page.locator(".md .s-str")).to_have_text('"x"')
