@@ -132,9 +132,7 @@ def source_distribution(source: Path, target: Path) -> Path:
     return unpacked
 
 
-@pytest.mark.costly
-@pytest.mark.slow
-@pytest.mark.drawn("kind")
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["checkout", "without links", "source distribution"])
 def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bus_of_its_own(
     kind: str, project: Path, tmp_path: Path
@@ -164,7 +162,7 @@ def test_editable_install_works_in_a_project_with_a_bus_of_its_own(project: Path
     run(sys.executable, "-m", "pytest", "-q", "-p", "no:valkey", "-p", "no:cacheprovider", cwd=project)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_folders_of_a_checkout_are_the_modules_of_lanebus() -> None:
     code = """
 import bus, lanebus

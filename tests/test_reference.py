@@ -22,6 +22,7 @@ END = "<!-- end of what is made from code -->"
 CONTROL = f"<!-- made from code: control -->\n{END}\n"
 
 
+@pytest.mark.full
 def test_pages_of_a_checkout_have_what_is_made_from_code() -> None:
     old = [path.relative_to(DOCS).as_posix() for path, text in made_from_code() if path.read_text() != text]
     assert old == [], f"run `{COMMAND}` and commit the files"
@@ -66,6 +67,7 @@ def test_name_on_a_page_leads_to_the_table_of_its_module() -> None:
     assert with_targets(page.replace("[lanebus.agent.ask]", ""), Path("a.md")).count("api.md") == 1
 
 
+@pytest.mark.full
 def test_changed_page_is_written_and_named(tmp_path: Path) -> None:
     (tmp_path / "reference").mkdir()
     (tmp_path / "reference" / "openapi.json").write_text("{}")
@@ -86,6 +88,7 @@ def test_table_of_commands_names_the_function_that_sends_each() -> None:
     assert len(functions) == len(CONTROLS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("group", GROUPS)
 def test_pydoc_and_the_site_show_every_public_class(group: str) -> None:
     module = import_module(group)

@@ -489,7 +489,7 @@ ROWS = (
 )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.needs("redis-server")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fault.__name__)
 async def test_a_fault_shows_as_its_page_says_and_is_cured_by_its_commands(

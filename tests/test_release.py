@@ -42,7 +42,6 @@ def make_dist(target: Path, *arguments: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.needs("client")
 def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None:

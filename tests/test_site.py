@@ -21,7 +21,6 @@ from tests.support.paths import ROOT
 __all__ = ()
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(
         find_spec("zensical") is None and os.environ.get("CI") != "true",
         reason="needs zensical: pip install 'lanebus[docs]'",
@@ -57,7 +56,6 @@ class Parcel(Wire):
         return self.weight_kg > 20
 
 
-@pytest.mark.slow
 @pytest.mark.full
 def test_site_builds_without_a_warning_and_without_a_dead_link(tmp_path: Path) -> None:
     from docs.site.build import build

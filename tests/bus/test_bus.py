@@ -180,7 +180,7 @@ async def test_a_bad_session_id_is_refused(shared_valkey: RealServer, name: str)
             bus.session(name)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_leaving_a_program_by_exit_keeps_its_code(short_dir: Path) -> None:
     code = (
         "import asyncio, pathlib, sys\nfrom lanebus import Bus\n"

@@ -99,7 +99,7 @@ UNITS = (
 )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_the_time_grows_with_the_text_and_not_with_its_square() -> None:
     # In a process, which can be stopped: a search of quadratic time would take hours.
     code = (

@@ -127,7 +127,7 @@ async def test_archiving_raises_at_a_deleted_entry_even_if_a_foreign_one_has_its
         assert (caught.value.cursor, caught.value.first_kept) == ("2-0", 4)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 async def test_concurrent_archivers_make_one_chain(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, files) as other:

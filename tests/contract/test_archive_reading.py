@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("trimmed", [1, 40, 41, 79, 99, 100])
@@ -122,6 +123,7 @@ async def test_a_gap_in_the_archive_of_a_parent_raises_for_the_fork(server: AnyS
         assert (caught.value.session, caught.value.cursor, caught.value.first_kept) == ("child", "5-0", 11)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
 async def test_trimming_during_a_read_is_not_noticed_by_the_reader(server: AnyServer, files: Path, lanes: str) -> None:

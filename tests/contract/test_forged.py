@@ -93,7 +93,6 @@ async def test_publishing_and_reading_continue_past_a_forged_entry(server: AnySe
         assert "BAD" not in [word(envelope) for envelope in envelopes]
 
 
-@pytest.mark.drawn("what", "lanes", "lane")
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("what", FORGED)

@@ -84,7 +84,7 @@ async def test_settled_publish_is_never_appended_however_late_its_copy(process: 
         assert await words(session) == ["a", "c", "d"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_publish_that_is_refused_for_lack_of_memory_is_settled_and_known(process: RealServer) -> None:
     """Settling needs no memory, so a caller that waits long enough learns that nothing was appended."""
     refuse, allow = REFUSALS["OOM"]

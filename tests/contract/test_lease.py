@@ -189,7 +189,7 @@ def is_at_rest(bus: Bus) -> bool:
     return hub.followed == {} and pool.borrowed == 0 and not any(connection.is_broken for connection in pool.idle)
 
 
-@pytest.mark.drawn("call", "is_warm")
+@pytest.mark.full
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("call", [_publish, _read, _follow, _head, _sessions, _lease, _work, _preview])
 async def test_a_call_cancelled_at_any_suspension_leaves_nothing(

@@ -232,7 +232,7 @@ async def test_a_preview_gives_up_on_a_server_that_does_not_answer_and_goes_on_w
 # --- room ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_the_beginning_of_a_long_message_is_kept_until_its_end(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -633,7 +633,7 @@ async def test_a_live_delta_after_many_entries_waits_for_them(server: AnyServer,
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_followers_that_come_and_go_have_the_text_of_every_message(
     server: AnyServer,

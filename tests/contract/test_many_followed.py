@@ -137,6 +137,7 @@ async def test_a_follower_of_a_new_lane_gets_the_entries_that_the_hub_had_not_re
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.full
 async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join(valkey: RealServer) -> None:
     count = 300
     bound_hub(valkey, sessions_at_once=100, unsized_sessions=16)

@@ -193,6 +193,7 @@ async def test_what_is_no_sha256_is_never_looked_up(place: Place, key: str) -> N
             await look(key)
 
 
+@pytest.mark.full
 async def test_large_media_go_through(place: Place) -> None:
     data = os.urandom(1024) * 20_000
     async with shortly():

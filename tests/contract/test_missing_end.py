@@ -62,7 +62,6 @@ async def told_by(envelopes: AsyncIterator[Envelope]) -> tuple[list[str], str, i
     return seen, caught.value.cursor, caught.value.first_kept
 
 
-@pytest.mark.drawn("what", "lanes", "lane", "page_entries")
 @pytest.mark.parametrize("page_entries", [1, 500])
 @pytest.mark.parametrize("lanes", ["both", "one"])
 @pytest.mark.parametrize("lane", Lane)

@@ -44,7 +44,7 @@ async def behind(session: Session, cursor: Cursor, lanes: frozenset[Lane] = froz
     return [envelope async for envelope in session.read(after=cursor, lanes=lanes)]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_cursors_stay_good_over_any_number_of_restarts_and_the_head_does_not_grow(
     restarting: RealServer,
 ) -> None:

@@ -609,6 +609,7 @@ async def test_a_step_whose_answer_was_lost_is_not_done_twice(shared_valkey: Rea
         await assert_sound(bus, shared_valkey, "s")
 
 
+@pytest.mark.full
 async def test_a_server_killed_in_the_middle_has_trimmed_less(process: RealServer) -> None:
     async with process.bus() as bus:
         session = bus.session("s")

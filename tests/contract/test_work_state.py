@@ -58,7 +58,7 @@ async def test_work_of_a_dead_consumer_is_given_whatever_else_is_appended(server
             await find(consumer)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: RealServer) -> None:
     """With the default bounds, the stream of wake-ups has its longest length."""
     async with valkey.bus() as bus:

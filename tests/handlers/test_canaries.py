@@ -320,7 +320,7 @@ async def test_a_dead_letter_and_a_retry_of_your_own_consumer_have_no_keys(share
         assert "CANARY" not in contents(shared_valkey, name)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_an_mcp_server_that_cannot_be_reached_is_named_without_keys() -> None:
     with all_logs() as logs, pytest.raises(McpUnavailable) as caught:
         async with mcp_tools(f"http://me:{CANARY}@127.0.0.1:1/mcp?key={CANARY}"):

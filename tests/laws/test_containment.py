@@ -352,8 +352,7 @@ async def faults_of(server: RealServer, files: Path, damage: Damage) -> list[str
     return found.faults + other.faults
 
 
-@pytest.mark.slow
-@pytest.mark.drawn("place")
+@pytest.mark.full
 @pytest.mark.parametrize("place", PLACES)
 async def test_damage_of_a_sessions_values_stays_in_the_session(
     place: str, shared_valkey: RealServer, tmp_path: Path
@@ -361,8 +360,7 @@ async def test_damage_of_a_sessions_values_stays_in_the_session(
     assert not await faults_of(shared_valkey, tmp_path, PLACES[place])
 
 
-@pytest.mark.slow
-@pytest.mark.drawn("value")
+@pytest.mark.full
 @pytest.mark.parametrize("value", VALUES)
 async def test_damaged_counts_of_a_bucket_stop_no_session(
     value: str, shared_valkey: RealServer, tmp_path: Path

@@ -141,7 +141,6 @@ async def _assert_whole(each: Ended) -> None:
         assert each.kept <= set(mine), "lost"
 
 
-@pytest.mark.drawn("kind", "fault", "refusal")
 @pytest.mark.parametrize(
     ("kind", "fault", "refusal"),
     [

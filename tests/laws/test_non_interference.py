@@ -246,7 +246,6 @@ def _complaints(folder: Path, *programs: str) -> list[set[int]]:
     return [{int(number) for name, number, *_ in lines if name == str(path)} for path in paths]
 
 
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.skipif(
     find_spec("mypy") is None and os.environ.get("CI") != "true", reason="needs mypy: pip install 'lanebus[check]'"

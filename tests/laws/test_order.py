@@ -170,6 +170,7 @@ class _Reversed(OrderedDict[object, None]):
         return super().popitem(not last)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("plant", [_lets_newcomers_pass, _passes_media, _admits_the_last])
 async def test_a_fault_in_the_order_is_found(
     valkey: RealServer, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -661,6 +661,7 @@ class _LosesTheLast(ModelSession):
 BROKEN = [_ForgetsKeys, _IgnoresTheFence, _IgnoresTheEnd, _ForgetsTheLimit, _Repeats, _LosesTheLast]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", BROKEN)
 def test_a_log_that_breaks_a_law_is_found(valkey: RealServer, law: type[ModelSession]) -> None:
     class Wrong(Machine):

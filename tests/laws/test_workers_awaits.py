@@ -166,7 +166,6 @@ def _unnamed(entries: Sequence[object], session: str) -> list[str]:
     return [str(entry).replace(session, "SESSION") for entry in entries]
 
 
-@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_worker_that_is_killed_at_any_await_leaves_what_another_makes_whole(
     valkey: RealServer, forks: Forks, book: Book, name: str
@@ -213,6 +212,7 @@ def _without_results(path: Sequence[Envelope]) -> OpenAnswer | None:
     return answer._replace(results=()) if answer is not None and is_cut(answer.message) else answer
 
 
+@pytest.mark.full
 async def test_a_lost_answer_that_is_not_recorded_is_found(
     valkey: RealServer, forks: Forks, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +221,7 @@ async def test_a_lost_answer_that_is_not_recorded_is_found(
         await _killed(valkey, forks, book, "an answer")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("plant", "name"),
     [
@@ -253,7 +254,6 @@ def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
             return killed
 
 
-@pytest.mark.drawn("name", "moment")
 @pytest.mark.parametrize(
     ("name", "moment"),
     [

@@ -182,7 +182,7 @@ async def _add_and_pop(session: LanebusSession) -> None:
     assert None not in popped
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_thousand_sessions_are_used_at_the_same_time() -> None:
     async def use(number: int) -> None:
         session = LanebusSession(f"user {number}", bus)

@@ -197,6 +197,7 @@ blocks = st.recursive(
 )
 
 
+@pytest.mark.full
 @given(st.lists(blocks, max_size=4), st.integers(0, 31))
 async def test_stored_media_reach_a_request_unchanged(content: list[Block], limit: int) -> None:
     from obstore.store import MemoryStore

@@ -159,7 +159,7 @@ messages: st.SearchStrategy[Publishable] = st.one_of(
 )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(400)
 @given(messages)
 def test_every_message_survives_a_round_trip(message: Publishable) -> None:
@@ -344,6 +344,7 @@ def test_numbers_beyond_64_bits_are_exact() -> None:
     assert read_message(encode(message)) == message
 
 
+@pytest.mark.full
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))
 def test_any_json_is_read_or_refused_with_a_bus_error(value: object) -> None:
     for body in (value, {"role": "user", "content": value}, {"role": "assistant", "usage": value, "content": [value]}):

@@ -85,7 +85,7 @@ anyio.run(main)
 """
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_opening_a_server_with_a_hole_warns_and_does_not_refuse(one: RealServer) -> None:
     with one.talk() as say:
         holes = known_holes(ServerVersion.of(say.info()))

@@ -67,6 +67,7 @@ def test_without_a_key_the_error_names_the_variable(
         load_model(target)
 
 
+@pytest.mark.full
 def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
     modules = "anthropic_model, openai_model, gemini_model"
     code = f"import sys; import lanebus.handlers.agent.load; from lanebus.handlers.agent.models import {modules}"

@@ -742,7 +742,7 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
         assert appends == 8  # system, start, answer, start of the tools, two results, start, answer
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_per_call() -> None:
     async with fresh_bus() as bus:
         loop = demo_agent(delay=0)

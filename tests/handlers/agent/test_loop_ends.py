@@ -493,6 +493,7 @@ SCENES: dict[str, tuple[Callable[[Session], Awaitable[object]], Callable[[], Age
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scene", SCENES)
 async def test_a_worker_that_dies_around_any_append_leaves_what_another_ends_in_the_same_way(scene: str) -> None:
     prepare, agent = SCENES[scene]

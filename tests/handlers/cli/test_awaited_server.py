@@ -22,6 +22,8 @@ from tests.support.servers.real import RealServer, eventually
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 WORKER = ("worker", "lanebus.handlers.agent.demo:agent", "--name", "w1")
 SERVE = ("serve", "--port", "0")
 

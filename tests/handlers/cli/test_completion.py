@@ -12,6 +12,8 @@ from tests.support.servers.real import real_server
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 def complete(lanebus: CommandLine, *words: str) -> list[str]:
     """Return what bash is offered for the last word. Asks again if it is nothing: a slow answer completes nothing."""

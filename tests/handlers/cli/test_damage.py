@@ -16,6 +16,8 @@ from tests.support.servers.resp import Resp
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 _COMMAND = re.compile(r"`lanebus ([^`]+)`")
 
 

@@ -1,6 +1,7 @@
 """`lanebus dead`: list, show and redrive dead letters."""
 
 import anyio
+import pytest
 
 from lanebus import Bus, UserMessage
 from lanebus.groups import DeadLetters, RetryPolicy, Work
@@ -9,6 +10,8 @@ from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 def dead_letters_of(

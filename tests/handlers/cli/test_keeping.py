@@ -12,6 +12,8 @@ from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 TEN = "".join(f'{{"role":"user","content":"m{n}"}}\n' for n in range(1, 11))
 
 

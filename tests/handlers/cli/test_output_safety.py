@@ -15,6 +15,8 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 BAD = "\x1b[2K\x07\x9b\x7f\r\b\u202e\u200b\u2066\u2028\U000e0041\t"
 """characters that control a terminal, change the direction of text, or are not seen"""
 

@@ -17,6 +17,8 @@ from tests.support.servers.resp import Resp
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 async def speak(lanebus: CommandLine, *tokens: int) -> None:
     """Model calls that took so many tokens."""

@@ -22,6 +22,8 @@ from tests.support.servers.real import real_server
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 def end(process: Running, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
     """End a command by a signal. Return its exit code, and the rest of its stderr."""
@@ -195,7 +197,6 @@ async def test_a_worker_warns_if_another_of_its_name_seems_to_be_alive(lanebus: 
                 assert (first["event"], first["worker"]) == (expected, name)
 
 
-@pytest.mark.costly
 def test_a_worker_logs_an_unsafe_server_as_json() -> None:
     # In a process of its own: the `lanebus` of the other tests makes an error of each warning.
     command = [sys.executable, "-m", "lanebus", "worker", "lanebus.handlers.agent.demo:agent", "--url"]

@@ -13,6 +13,8 @@ from tests.support.servers.resp import Resp
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 SIX = "".join(
     f'{{"role":"user","content":"m{n}"}}\n' if n % 3 else f'{{"role":"extension","kind":"k","data":{n}}}\n'
     for n in range(1, 7)
@@ -195,7 +197,6 @@ def test_json_on_a_terminal_has_no_control_characters(lanebus: CommandLine) -> N
     assert message["content"] == [{"type": "text", "text": "a\x9b31mb\x1b[1m\u202ec"}]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_json_is_valid_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
     text = "× 日本 🙂 \x9b"

@@ -18,6 +18,8 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 def key_of(lanebus: CommandLine, folder: Path) -> Path:
     file = folder / "lanebus.key"

@@ -10,6 +10,8 @@ from tests.support.servers.resp import Resp
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 async def plant(lanebus: CommandLine, *words: str) -> None:
     """Send one Redis command to the embedded server, as a foreign client."""

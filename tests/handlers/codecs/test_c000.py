@@ -403,7 +403,7 @@ def test_a_results_name_is_no_loss_where_its_call_is_written_too() -> None:
     )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(histories())
 def test_every_loss_of_our_messages_is_reported(said: Sequence[Publishable]) -> None:
@@ -473,6 +473,7 @@ _theirs = st.one_of(
 )
 
 
+@pytest.mark.full
 @examples(300)
 @given(_theirs)
 def test_what_was_read_is_written_as_it_was(value: JsonValue) -> None:

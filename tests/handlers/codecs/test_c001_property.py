@@ -69,6 +69,7 @@ def test_what_001_can_represent_is_read_back_unchanged(message: Publishable, cod
     assert codec.write(codec.read(parsed), False).values == (value,)
 
 
+@pytest.mark.full
 @examples(200)
 @given(st.lists(messages, max_size=3))
 def test_what_is_written_is_read_back_and_losses_are_reported(said: list[Publishable]) -> None:

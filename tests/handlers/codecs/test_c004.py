@@ -412,7 +412,7 @@ def test_the_origin_of_another_codec_is_a_loss() -> None:
     assert UNIVERSAL_CLIENT.write([foreign], True).losses == ("0.metadata",)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(histories())
 def test_every_loss_of_our_messages_is_reported(said: Sequence[Publishable]) -> None:
@@ -480,6 +480,7 @@ _theirs = st.one_of(
 )
 
 
+@pytest.mark.full
 @examples(300)
 @given(_theirs)
 def test_what_was_read_is_written_as_it_was(value: JsonValue) -> None:

@@ -65,7 +65,7 @@ def test_without_its_origin_a_message_is_equal_or_its_losses_are_reported(
     assert (back == messages) == (written.losses == ())
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @both
 @examples(300)
 @given(log=lane_logs())
@@ -81,6 +81,7 @@ def test_any_log_is_written_or_each_loss_is_named_with_its_path(codec: Codec, lo
         codec.read(value)
 
 
+@pytest.mark.full
 @both
 @examples(200)
 @given(values=st.lists(graph_messages, max_size=3), again=st.integers(1, 2))

@@ -70,7 +70,7 @@ def test_a_patch_of_another_value_is_refused(edits: JsonValue) -> None:
         apply_patch({"a": [1, 2]}, edits)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @given(json_values, st.lists(st.fixed_dictionaries({"at": st.lists(st.text() | st.integers())})))
 def test_no_patch_raises_anything_but_a_decode_error(made: JsonValue, edits: list[JsonValue]) -> None:
     with contextlib.suppress(DecodeError):

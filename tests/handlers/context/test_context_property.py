@@ -197,7 +197,7 @@ def _results_in(message: object) -> list[ToolResultMessage]:
     ]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs())
 def test_the_context_equals_that_of_a_simple_fold_at_every_position(entries: list[Envelope]) -> None:
@@ -211,7 +211,7 @@ def test_the_context_equals_that_of_a_simple_fold_at_every_position(entries: lis
         assert (context.model, context.thinking_level) == (expected.model, expected.thinking_level)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs(), st.sampled_from(["drop", "text"]))
 def test_every_context_makes_a_legal_request_without_private_data(entries: list[Envelope], thinking: str) -> None:
@@ -223,6 +223,7 @@ def test_every_context_makes_a_legal_request_without_private_data(entries: list[
     assert CANARY not in json.dumps([request.body, request.warnings])
 
 
+@pytest.mark.full
 @examples(100)
 @given(lane_logs())
 def test_a_context_is_not_changed_by_later_entries(entries: list[Envelope]) -> None:

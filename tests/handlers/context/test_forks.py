@@ -226,6 +226,7 @@ def own_ids(entries: Sequence[object]) -> set[str]:
     return found
 
 
+@pytest.mark.full
 async def test_a_fork_anywhere_in_a_loop_goes_on_under_its_own_ids() -> None:
     async with fresh_bus() as bus:
         parent = bus.session("p")

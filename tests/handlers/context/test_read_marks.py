@@ -173,7 +173,7 @@ def plain(entries: Sequence[Envelope]) -> list[Envelope]:
     return [envelope for envelope in entries if isinstance(envelope.message, kept)]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(marked_logs())
 def test_the_order_follows_the_rule_at_every_position(entries: list[Envelope]) -> None:
@@ -188,7 +188,7 @@ def test_the_order_follows_the_rule_at_every_position(entries: list[Envelope]) -
         }
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(200)
 @given(marked_logs())
 def test_the_order_is_the_same_after_deriving_the_context_again(entries: list[Envelope]) -> None:
@@ -214,7 +214,7 @@ def test_the_rules_of_every_provider_are_known() -> None:
     assert RULES.keys() == PROVIDERS.keys()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(150)
 @given(marked_logs())
 def test_every_provider_accepts_the_order(entries: list[Envelope]) -> None:

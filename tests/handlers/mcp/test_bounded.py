@@ -74,7 +74,7 @@ def test_an_unknown_encoding_is_refused() -> None:
         bounded_encoding("no-such", 10)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_text_of_60_megabytes_over_stdio_fails_its_call_and_costs_little_memory() -> None:
     async with mcp_tools(raw("huge")) as tools:
         await call(tools, "good")

@@ -48,7 +48,6 @@ __all__ = ()
 
 pytestmark = [
     pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')"),
-    pytest.mark.drawn("kind", "is_legacy"),
 ]
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -474,6 +473,7 @@ async def test_a_client_of_one_s_own_may_answer_what_the_server_asks() -> None:
 # --- without the SDK --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         "lanebus.handlers.integrations.mcp.caller",
@@ -487,7 +487,7 @@ async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytes
             raise AssertionError
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_importing_the_tools_does_not_import_the_sdk() -> None:
     code = "import sys, lanebus.handlers.integrations.mcp; print('mcp' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

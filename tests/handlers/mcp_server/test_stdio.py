@@ -20,8 +20,7 @@ __all__ = ()
 both_eras = pytest.mark.parametrize("era", ["auto", "legacy"])
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("era")
+@pytest.mark.full
 @both_eras
 async def test_a_client_finds_reads_and_counts_a_session(shared_valkey: RealServer, era: Era) -> None:
     async with shared_valkey.bus() as bus:
@@ -47,7 +46,7 @@ async def test_a_client_finds_reads_and_counts_a_session(shared_valkey: RealServ
         assert fields(await read(client, "list_waiting"))["count"] == 0
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_pages_follow_the_cursor_to_the_end(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
         for number in range(5):
@@ -71,7 +70,7 @@ async def test_pages_follow_the_cursor_to_the_end(shared_valkey: RealServer) -> 
         assert positions == [*range(1, 8)]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_without_allow_publish_no_tool_writes(shared_valkey: RealServer) -> None:
     from mcp.shared.exceptions import MCPError
 
@@ -84,7 +83,7 @@ async def test_without_allow_publish_no_tool_writes(shared_valkey: RealServer) -
         assert await bus.sessions() == []
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_repeat_with_the_same_key_publishes_once_and_names_the_sender(shared_valkey: RealServer) -> None:
     async with stdio_client_of(shared_valkey, "--allow-publish", "--name", "desktop") as client:
         first = await read(client, "publish_message", session="s", text="hi", key="k")
@@ -97,7 +96,7 @@ async def test_a_repeat_with_the_same_key_publishes_once_and_names_the_sender(sh
         assert (entry.message.metadata or {})["lanebus.by"] == "desktop"
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_the_options_bound_what_a_client_sees(shared_valkey: RealServer) -> None:
     from mcp.shared.exceptions import MCPError
 
@@ -117,7 +116,7 @@ async def test_the_options_bound_what_a_client_sees(shared_valkey: RealServer) -
             await client.read_resource("lanebus://sessions/private")
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_wrong_arguments_are_refused_in_words(shared_valkey: RealServer) -> None:
     from mcp.shared.exceptions import MCPError
 
@@ -135,7 +134,7 @@ async def test_wrong_arguments_are_refused_in_words(shared_valkey: RealServer) -
                 await client.read_resource(uri)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_long_answer_is_cut_to_the_bound_and_says_so(shared_valkey: RealServer) -> None:
     said = AssistantMessage(content=(TextBlock(text="é" * 450_000),), model="m")
     async with shared_valkey.bus() as bus:
@@ -169,8 +168,7 @@ async def test_a_long_answer_is_cut_to_the_bound_and_says_so(shared_valkey: Real
         assert '"position":1600' in contents.text
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("era")
+@pytest.mark.full
 @both_eras
 async def test_resources_list_the_sessions_and_show_their_views(shared_valkey: RealServer, era: Era) -> None:
     async with shared_valkey.bus() as bus:
@@ -191,8 +189,7 @@ async def test_resources_list_the_sessions_and_show_their_views(shared_valkey: R
         assert len((await client.list_resource_templates()).resource_templates) == 5
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("end")
+@pytest.mark.full
 @pytest.mark.parametrize("end", ["close", "SIGTERM"])
 async def test_the_command_ends_with_its_client_and_prints_only_the_protocol(
     shared_valkey: RealServer, end: str

@@ -298,7 +298,7 @@ ROWS = (
 )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.needs("promtool")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fault.__name__)
 async def test_a_fault_fires_its_alerts_and_no_others(
@@ -311,7 +311,7 @@ async def test_a_fault_fires_its_alerts_and_no_others(
     check_alerts(tmp_path, series, {(alert,) for alert in row.alerts}, at=HEALTHY + row.minutes)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.needs("promtool")
 async def test_workers_of_one_namespace_do_not_hide_the_outage_of_another(
     valkey: RealServer, lanebus: CommandLine, tmp_path: Path
@@ -401,7 +401,7 @@ def check_alerts(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.needs("prometheus")
 async def test_prometheus_scrapes_the_processes_and_fires_the_alerts(
     valkey: RealServer, lanebus: CommandLine, tmp_path: Path

@@ -162,7 +162,7 @@ def test_an_event_below_the_level_of_its_logger_costs_no_line(caplog: pytest.Log
     assert caplog.records == []
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_importing_lanebus_configures_no_logging() -> None:
     code = (
         "import logging, lanebus, lanebus.agent, lanebus.handlers.serve.server, lanebus.handlers.cli.commands.worker\n"
@@ -174,6 +174,7 @@ def test_importing_lanebus_configures_no_logging() -> None:
     assert done.stdout.split() == ["[]", "0"]
 
 
+@pytest.mark.full
 def test_a_wrong_address_of_the_monitor_is_named(lanebus: CommandLine) -> None:
     for address in ("9464", "localhost:", "localhost:70000", ":9464"):
         answer = lanebus("serve", "--monitor", address)
@@ -181,6 +182,7 @@ def test_a_wrong_address_of_the_monitor_is_named(lanebus: CommandLine) -> None:
         assert "write HOST:PORT" in answer.err
 
 
+@pytest.mark.full
 def test_the_level_and_the_form_of_lines_can_be_chosen(lanebus: CommandLine) -> None:
     answer = lanebus("worker", "tests.support.agent.api_agent:agent", "--log-format", "loud")
     assert (answer.code, "'auto', 'text', 'json'" in answer.err) == (2, True)

@@ -115,6 +115,7 @@ async def test_every_read_only_command_and_route_is_tested(shared_valkey: RealSe
     assert {route.path for route in routes} - reached == STREAMS
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", LOOKING)
 async def test_a_read_only_command_changes_no_key(
     shared_valkey: RealServer, lanebus: CommandLine, command: str, tmp_path: Path

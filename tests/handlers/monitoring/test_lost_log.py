@@ -17,6 +17,8 @@ from tests.support.servers.real import RealServer, blocked, copied, empty, event
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 EMPTIED, OLDER = 'lanebus_log_lost_total{kind="emptied"}', 'lanebus_log_lost_total{kind="rolled_back"}'
 ACCEPT = "`lanebus namespace accept --namespace lanebus`"
 

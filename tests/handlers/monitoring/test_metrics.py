@@ -122,6 +122,7 @@ def test_the_reference_has_every_metric() -> None:
     assert [outcome for outcome in OUTCOMES if f"`{outcome}`" not in page] == []
 
 
+@pytest.mark.full
 def test_a_command_prints_the_alerts_and_the_dashboard_and_opens_no_server(unopened: CommandLine) -> None:
     for words, file in (((), RULES), (("--dashboard",), BOARD)):
         answer = unopened("alerts", *words)
@@ -151,6 +152,7 @@ tests:
 """a process that finds a loss while it runs, one that finds it before its first scrape, and one that finds none"""
 
 
+@pytest.mark.full
 @pytest.mark.needs("promtool")
 def test_a_lost_log_fires_its_alert_for_an_hour_whether_it_is_found_early_or_late(tmp_path: Path) -> None:
     (tmp_path / "lost.yml").write_text(LOST.format(rules=RULES, name="LanebusLogLost"))
@@ -204,6 +206,7 @@ def clock_of(server: RealServer) -> float:
     return seconds + micros / 1e6
 
 
+@pytest.mark.full
 async def test_waiting_work_is_counted_with_the_age_of_the_session_that_waits_longest(valkey: RealServer) -> None:
     async with valkey.bus() as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")

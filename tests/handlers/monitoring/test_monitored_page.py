@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine
 from tests.support.cli.monitored import Monitored, monitored_command
@@ -18,6 +20,7 @@ async def has_reason(process: Monitored, expected: str | None) -> None:
     await until(is_so)
 
 
+@pytest.mark.full
 async def test_the_page_is_not_ready_during_an_outage_and_shows_all_groups(
     valkey: RealServer, lanebus: CommandLine
 ) -> None:

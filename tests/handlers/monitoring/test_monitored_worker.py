@@ -19,6 +19,8 @@ from tests.support.servers.real import RealServer, eventually, refused
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 HEARTBEAT = "6"
 """seconds; a third of it is the time-out of a heartbeat, which a busy machine must not exceed"""
 

@@ -115,6 +115,7 @@ def test_events_that_repeat_the_estimate_are_not_called_wrong_once_it_is_settled
     assert state.total.usage == PAID.combine(OTHER)
 
 
+@pytest.mark.full
 def test_estimates_that_are_never_settled_do_not_grow_the_state_without_bound() -> None:
     turns = [TurnId(loop_id=f"s1.main.{number}", turn_index=0) for number in range(300)]
     state = fold(USAGE, log_of(*(answer(GUESS, turn) for turn in turns)))

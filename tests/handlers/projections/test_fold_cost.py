@@ -70,6 +70,7 @@ def steps(projection: Projection[object], messages: Iterator[Publishable]) -> fl
     return count / len(entries)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("projection", [TURNS, TIMELINE, STATUS, CARD, SESSIONS, USAGE], ids=lambda each: each.name)
 @pytest.mark.parametrize("history", [calls_of_one_turn, unanswered_messages, loops])
 def test_an_entry_of_a_long_history_takes_as_many_steps_as_one_of_a_short_history(

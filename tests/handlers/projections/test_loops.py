@@ -1,5 +1,7 @@
 """How loops hang together and what each took: given a session's log, what its turns' state answers."""
 
+import pytest
+
 from lanebus import AssistantMessage, Usage, UserMessage
 from lanebus.bus.messages import (
     AgentEnded,
@@ -142,6 +144,7 @@ def test_a_turn_is_found_by_its_index_and_not_by_its_place() -> None:
     assert state.turn(TurnId(loop_id="s.m.1", turn_index=2)) is None
 
 
+@pytest.mark.full
 def test_turns_are_listed_by_loop_on_the_command_line(lanebus: CommandLine) -> None:
     log = (
         *(started("s.m.1"), said("s.m.1"), ended("s.m.1")),

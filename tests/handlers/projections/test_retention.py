@@ -63,6 +63,7 @@ async def test_views_of_a_session_trimmed_without_storing_them_count_what_is_kep
         assert await session.checkpoints() == {}
 
 
+@pytest.mark.full
 def test_usage_and_turns_tell_of_figures_that_lack_the_beginning(lanebus: CommandLine) -> None:
     said = '{"role":"assistant","content":[],"usage":{"input":1,"totalTokens":1}}\n'
     assert lanebus("publish", "s", "--json", stdin=said * 3).code == 0

@@ -96,6 +96,7 @@ async def test_what_is_left_of_a_trimmed_log_counts() -> None:
         assert (found.own.usage.input, found.children) == (5, ())
 
 
+@pytest.mark.full
 def test_the_command_line_shows_the_tree(lanebus: CommandLine) -> None:
     answer = '{"role":"assistant","content":[],"usage":{"input":%d,"output":0,"total_tokens":%d}}'
     told = link("top", "a").as_extension().to_json()

@@ -47,6 +47,7 @@ _OPTIONS: list[RequestOptions] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FORMS)
 @examples(150)
 @given(entries=lane_logs(), options=st.sampled_from(_OPTIONS))
@@ -60,6 +61,7 @@ def test_every_context_is_a_legal_request_without_private_things(
     assert "terminate" not in json.dumps(request.body)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FORMS)
 @examples(150)
 @given(entries=lane_logs())
@@ -112,8 +114,7 @@ def test_a_request_shares_nothing_with_the_tools_it_offers(name: str) -> None:
     assert json.dumps(FORMS[name].to(context_of(asks("a")), model="m", tools=[tool]).body) == body
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_context_of_a_real_session_is_a_legal_request_at_every_position_that_is_drawn(seed_data: Path) -> None:
     log = list(real_log(seed_data))
     assert len(log) == 1002

@@ -30,7 +30,7 @@ _options = st.fixed_dictionaries(
 ).map(lambda options: cast("RequestOptions", options))
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs(), _options)
 def test_every_context_gives_a_legal_chat_request_that_keeps_what_is_said(
@@ -47,7 +47,7 @@ def test_every_context_gives_a_legal_chat_request_that_keeps_what_is_said(
     _require_said(context, [text for message in messages for text in _texts(message.get("content"))], _prefix(options))
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs(), _options)
 def test_every_context_gives_a_legal_responses_request_that_keeps_what_is_said(

@@ -305,7 +305,7 @@ def loaded(code: str) -> set[str]:
     return set(run.stdout.split())
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize(
     "code",
     [
@@ -319,7 +319,7 @@ def test_nothing_of_opentelemetry_is_imported_before_it_is_asked_for(code: str) 
     assert loaded(code) == set()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_recording_needs_the_api_alone() -> None:
     found = loaded("from lanebus.telemetry import otel_tracing; otel_tracing()")
     assert {name.split(".")[1] for name in found if "." in name} <= {
@@ -328,6 +328,7 @@ def test_recording_needs_the_api_alone() -> None:
     }
 
 
+@pytest.mark.full
 def test_a_missing_api_is_named_with_its_remedy(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['opentelemetry'] = None\n"

@@ -377,7 +377,7 @@ def tree() -> list[dict[str, JsonValue]]:
     return lines
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_an_import_killed_at_any_moment_and_run_again_gives_the_undisturbed_log(tmp_path: Path) -> None:
     file = tmp_path / "tree.jsonl"
     file.write_bytes(file_of(*tree()).getvalue())
@@ -503,7 +503,7 @@ async def test_a_missing_file_is_the_systems_own_error(tmp_path: Path) -> None:
 # --- the real file ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_real_session_gives_exactly_its_figures_and_goes_in_once(tmp_path: Path, seed_data: Path) -> None:
     file = seed_data / "data" / "pi-session.jsonl"
     async with Bus.open(data_dir=tmp_path / "bus") as bus:

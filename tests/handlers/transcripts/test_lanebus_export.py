@@ -269,7 +269,7 @@ async def test_an_agents_session_comes_back_equal(tmp_path: Path) -> None:
         assert without_origin(await exported(second)) == without_origin(lines)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @given(lane_logs())
 async def test_any_log_shows_a_model_the_same_once_it_was_carried_elsewhere(entries: list[Envelope]) -> None:
     # Positions have gaps where the other lane would be, so each entry comes to stand at another one.
@@ -279,7 +279,7 @@ async def test_any_log_shows_a_model_the_same_once_it_was_carried_elsewhere(entr
     assert [entry.position for entry in carried.entries] == list(range(1, len(entries) + 1))
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_real_session_comes_back_equal(tmp_path: Path, seed_data: Path) -> None:
     async with Bus.open(data_dir=tmp_path) as bus:
         first, second = bus.session("first"), bus.session("second")

@@ -103,6 +103,7 @@ def read_all(known: Format, values: list[JsonValue]) -> int:
     return count
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
 @given(data=st.data())
 def test_a_fault_anywhere_is_a_typed_error(known: Format, data: st.DataObject) -> None:

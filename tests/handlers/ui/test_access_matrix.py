@@ -303,8 +303,7 @@ def test_every_route_and_every_command_has_its_cells() -> None:
     assert {*COMMANDS} == {*CONTROLS}
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("who", ALL)
 async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_its_lane_and_session(
     tmp_path: Path, who: str
@@ -368,6 +367,7 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
         assert listed == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
 
 
+@pytest.mark.full
 async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_close_and_reopen(tmp_path: Path) -> None:
     async with opened(tmp_path) as (bus, _, clients):
         for who, client in clients.items():
@@ -383,6 +383,7 @@ async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_c
         ]
 
 
+@pytest.mark.full
 async def test_only_senders_upload_and_each_sees_only_its_own_uploads(tmp_path: Path) -> None:
     data, kind = b"half an upload", {"Content-Type": "application/octet-stream"}
     digest = hashlib.sha256(data).hexdigest()
@@ -411,7 +412,7 @@ async def test_only_senders_upload_and_each_sees_only_its_own_uploads(tmp_path: 
         assert heads == {session: (await bus.session(session).head()).position for session in SESSIONS}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
     async with opened(tmp_path) as (bus, _, clients):
         writer = clients[WRITER]
@@ -509,6 +510,7 @@ async def status_of(client: httpx2.AsyncClient, method: str, path: str, actions:
         return reply.status_code
 
 
+@pytest.mark.full
 async def test_an_unknown_token_reaches_no_route(tmp_path: Path) -> None:
     async with opened(tmp_path) as (_, _, clients):
         for who in UNKNOWN:
@@ -516,6 +518,7 @@ async def test_an_unknown_token_reaches_no_route(tmp_path: Path) -> None:
                 assert (who, method, path, await status_of(clients[who], method, path)) == (who, method, path, 401)
 
 
+@pytest.mark.full
 async def test_each_route_needs_its_actions_and_no_other() -> None:
     async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
         del address
@@ -551,7 +554,7 @@ async def status(client: httpx2.AsyncClient, method: str, path: str, origin: str
         return found(reply)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize("base_path", ["", "/lanebus"])
 async def test_an_allowed_origin_gets_the_cells_of_its_token_and_another_gets_none(
     tmp_path: Path, base_path: str
@@ -579,6 +582,7 @@ async def test_an_allowed_origin_gets_the_cells_of_its_token_and_another_gets_no
                 assert (who, at, body, got) == (who, at, body, expected(who, session, cells))
 
 
+@pytest.mark.full
 async def test_each_route_answers_the_preflight_of_an_allowed_origin_with_its_methods_and_no_other(
     tmp_path: Path,
 ) -> None:

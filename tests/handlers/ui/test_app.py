@@ -608,7 +608,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_ctrl_c_sends_bye_frames_and_leaves_the_exit_code_to_the_process() -> None:
     async with temporary_dir() as folder:
         command = [sys.executable, "-c", CLI, str(folder)]

@@ -51,6 +51,7 @@ async def frames_of(source: httpx2.EventSource, last: list[str]) -> AsyncGenerat
 # --- several sessions ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_a_merged_stream_that_is_cut_anywhere_resumes_without_loss_and_without_repeats() -> None:
     chance, counts, seen, last = randomness("cuts"), dict.fromkeys(NAMES, 0), defaultdict[str, list[int]](list), [""]
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:

@@ -152,6 +152,7 @@ UNREAD = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", UNREAD)
 async def test_clients_that_read_nothing_hold_at_most_the_budget_and_nothing_when_they_are_gone(kind: str) -> None:
     size = 200_000 if kind == "media" else HELD

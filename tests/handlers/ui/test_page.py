@@ -66,7 +66,6 @@ async def until_at(page: "Page", position: int) -> None:
 # --- writing and reading ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.bundled
 async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=2400) as (page, seen):
         async with anyio.create_task_group() as tasks:
@@ -118,7 +117,6 @@ async def test_shift_enter_starts_a_line_and_enter_sends_a_text_that_is_not_empt
         assert (await bus.session("s1").head()).position == 1
 
 
-@pytest.mark.bundled
 async def test_a_preview_grows_in_place_until_the_complete_message_replaces_it(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
@@ -500,7 +498,7 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_payloads_in_every_field_are_shown_as_text(browser: SharedBrowser) -> None:
     assert len(PAYLOADS) >= 60
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=5000) as (page, seen):
@@ -533,7 +531,6 @@ async def test_the_payload_tests_would_notice_a_script_that_ran(browser: SharedB
         assert refused is True
 
 
-@pytest.mark.drawn("width", "height")
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
 async def test_nothing_is_wider_than_the_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (

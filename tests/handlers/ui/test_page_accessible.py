@@ -37,7 +37,6 @@ async def findings(page: "Page", axe: str) -> list[str]:
     return found
 
 
-@pytest.mark.drawn("width", "scheme")
 @pytest.mark.parametrize("scheme", ["Light colours", "Dark colours"])
 @pytest.mark.parametrize("width", [1440, 768, 390])
 async def test_axe_finds_nothing_in_any_place(browser: SharedBrowser, referees: Path, width: int, scheme: str) -> None:
@@ -92,7 +91,6 @@ UNFOLD = """() => new Promise((done) => {
 TABLE = "| name | value |\n|---|---|\n| a | 1 |\n"
 
 
-@pytest.mark.drawn("width", "scheme")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(

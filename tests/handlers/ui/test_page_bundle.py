@@ -119,6 +119,7 @@ async def test_the_bundle_opens_in_few_requests_and_again_from_the_cache(
         assert seen.errors == []
 
 
+@pytest.mark.full
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("scripts", ["slow", "forbidden"])

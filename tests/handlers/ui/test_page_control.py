@@ -57,7 +57,6 @@ async def wait_at(session: Session, *tools: str) -> None:
     )
 
 
-@pytest.mark.bundled
 async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
         session = bus.session("s1")
@@ -295,7 +294,7 @@ def _said_by(payload: str) -> list[ExtensionMessage]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_payloads_in_calls_and_command_answers_are_shown_as_text(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, seen, served):
         session = bus.session("s1")
@@ -352,7 +351,6 @@ WINDOWS = {
 }
 
 
-@pytest.mark.drawn("window")
 @pytest.mark.parametrize("window", WINDOWS)
 async def test_a_waiting_call_is_whole_in_view_and_says_how_many_wait_in_any_window(
     browser: SharedBrowser, window: str
@@ -477,7 +475,6 @@ async def test_the_shown_call_stays_while_others_come_and_go(browser: SharedBrow
         await expect(page.get_by_label("Why two is denied")).to_have_value("not this one")
 
 
-@pytest.mark.drawn("width", "height")
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
 async def test_the_buttons_are_visible_in_any_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (

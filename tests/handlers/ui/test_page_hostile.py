@@ -107,7 +107,7 @@ async def test_a_delta_with_a_huge_block_is_refused_by_the_codec_and_ignored_by_
     assert found == [["m2", 4]]
 
 
-@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [500, 10_000])
 async def test_a_page_that_gets_random_events_shows_the_next_entry(browser: SharedBrowser, count: int) -> None:
     seeded = random.Random(20_261_123)  # noqa: S311  # no secret
     patient = UiBounds(wait_seconds=120)  # a request that waits longer for the folds of others is answered with 503
@@ -175,7 +175,7 @@ DRAW_BLOCKS = """async (blocks) => {
 }"""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("count", [1, 55])
 async def test_a_text_of_many_parts_becomes_few_elements_also_if_an_entry_has_many_such_texts(
     browser: SharedBrowser, count: int

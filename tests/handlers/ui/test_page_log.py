@@ -103,7 +103,7 @@ async def _scroll(page: "Page") -> None:
     }""")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_ten_thousand_entries_keep_the_document_small_while_the_user_scrolls(
     browser: SharedBrowser,
 ) -> None:
@@ -317,7 +317,6 @@ async def test_imported_entries_show_their_own_time(browser: SharedBrowser) -> N
 # --- find ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.bundled
 async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(browser: SharedBrowser) -> None:
     async with opened(browser) as (bus, page, seen, address):
         session = bus.session("s1")

@@ -8,7 +8,7 @@ import pytest
 from lanebus import UserMessage
 from lanebus.bus.messages import AgentStarted, TurnStarted
 from lanebus.messages import TurnId
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.browsing import QUICK_ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.serving import serving, temporary_bus
 
 if TYPE_CHECKING:
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = ()
 
-pytestmark = ON_A_BROWSER
+pytestmark = QUICK_ON_A_BROWSER
 
 
-@pytest.mark.bundled
 async def test_the_entries_in_view_are_requested_before_the_list_and_the_inbox(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(1000)))
@@ -96,6 +95,7 @@ IN_PARTS = """{
 FRAMES = "() => new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(go)))"
 
 
+@pytest.mark.full
 async def test_a_page_opens_although_a_request_is_given_up_while_nothing_else_arrives(browser: SharedBrowser) -> None:
     """The newest page of the log seems to be short, so that the view reaches the pages before it; then its last rows
     are drawn, and fill the view. The request of the page that is not in view any more is given up."""

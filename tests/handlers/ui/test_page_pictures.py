@@ -37,7 +37,7 @@ async def picture(page: "Page", name: str) -> None:
     whole.quantize(COLOURS, dither=Image.Dither.NONE).save(Path(FOLDER) / name, optimize=True)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_session_shows_its_tools_its_approval_its_cost_and_what_the_model_saw(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,

@@ -25,7 +25,6 @@ async def reached(page: "Page", wanted: "Locator") -> None:
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
 
 
-@pytest.mark.drawn("window", "scheme")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("window", [(390, 844, 3), (720, 450, 2)], ids=["phone", "zoom of 200 %"])
 async def test_a_session_is_scrubbed_compared_forked_and_redriven_in_a_small_window(

@@ -42,7 +42,6 @@ def row(page: "Page", name: str) -> "Locator":
 # --- the timeline -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.bundled
 async def test_the_timeline_shows_loops_turns_calls_tools_waits_and_sub_agents_in_order(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await record_loops(bus.session("s1"), turns=2, approved=0, child="s1-child")
@@ -171,7 +170,6 @@ async def test_the_row_at_the_top_stays_there_when_rows_above_it_unfold(browser:
         assert abs(await last.evaluate("(row) => row.getBoundingClientRect().top") - before) < 2
 
 
-@pytest.mark.bundled
 async def test_the_charts_are_loaded_when_they_are_opened_and_say_their_values_in_words(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await record_loops(bus.session("s1"), turns=4)
@@ -402,7 +400,6 @@ async def test_a_reader_sees_the_past_and_no_button_to_fork(browser: SharedBrows
 
 
 @pytest.mark.needs("referees")
-@pytest.mark.drawn("width", "scheme")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_axe_finds_nothing_in_the_views_of_time(

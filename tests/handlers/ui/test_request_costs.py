@@ -433,7 +433,7 @@ async def too_dear(server: Asked, route: str, most: int) -> dict[str, float]:
     return {place: grows for place, make in places if (grows := await growth(server, make, most=most)) > 2.5}
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize("route", [route for route, examples in ROWS.items() if examples])
 async def test_a_body_of_twice_the_size_costs_about_twice_as_much_at_every_place(
     route: str, caplog: pytest.LogCaptureFixture
@@ -443,7 +443,7 @@ async def test_a_body_of_twice_the_size_costs_about_twice_as_much_at_every_place
     assert not faults(caplog)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_path_a_query_and_headers_of_twice_the_size_cost_about_twice_as_much_at_every_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -490,7 +490,7 @@ def with_long_numbers(method: str, path: str, names: tuple[str, ...], headers: t
             yield replace(base, body=json.dumps(replaced(body, at, "@")).replace('"@"', "9" * 4_000).encode())
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_number_of_thousands_of_digits_is_the_clients_fault_at_every_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -105,14 +105,14 @@ async def attacked(send_seconds: float = 30.0) -> AsyncGenerator[Attacked]:
                     process.kill()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("route", "count", "seconds"),
     [
         ("events", 20, 3.0),
         ("entries", 20, 3.0),
-        pytest.param("events", 200, 30.0, marks=(pytest.mark.slow, pytest.mark.full)),
-        pytest.param("entries", 200, 30.0, marks=(pytest.mark.slow, pytest.mark.full)),
+        pytest.param("events", 200, 30.0, marks=pytest.mark.full),
+        pytest.param("entries", 200, 30.0, marks=pytest.mark.full),
     ],
 )
 async def test_clients_that_do_not_read_cost_little_memory_and_are_disconnected(
@@ -161,6 +161,7 @@ async def unchunked(stream: anyio.abc.ByteStream) -> AsyncGenerator[bytes]:
         del received[: end + 2]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", ["/api/sessions/s/events?lanes=all", "/api/events?sessions=s&lanes=all"])
 async def test_a_client_that_stalls_among_new_entries_gets_each_of_them_once(path: str) -> None:
     count, size, got = 250, 12_000, bytearray()  # more than the buffers of kernel, server and subscription take
@@ -189,7 +190,7 @@ async def test_a_client_that_stalls_among_new_entries_gets_each_of_them_once(pat
     assert b"event: fellbehind" in got
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_sigterm_ends_a_server_whose_clients_do_not_read() -> None:
     async with attacked() as server:
         stalled = server.stall("events", 10) + server.stall("entries", 10)

@@ -206,7 +206,7 @@ async def test_a_restarted_server_continues_an_upload(tmp_path: Path) -> None:
             assert (await client.post("/api/sessions/s/messages", json=image(PICTURE))).status_code == 201
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_server_that_was_killed_in_a_piece_continues_the_upload_after_its_start() -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     data = PICTURE * 4

@@ -129,6 +129,7 @@ async def test_an_archive_that_began_late_begins_there(valkey: RealServer, tmp_p
     assert report.notes[0].startswith("it begins at 3")
 
 
+@pytest.mark.full
 async def test_verify_finds_nothing_wrong_with_a_log_that_is_trimmed_meanwhile(
     valkey: RealServer, tmp_path: Path
 ) -> None:

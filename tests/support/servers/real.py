@@ -280,7 +280,7 @@ def one_server(kind: str, *options: str) -> AbstractContextManager[RealServer]:
     return real_server(binary, *options)
 
 
-KINDS = ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))]
+KINDS = ["valkey", pytest.param("redis", marks=[pytest.mark.needs("redis-server"), pytest.mark.full])]
 
 
 @pytest.fixture(params=KINDS)

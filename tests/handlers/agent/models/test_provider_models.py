@@ -103,6 +103,7 @@ def failed(message: AssistantMessage) -> ModelFailure:
 # --- what is answered -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chunk_bytes", [None, 1, 3, 64])
 async def test_an_answer_does_not_depend_on_the_chunks_of_its_bytes(dialect: Dialect, chunk_bytes: int | None) -> None:
     text = Text(("Grüße", " 👋 –", " ok\u2028", "."))
@@ -363,7 +364,7 @@ def counts(dialect: Dialect) -> range:
 PLACES = [(name, at) for name, each in DIALECTS.items() for at in counts(each)]
 
 
-@pytest.mark.drawn("name", "at", "how")
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "at"), PLACES)
 @pytest.mark.parametrize("how", ["closed", "cancelled"])
 async def test_a_call_that_is_ended_anywhere_releases_its_connection_at_once(name: str, at: int, how: str) -> None:

@@ -54,8 +54,7 @@ def test_a_long_number_of_dice_is_no_error() -> None:
 UNITS = ("roll ", "roll d ", "what ", "(", "1 ", "1 + ", "over ", "1x ", "d1", "9", " ", "roll dice 3 ", "\n")
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("unit")
+@pytest.mark.full
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_time_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
     # In a process, which can be stopped: a search of quadratic time would take hours.

@@ -54,8 +54,7 @@ async def check(session: Session) -> None:
     assert [message.turn_id for message in answers] == numbers
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("moment", Moment)
 async def test_a_recorder_cancelled_at_any_await_leaves_a_session_that_the_next_finishes(
     moment: Moment,

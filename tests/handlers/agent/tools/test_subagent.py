@@ -315,7 +315,7 @@ async def test_a_repeated_call_finds_the_existing_child() -> None:
         assert "control.abort" not in await said(child), "a worker that is stopped leaves the child to itself"
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize("moment", list(Moment))
 async def test_a_call_cancelled_at_any_await_begins_one_child(moment: Moment) -> None:
     async with fresh_bus() as bus:

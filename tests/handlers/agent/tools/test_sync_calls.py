@@ -195,6 +195,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.full
 async def test_a_sync_tool_that_hangs_does_not_keep_the_process(tmp_path: Path) -> None:
     environ = {**os.environ, "LANEBUS_DATA_DIR": str(tmp_path)}
     with anyio.fail_after(SECONDS):

@@ -15,6 +15,8 @@ from tests.support.cli.starter import Starter
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 KEY = f"{TURN}.0"
 

@@ -84,7 +84,7 @@ async def checked(bus: Bus, name: str, kinds: Sequence[Kind], random: Random) ->
     assert await open_answer(await take_run(session)) is None
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_every_call_has_one_result_in_the_order_of_the_calls(valkey: RealServer) -> None:
     number = 0
     with held_loop() as held:

@@ -37,6 +37,7 @@ def text_of(message: AssistantMessage) -> str:
     return "".join(block.text for block in message.content if isinstance(block, TextBlock | ThinkingBlock))
 
 
+@pytest.mark.full
 @pytest.mark.cluster("previews are followed on the session's node")
 async def test_the_partial_answer_of_a_killed_worker_is_recorded_as_it_was_shown(
     server: AnyServer, starter: Starter

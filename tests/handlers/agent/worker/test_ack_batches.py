@@ -30,7 +30,7 @@ async def test_work_is_acked_even_if_its_lease_cannot_be_released(valkey: RealSe
         assert not pending(valkey, "agents")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_work_that_cannot_be_rescheduled_is_done_once_the_server_has_memory(valkey: RealServer) -> None:
     echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 3))
     is_full = False

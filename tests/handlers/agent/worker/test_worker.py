@@ -272,6 +272,7 @@ async def test_another_worker_continues_the_tool_call_of_a_cancelled_worker() ->
         ]
 
 
+@pytest.mark.full
 async def test_another_worker_continues_the_session_of_a_killed_process(starter: Starter) -> None:
     async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
         session = bus.session("s1")
@@ -549,6 +550,7 @@ async def test_a_forced_trim_records_the_agent_that_it_passed_and_holds_nothing_
         assert "a:agent" not in (await session.trim(end, dry_run=True)).holders  # the context is incomplete already
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
 async def test_after_a_forced_trim_a_worker_begins_at_the_compaction_or_fails(

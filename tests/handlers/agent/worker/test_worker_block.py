@@ -88,6 +88,7 @@ async def test_a_worker_that_is_stopped_lets_the_block_go_on() -> None:
         await until(has_left)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moment", Moment)
 async def test_a_block_can_be_cancelled_at_any_await_and_the_worker_has_then_ended(moment: Moment) -> None:
     async def in_block(session: Session) -> str:

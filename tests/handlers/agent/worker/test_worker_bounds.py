@@ -15,6 +15,7 @@ __all__ = ()
 SESSIONS, QUESTIONS = 20, 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
 @pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_bytes=3)], ids=str)
 async def test_a_busy_worker_with_a_small_cache_answers_every_question(bounds: WorkerBounds, concurrency: int) -> None:

@@ -17,6 +17,8 @@ from tests.support.servers.real import AnyServer
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 HEARTBEAT = 1.0
 """heartbeat in seconds, for tests that wait for a takeover"""
@@ -87,7 +89,6 @@ async def test_a_killed_workers_sessions_continue_after_its_heartbeat_period(
     assert loops == [("loop.resumed", "s1.main.1", "heir"), ("loop.ended", "s1.main.1", "heir")]
 
 
-@pytest.mark.slow
 @pytest.mark.cluster("the epoch is checked on the session's node")
 @pytest.mark.sentinel("the epoch is checked behind a Sentinel")
 async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_appends_nothing(

@@ -56,7 +56,7 @@ async def test_the_loop_of_a_failed_agent_is_ended() -> None:
     assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_messages_of_a_dead_letter_are_answered_after_its_redrive() -> None:
     agent = Faulty(OSError("one"), OSError("two"))
     async with fresh_bus() as bus:
@@ -75,7 +75,7 @@ async def test_messages_of_a_dead_letter_are_answered_after_its_redrive() -> Non
         assert await letters.count() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_redriving_a_dead_letter_of_a_session_that_has_continued_repeats_nothing() -> None:
     agent = Faulty(OSError("one"))
     async with fresh_bus() as bus:

@@ -25,7 +25,6 @@ from tests.support.servers.real import RealServer, eventually
 
 __all__ = ("referees",)
 
-pytestmark = pytest.mark.drawn("version", "approved", "keep")
 VERSIONS = pytest.mark.parametrize("version", [1, 0])
 SAY = {"do": "say", "id": "m1", "content": "hi"}
 SETTLE = {"do": "settle"}

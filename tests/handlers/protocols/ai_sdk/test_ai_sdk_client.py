@@ -21,7 +21,6 @@ from tests.support.servers.real import eventually
 
 __all__ = ("referees",)
 
-pytestmark = pytest.mark.drawn("version", "is_named", "keep")
 VERSIONS = pytest.mark.parametrize("version", [5, 6, 7])
 WITH_APPROVALS = pytest.mark.parametrize("version", [6, 7])
 HI: dict[str, JsonValue] = {"do": "send", "text": "hi"}

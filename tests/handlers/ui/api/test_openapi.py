@@ -222,8 +222,7 @@ def head_of(case: Case) -> httpx2.Response:
         return made
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 async def test_every_answer_conforms_to_the_document() -> None:
     async with opened() as served:
         for operation in operations(served):
