@@ -54,7 +54,7 @@ test-all: $(VENV)/.check
 	@failed=; \
 	$(PYTEST) --ignore tests/backends || failed="$$failed tests"; \
 	for part in bundled uvloop backends; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
-	echo "$$failed" >$(FAILED); test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+	echo $$failed >$(FAILED); test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 laws: $(VENV)/.test
 	LANEBUS_SCALE=1 $(PYTEST) -k 'laws or hypothesis'
