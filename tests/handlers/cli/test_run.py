@@ -142,6 +142,7 @@ def test_serve_without_its_packages_says_how_to_install_them(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     for module in ("server", "http_server"):
         monkeypatch.delitem(sys.modules, f"lanebus.handlers.serve.{module}", raising=False)
+    monkeypatch.delitem(vars(sys.modules["lanebus.handlers.serve"]), "serve", raising=False)
     assert run_command_line(["serve", "--data-dir", str(lanebus.data_dir)]) == 2
     assert capsys.readouterr() == (
         "",
