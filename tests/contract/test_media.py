@@ -71,8 +71,8 @@ def in_directory(path: Path) -> Place:
 
 
 STORES = [
-    *("valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))),
-    *("cluster", "directory", "memory", "local", "s3"),
+    *("valkey", pytest.param("redis", marks=[pytest.mark.needs("redis-server"), pytest.mark.full])),
+    *(pytest.param("cluster", marks=pytest.mark.full), "directory", "memory", "local", "s3"),
 ]
 
 
