@@ -197,7 +197,7 @@ PATCHED: dict[str, str] = {
     "tests/contract/test_archive_reading.py:VERSION": "a version that is still to come",
     "tests/contract/test_archive_store.py:FILE_LIMIT_BYTES": "of the stored form, and too large to be reached here",
     "tests/handlers/cli/test_command_line.py:OPEN_SECONDS": "no argument for it, and it would take ten seconds",
-    "tests/handlers/transcripts/test_openai_chat.py:DOCUMENT_LIMIT_BYTES": "too large to be reached here",
+    "tests/handlers/formats/transcripts/test_openai_chat.py:DOCUMENT_LIMIT_BYTES": "too large to be reached here",
 }
 """a constant of the product that a test patches → the reason"""
 

@@ -15,8 +15,8 @@ from lanebus.handlers.formats.importer import FORMATS
 from lanebus.handlers.formats.source import gathered
 from lanebus.handlers.formats.transcript import Format
 from lanebus.messages import Compaction, Label, LeafMove
-from tests.handlers.transcripts.test_claude_code import PARALLEL, THINKING, answer, line, user
-from tests.handlers.transcripts.test_openai_chat import TALK
+from tests.handlers.formats.transcripts.test_claude_code import PARALLEL, THINKING, answer, line, user
+from tests.handlers.formats.transcripts.test_openai_chat import TALK
 from tests.support.transcripts.transcript_files import Object
 
 __all__ = ()
