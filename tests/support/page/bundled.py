@@ -1,7 +1,7 @@
 """The page as a wheel has it: bundled.
 
 LANEBUS_PAGE=bundle pytest tests/handlers/serve/test_page_opening.py  each server of the process serves the bundle
-async def test_x(bundled_page: Path): ...                          those of one test
+async def test_x(bundled_page: Path): ...                              those of one test
 """
 
 import os
