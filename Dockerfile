@@ -8,8 +8,7 @@ WORKDIR /src
 RUN python -m venv /opt/lanebus
 ENV PATH=/opt/lanebus/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 # The packages first, so that a change in the code does not install them again. Wheels only, each held to its hash.
-COPY constraints.txt ./
-COPY .ci/pinned .ci/pinned
+COPY .ci/constraints.txt .ci/pinned .ci/
 RUN python .ci/pinned build run > pinned.txt && pip install --require-hashes --only-binary :all: -r pinned.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY lanebus lanebus

@@ -13,19 +13,23 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws bundled uvloop backends check bench docs dist client clean
+.PHONY: help demo test test-all laws bundled uvloop backends check count walks bench reference docs dist client clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
-	@echo 'make test    the tests; those that need redis-server or chromium are skipped where it is missing'
+	@echo 'make test    the quick set of the tests, in about three minutes; what needs a missing program is skipped'
+	@echo 'make test-all  all tests, on all servers and at their full counts, with bundled, uvloop and backends'
 	@echo 'make laws    laws and property tests at their full counts; LANEBUS_SEED=random for a new seed'
 	@echo 'make uvloop  what the bus promises, on uvloop in place of the loop of asyncio, on one kind of server'
 	@echo 'make bundled  the bundle of the page that a wheel has, with a few tests in a browser'
 	@echo 'make backends  the frameworks that lanebus stores for, with their own tests'
 	@echo 'make check   ruff, pyright strict, mypy strict'
+	@echo 'make count   lines of code, files and shares, for each ring and package'
+	@echo 'make walks   the files that one publish, read, turn or request crosses'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make dist    the source distribution and the wheel, in dist/'
 	@echo 'make client  the TypeScript client, built and packed in clients/ts'
+	@echo 'make reference  the parts of docs/ that are made from code, such as the tables of settings, made anew'
 	@echo 'make docs    the documentation, as a site in build/site; a warning or a dead link fails it'
 	@echo 'make clean   remove the set-up and all caches'
 	@echo
@@ -38,20 +42,42 @@ demo: $(VENV)/.run
 # Tests wait on servers, so there are more processes than cores. A process that is done takes tests from the others.
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+# Each process collects all tests, which takes as long as a tenth of the quick set: fewer processes.
+test: JOBS := 3
 test: $(VENV)/.test
-	$(PYTEST) --ignore tests/backends
+	$(PYTEST) -m 'not full' --ignore tests/backends
+
+# Each part runs although one before it failed. FAILED is a file that gets the names of those that failed.
+FAILED ?= /dev/null
+test-all: export LANEBUS_SCALE := 1
+test-all: $(VENV)/.check
+	@failed=; \
+	$(PYTEST) --ignore tests/backends || failed="$$failed tests"; \
+	for part in bundled uvloop backends; do $(MAKE) --no-print-directory $$part || failed="$$failed $$part"; done; \
+	echo $$failed >$(FAILED); test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 laws: $(VENV)/.test
-	LANEBUS_SCALE=1 $(PYTEST) -m 'law or hypothesis'
+	LANEBUS_SCALE=1 $(PYTEST) -k 'laws or hypothesis'
+
+UI := tests/handlers/serve
+# The core of the page.
+BUNDLED := \
+	$(UI)/test_page.py::test_a_question_is_answered_in_both_lanes_and_survives_a_reload \
+	$(UI)/test_page.py::test_a_preview_grows_in_place_until_the_complete_message_replaces_it \
+	$(UI)/test_page_control.py::test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click \
+	$(UI)/test_page_log.py::test_find_goes_to_matches_in_the_whole_log_and_unfolds_them \
+	$(UI)/test_page_opening.py::test_the_entries_in_view_are_requested_before_the_list_and_the_inbox \
+	$(UI)/test_page_time.py::test_the_charts_are_loaded_when_they_are_opened_and_say_their_values_in_words \
+	$(UI)/test_page_time.py::test_the_timeline_shows_loops_turns_calls_tools_waits_and_sub_agents_in_order
 
 bundled: $(VENV)/.test
-	LANEBUS_PAGE=bundle $(PYTEST) -m bundled tests/handlers/ui
+	LANEBUS_PAGE=bundle $(PYTEST) $(BUNDLED)
 
 uvloop: $(VENV)/.test
 	LANEBUS_LOOP=uvloop $(PYTEST) tests/contract -m 'not cluster and not sentinel' -k 'not redis and not tiny'
 
 backends: $(VENV)/.backends
-	$(PYTEST) -m backends tests/backends tests/test_examples.py tests/test_pages.py tests/test_public_api.py
+	$(PYTEST) -k 'backends or needs' tests/backends tests/test_examples.py tests/test_pages.py tests/test_public_api.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check
@@ -62,6 +88,13 @@ check: $(VENV)/.check
 	$(BIN)/mypy .ci/pinned
 	$(BIN)/mypy .ci/dist
 	$(BIN)/mypy .ci/bundle
+	$(BIN)/mypy .ci/count
+
+count:
+	@$(PYTHON) .ci/count --packages
+
+walks: $(VENV)/.backends
+	$(BIN)/python -m bench.walks
 
 bench: $(VENV)/.run
 	$(BIN)/python -m bench
@@ -75,6 +108,9 @@ dist: $(VENV)/.test
 client: $(VENV)/.test
 	$(BIN)/python -m tests.support.node.install client
 	cd clients/ts && PATH="$(abspath $(BIN)):$$PATH" && npm pack && npm run check
+
+reference: $(VENV)/.test
+	$(BIN)/python -m docs.site.reference
 
 docs: $(VENV)/.docs
 	$(BIN)/python -m docs.site
@@ -92,7 +128,7 @@ clean:
 # `pip check` proves. pip's resolver would look at the newest release of what is asked for with an extra, as in
 # `google-auth[requests]`, and refuse it for want of a hash.
 
-PINS := constraints.txt pyproject.toml .ci/pinned
+PINS := .ci/constraints.txt pyproject.toml .ci/pinned
 PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 define install

@@ -35,7 +35,7 @@ from bench.sse import fan_out
 from bench.stalled import stalled_clients
 from bench.working import dead_worker, idle_worker, turn_start, turns_a_second
 from lanebus import Bus
-from lanebus.bus.embedded.server import open_server, stop_server
+from lanebus.bus import open_server, stop_server
 
 SCENES = (
     against_xadd,

@@ -13,8 +13,8 @@ from pydantic.alias_generators import to_camel
 from bench.plain import Plain
 from bench.rounds import Compared, Measure, compare
 from lanebus import Bus, LlmMessage
-from lanebus.bus.messages.json_reader import read_llm
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.messages import read_llm
+from lanebus.bus.wire import encode
 
 __all__ = ("decoding", "encoding", "there_and_back")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from redis.asyncio import Redis
 
-from lanebus.bus.embedded.server import open_server, stop_server
+from lanebus.bus import open_server, stop_server
 
 __all__ = ("opened_server",)
 

@@ -13,8 +13,8 @@ import anyio
 
 from lanebus import AssistantMessage, Bus, TextBlock, Usage
 from lanebus.agent import AgentLoop, ModelRequest, Run, Worker
-from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
-from lanebus.handlers.providers.common.answer import ModelEvent
+from lanebus.handlers.agent import collect_rarely
+from lanebus.handlers.providers import ModelEvent
 
 __all__ = ("CONCURRENCY", "SESSIONS", "InstantModel")
 

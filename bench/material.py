@@ -15,7 +15,7 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.formats import import_transcript
 
 __all__ = ("Material", "take")
 

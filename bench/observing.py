@@ -12,12 +12,10 @@ import httpx2
 
 from bench.rounds import Compared, Measure, compare
 from lanebus import Bus, LlmMessage
+from lanebus.handlers.agent import ServerHealth, watch_server
 from lanebus.handlers.cli.log_options import logging_to_stderr
-from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS
-from lanebus.handlers.monitoring.metrics import Observed
-from lanebus.handlers.monitoring.readings import ServerReader
-from lanebus.handlers.monitoring.server_health import ServerHealth, watch_server
-from lanebus.handlers.ui.monitor import create_monitor
+from lanebus.handlers.serve import DEFAULT_MONITOR_BOUNDS, Observed, ServerReader
+from lanebus.handlers.serve.monitor import create_monitor
 from lanebus.telemetry import otel_tracing
 
 __all__ = ("observing",)

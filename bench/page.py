@@ -33,7 +33,7 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.events import AgentStarted, MessageStarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from lanebus.bus.messages import AgentStarted, MessageStarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from lanebus.messages import TextBlock, TurnId
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from statistics import median
 from bench.plain import Plain
 from bench.rounds import ROUNDS, Compared, Spread, compare, spread
 from lanebus import Bus, Lane, LlmMessage, Session
-from lanebus.bus.messages.json_reader import LlmLaneMessage, read_llm
+from lanebus.bus.messages import LlmLaneMessage, read_llm
 from lanebus.context import WarmContext
 
 __all__ = ("delivery", "loading", "next_context")

@@ -20,10 +20,10 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from lanebus import Bus
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.ui.bounds import HttpBounds, UiBounds
-from lanebus.handlers.ui.http_server import listen
-from lanebus.handlers.ui.server import serve
+from lanebus.access import AccessBounds
+from lanebus.handlers.serve import serve
+from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
+from lanebus.handlers.serve.http_server import listen
 
 __all__ = ("TOKEN", "allow_files")
 
@@ -43,7 +43,7 @@ async def _lanebus(data_dir: Path, page: Path | None = None) -> None:
     access = AccessBounds(requests_per_second=CONNECTIONS, burst=CONNECTIONS, streams=CONNECTIONS)
     http = HttpBounds(connections=CONNECTIONS, address_connections=CONNECTIONS)
     bounds = UiBounds(http=http, access=access, queued=CONNECTIONS)
-    files = patch("lanebus.handlers.ui.page.page_folder", lambda: page) if page else nullcontext()
+    files = patch("lanebus.handlers.serve.page.page_folder", lambda: page) if page else nullcontext()
     with files:
         async with Bus.open(data_dir=data_dir) as bus:
             await serve(bus, port=0, token=TOKEN, on_ready=_report, bounds=bounds)

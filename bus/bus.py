@@ -14,45 +14,34 @@ from lanebus.bus import bus_agents, bus_groups
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.store import ArchiveStore
 from lanebus.bus.bounds import Bounds
+from lanebus.bus.concurrency import BusOrigin, first_error
 from lanebus.bus.errors import require_all, require_count
-from lanebus.bus.exception_groups import first_error
 from lanebus.bus.following.hub import Hub
-from lanebus.bus.groups.activity import Activity, read_activity
-from lanebus.bus.groups.consumer import HEARTBEAT_SECONDS, Consumer, Start
+from lanebus.bus.groups.consumer import HEARTBEAT_SECONDS, Consumer
+from lanebus.bus.groups.group_log import Start
+from lanebus.bus.groups.status import Activity, read_activity
 from lanebus.bus.groups.wake_ups import WakeUps
-from lanebus.bus.inspection import Inspector
-from lanebus.bus.log.catalog import SessionCatalog
-from lanebus.bus.log.first_page import FirstPage
+from lanebus.bus.hooks import NO_REDACTION, NO_TRACING, Redact, Redaction, Tracing
+from lanebus.bus.inspection import BusMonitor, Inspector
 from lanebus.bus.log.head import SessionHead
 from lanebus.bus.log.lease import Leases
-from lanebus.bus.log.log import Log
-from lanebus.bus.log.namespace import NamespaceLog
-from lanebus.bus.media.counted import counted_media
-from lanebus.bus.media.offload import Offload
-from lanebus.bus.media.store import MediaStore
+from lanebus.bus.log.log import FirstPage, Log
+from lanebus.bus.log.namespace import NamespaceLog, SessionCatalog
+from lanebus.bus.media.store import MediaStore, Offload, counted_media
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
-from lanebus.bus.monitor import BusMonitor
-from lanebus.bus.opening import Opening
-from lanebus.bus.origin import BusOrigin
-from lanebus.bus.previews.previews import Previews
-from lanebus.bus.previews.writer import PreviewWriter
-from lanebus.bus.publishing.limits import Limits, Quota
-from lanebus.bus.publishing.outboxes import Outboxes
-from lanebus.bus.publishing.publish_counts import PublishCounts
-from lanebus.bus.publishing.publisher import Publisher
-from lanebus.bus.publishing.traced_publisher import TracedPublisher
-from lanebus.bus.redaction import NO_REDACTION, Redact, Redaction
-from lanebus.bus.resources import BusResources, check_options, open_resources
-from lanebus.bus.servers.durability import DurabilityWarning
+from lanebus.bus.opening import BusResources, Opening, Shards, check_options, open_resources
+from lanebus.bus.previews import Previews, PreviewWriter
+from lanebus.bus.publishing.limits import Limits, PublishCounts, Quota
+from lanebus.bus.publishing.outbox import Outboxes
+from lanebus.bus.publishing.publisher import Publisher, TracedPublisher
 from lanebus.bus.servers.grouped_pool import GroupedPool
+from lanebus.bus.servers.health import DurabilityWarning
 from lanebus.bus.session.resources import SessionResources
 from lanebus.bus.session.session import Session
-from lanebus.bus.shards import Shards
-from lanebus.bus.tracing import NO_TRACING, Tracing
 from lanebus.bus.wire.keys import check_agent, check_consumer, check_group, check_session_id
 
 if TYPE_CHECKING:
-    from lanebus.bus.servers.topology import Route
+    from lanebus.bus.servers.connection import Route
 
 __all__ = ("Bus", "DurabilityWarning")
 

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from lanebus.bus.errors import require_count
-from lanebus.bus.groups.agents import (
+from lanebus.bus.groups.status import (
     AgentStatus,
+    AgentWork,
     is_known_agent,
     read_agents,
     read_default_agent,
@@ -13,7 +14,6 @@ from lanebus.bus.groups.agents import (
     read_unfetched_work,
     store_default_agent,
 )
-from lanebus.bus.groups.status import AgentWork
 from lanebus.bus.log.log import Log
 from lanebus.bus.wire.keys import DEFAULT_AGENT, check_agent, check_group
 

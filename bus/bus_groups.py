@@ -5,11 +5,8 @@ from collections.abc import Collection
 
 from lanebus.bus.bus_agents import HasLog
 from lanebus.bus.groups import status
-from lanebus.bus.groups.dead_letters import DeadLetters
-from lanebus.bus.groups.failed_work import FailedWorks
-from lanebus.bus.groups.lease_status import LeaseStatus, read_leases
-from lanebus.bus.groups.names import all_group_names
-from lanebus.bus.groups.status import GroupStatus
+from lanebus.bus.groups.failed_work import DeadLetters, FailedWorks
+from lanebus.bus.groups.status import GroupStatus, LeaseStatus, all_group_names, read_leases
 from lanebus.bus.wire.keys import check_group
 
 __all__ = ("dead_letters", "failed_work", "group_status", "groups", "lease_status", "remove_group")

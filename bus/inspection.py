@@ -1,18 +1,21 @@
-"""Raw reads of the stored keys, for tools that verify a log.
+"""Look into a bus without its sessions: counters of this process, the state of the servers, and raw reads of keys.
 
-Values are returned as stored, not parsed or checked, and are read without the log's own scripts. Long values are read
-in pages, so memory use is bounded by one page.
+`BusMonitor` is for monitoring, `Inspector` for tools that verify a log. What the inspector reads is returned as stored,
+not parsed or checked, and is read without the log's own scripts. Long values are read in pages, so memory use is
+bounded by one page.
 """
 
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast
 
+from lanebus.bus.errors import Refused
+from lanebus.bus.log.reading import stream_pages
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.reading.pages import stream_pages
-from lanebus.bus.servers.durability import loss_risks, server_infos
-from lanebus.bus.servers.replies import call_all
+from lanebus.bus.servers.calls import call_all
+from lanebus.bus.servers.health import ServerVersion, loss_risks, server_infos
 from lanebus.bus.wire.codec import position_of
 
 if TYPE_CHECKING:
@@ -21,10 +24,142 @@ if TYPE_CHECKING:
     from lanebus.bus.archive.archive import Archive
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.log.namespace import LossKind
+    from lanebus.bus.opening import Shards
+    from lanebus.bus.publishing.limits import PublishCounts
+    from lanebus.bus.servers.calls import Reply
+    from lanebus.bus.servers.connection import Pool
     from lanebus.bus.wire.codec import Entry
 
-__all__ = ("Inspector",)
+
+# Counters of one process's bus and the state of its servers, for monitoring.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusCounts:
+    """Counters of the bus in this process."""
+
+    publishes: PublishCounts
+    """outcomes, times and batches of publishes. The object belongs to the bus, so its counts continue to grow"""
+    in_flight: int
+    """publishes that were sent and not answered"""
+    waiting: int
+    """publishes that wait to be sent"""
+    followers: int
+    """open subscriptions"""
+    follower_lag: int
+    """entries that the slowest follower has not taken yet"""
+    follower_bytes: int
+    """bytes of JSON that wait for followers"""
+    fell_behind: int
+    """how often a follower was too slow, and read the log again"""
+    losses: Mapping[LossKind, int]
+    """how often a worker or server of the page in this process found that the log was emptied, or rolled back"""
+
+
+class BusMonitor:
+    """Reads the counters of a bus and the state of its servers. It writes nothing."""
+
+    def __init__(self, pool: Pool, shards: Shards, counts: PublishCounts, losses: Mapping[LossKind, int]) -> None:
+        self._pool, self._shards, self._counts, self._losses = pool, shards, counts, losses
+
+    def counts(self) -> BusCounts:
+        """Return the counters of this process. No I/O."""
+        shards = self._shards.all
+        opened = [shard.publisher.open for shard in shards]
+        lags = [lag for shard in shards for lag in shard.hub.lags]
+        return BusCounts(
+            publishes=self._counts,
+            in_flight=sum(sent for sent, _ in opened),
+            waiting=sum(queued for _, queued in opened),
+            followers=len(lags),
+            follower_lag=max((entries for entries, _ in lags), default=0),
+            follower_bytes=sum(size for _, size in lags),
+            fell_behind=sum(shard.hub.fell_behind for shard in shards),
+            losses=self._losses,
+        )
+
+    async def ping(self) -> None:
+        """Check that each server answers.
+
+        Raises:
+            Unavailable: a server did not answer, or refused the command.
+        """
+        await self._pool.call_each("PING")
+
+    async def servers(self) -> tuple[PrimaryStatus, ...]:
+        """Return the state of each primary.
+
+        Raises:
+            Refused: the user may not run INFO.
+            Unavailable: a server did not answer.
+        """
+        return await read_primaries(self._pool)
+
+
+# The state of a server: its version, its memory, and when it writes to the disk.
+
+Fsync = Literal["always", "everysec", "no", "off", "unknown"]
+"""The server's `appendfsync`; "off" without an append-only file, "unknown" if the user may not read the setting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrimaryStatus:
+    """State of one primary."""
+
+    address: str
+    """where this process finds it, as `host:port` or the path of a unix socket"""
+    product: str
+    """"Valkey" or "Redis\""""
+    version: str
+    """version of the server, such as "9.1.2\""""
+    fsync: Fsync
+    memory_bytes: int
+    """bytes of memory in use"""
+    memory_limit_bytes: int
+    """`maxmemory`; 0 means no limit"""
+
+
+async def read_primaries(pool: Pool) -> tuple[PrimaryStatus, ...]:
+    """Read the state of each primary.
+
+    Raises:
+        Refused: the user may not run INFO.
+        Unavailable: a server did not answer.
+    """
+    infos = await server_infos(pool)
+    try:
+        settings = await pool.call_each("CONFIG", "GET", "appendfsync")
+    except Refused:
+        settings = {}
+    return tuple(_status(address, info, settings.get(address)) for address, info in infos.items())
+
+
+def _status(address: str, info: Mapping[str, str], setting: Reply) -> PrimaryStatus:
+    version = ServerVersion.of(info)
+    words = cast("Sequence[bytes]", setting or ())
+    return PrimaryStatus(
+        address=address,
+        product=version.name,
+        version=".".join(map(str, version.number)),
+        fsync=_fsync(info, words[1].decode() if len(words) == 2 else ""),
+        memory_bytes=_number(info.get("used_memory")),
+        memory_limit_bytes=_number(info.get("maxmemory")),
+    )
+
+
+def _fsync(info: Mapping[str, str], mode: str) -> Fsync:
+    if info.get("aof_enabled") == "0":
+        return "off"
+    match mode:
+        case "always" | "everysec" | "no":
+            return mode
+        case _:
+            return "unknown"
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0
 
 
 class Inspector:

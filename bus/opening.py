@@ -1,17 +1,55 @@
-"""What `Bus.open` returns: the bus for an `async with` block. Other uses raise an error that says so."""
+"""Open a bus: check its options, start or join its server, connect, check its settings, and run its shards.
+
+`Opening` is what `Bus.open` returns: the bus for an `async with` block. Other uses raise an error that says so.
+"""
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Generic, Never, TypeVar
+import os
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, NamedTuple, Never, TypeVar
 
-from lanebus.bus.errors import NotEntered
-from lanebus.bus.origin import BusOrigin
+import anyio
+
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.concurrency import BusOrigin
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.errors import (
+    Closed,
+    InvalidArgument,
+    LoginRefused,
+    NotEntered,
+    OldNamespace,
+    Refused,
+    SetupError,
+    Unavailable,
+    UnsafeServer,
+    require_count,
+    require_instance,
+    require_methods,
+    require_text,
+)
+from lanebus.bus.log.namespace import SCHEMA, begin_namespace
+from lanebus.bus.media.store import RedisMedia, SharedStore
+from lanebus.bus.publishing.limits import Limits
+from lanebus.bus.servers.health import check_durability, server_infos, warn_of_advisories, warn_of_transport
+from lanebus.bus.wire.keys import DEFAULT_AGENT, Keys, check_namespace, is_name
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from types import TracebackType
 
-__all__ = ("Opening",)
+    from anyio.abc import TaskGroup
+
+    from lanebus.bus.following.hub import Hub
+    from lanebus.bus.groups.wake_ups import WakeUps
+    from lanebus.bus.media.store import MediaStore
+    from lanebus.bus.publishing.publisher import Publisher
+    from lanebus.bus.servers.calls import ConnectionBounds
+    from lanebus.bus.servers.connection import Pool, Route
+    from lanebus.bus.servers.topology import Topology
+
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -68,3 +106,266 @@ class Opening(AbstractAsyncContextManager[T_co], Generic[T_co]):
 
         def __getattr__(self, name: str) -> Never:
             raise NotEntered(self._call, f"asked for {name!r}")
+
+
+# Start or join the server of a bus, connect, check its settings, and open the media store.
+
+_OLDEST_REDIS = (7, 0)
+
+_MEDIA = ("put_if_absent", "get", "head", "delete")
+_ARCHIVE = ("put_if_absent", "get", "names", "delete", "clear")
+_TRACING = ("is_recording", "sending", "received", "processing", "settling")
+
+
+class BusResources(NamedTuple):
+    """The connections, keys and media store of a bus. `open_resources` opens and closes them."""
+
+    topology: Topology
+    pool: Pool
+    keys: Keys
+    media: MediaStore
+    agent: str
+    """the namespace's default agent"""
+    fault: Callable[[], Unavailable | None] | None
+    """returns why the embedded server ended, if it is known; None for another server"""
+
+
+def check_options(
+    media: object, archive: object, inline_limit_bytes: object, *, limits: object, bounds: object, tracing: object
+) -> None:
+    """Raise InvalidArgument if an argument of `Bus.open` has a wrong type, such as a path in place of a store."""
+    require_count("inline_limit_bytes", inline_limit_bytes, is_optional=True)
+    require_instance("limits", limits, Limits, "pass Limits(…)", is_optional=True)
+    require_instance("bounds", bounds, Bounds, "pass Bounds(…)", is_optional=True)
+    for name, store, methods in (("media", media, _MEDIA), ("archive", archive, _ARCHIVE)):
+        require_methods(name, store, methods, f"pass a store, such as one of `lanebus.{name}`", is_optional=True)
+    require_methods(
+        "tracing", tracing, _TRACING, "pass what `lanebus.telemetry.otel_tracing()` returns, or leave it out"
+    )
+
+
+@asynccontextmanager
+async def open_resources(
+    url: str | None, data_dir: Path | str | None, namespace: str, media: MediaStore | None, bounds: Bounds
+) -> AsyncGenerator[BusResources, None]:
+    """Start or join the server, connect, check the server, and open the media store. Close all in reverse order.
+
+    See `Bus.open` for the arguments and errors.
+    """
+    # Imported here because the Redis client takes as long to import as the rest of the bus. A program that only needs
+    # a message type, or the help of a command, does not load it.
+    from lanebus.bus.servers.endpoint import Endpoint  # noqa: PLC0415
+    from lanebus.bus.servers.topology import OneServer, topology_at  # noqa: PLC0415
+
+    check_namespace(namespace)
+    require_instance("data_dir", data_dir, (str, Path), "pass a path", is_optional=True)
+    if data_dir == "":
+        raise InvalidArgument("data_dir", data_dir, "pass a path, or None for the default directory")
+    require_text("url", url, is_optional=True)
+    connection = bounds.connection
+    if url is None and data_dir is None:
+        url = os.environ.get("LANEBUS_URL") or None
+    async with AsyncExitStack() as stack:
+        fault = None
+        if url is None:
+            embedded = await stack.enter_async_context(open_server(None if data_dir is None else Path(data_dir)))
+            fault = embedded.fault
+            topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket), connection, fault), connection)
+        else:
+            topology = topology_at(url, connection)
+            warn_of_transport(url)
+        pool = topology.pool(connection.pool_connections)
+        stack.push_async_callback(pool.close)
+        buckets, agent = await _prepare(topology, pool, namespace, connection)
+        keys = Keys(namespace, buckets)
+        if media is None:
+            media_pool = topology.pool(connection.media_connections)
+            stack.push_async_callback(media_pool.close)
+            media = RedisMedia(media_pool, keys, bounds=bounds.media)
+        elif isinstance(media, SharedStore):
+            media = media.in_namespace(namespace)
+        yield BusResources(topology, pool, keys, media, agent, fault)
+
+
+_LOGIN = "correct both in the URL: redis://user:password@host:port"
+
+
+async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> tuple[int, str]:
+    """Check the servers, and return the namespace's number of buckets and its default agent.
+
+    If a server answered before, a lost connection is retried with backoff. If no server ever answered, raise at once.
+    """
+    from lanebus.bus.servers.connection import patient_backoff  # noqa: PLC0415  # imports the client, which is slow
+
+    backoff = patient_backoff(bounds)
+    while True:
+        try:
+            return await _try_prepare(topology, pool, namespace, bounds.loading_pause_seconds)
+        except LoginRefused as refusal:
+            file = refusal.password_file
+            remedy = f"correct the password in {file}, or the user in the URL" if file else _LOGIN
+            raise SetupError(refusal.fault, remedy) from None
+        except Refused as refusal:
+            if refusal.code in {"NOAUTH", "WRONGPASS"}:
+                raise SetupError(f"the server refused the user or password: {refusal.code}", _LOGIN) from None
+            if refusal.code == "NOPERM":
+                remedy = f"log in as a user of namespace {namespace!r}, or name the namespace that the user is for; "
+                users = f"`lanebus acl --namespace {namespace}` prints users with all rights that are needed"
+                raise SetupError(refusal.fault, remedy + users) from None
+            raise
+        except Unavailable:
+            if not pool.has_connected or not await backoff.wait():
+                raise
+
+
+async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_pause: float) -> tuple[int, str]:
+    """Check the servers, and return the number of buckets and the default agent.
+
+    The number of buckets is written once per namespace and never changes.
+    """
+    infos = await _loaded(pool, loading_pause)
+    for info in infos:
+        _check(info, is_one=topology.is_one)
+    await check_durability(pool, infos, Keys(namespace))
+    warn_of_advisories(infos)
+    buckets, schema, agent = await begin_namespace(pool, Keys(namespace))
+    check_stored_form(namespace, buckets=buckets, schema=schema)
+    name = DEFAULT_AGENT if agent is None else agent.decode(errors="replace")
+    return int(buckets), name if is_name(name) else DEFAULT_AGENT
+
+
+def check_stored_form(namespace: str, *, buckets: bytes, schema: bytes) -> None:
+    """Check that this package reads and writes a namespace with this number of buckets and this schema.
+
+    Raises:
+        OldNamespace: an older package wrote the namespace.
+        UnsafeServer: a newer package wrote it, or another client has written one of the values.
+    """
+    for name, value in (("schema", schema), ("buckets", buckets)):
+        if not (value.isdigit() and len(value) < 7):
+            wanted = "a number: another client has written the namespace's config"
+            raise UnsafeServer(name, value.decode(errors="replace")[:80], wanted)
+    if int(schema) < SCHEMA:
+        raise OldNamespace(namespace, int(schema), SCHEMA)
+    if int(schema) > SCHEMA:
+        raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
+
+
+async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:
+    """Wait until every server has loaded its data, and return the `INFO` fields of each."""
+    while True:
+        infos = [*(await server_infos(pool)).values()]
+        if all(info.get("loading", "0") == "0" for info in infos):
+            return infos
+        await anyio.sleep(pause)
+
+
+def _check(info: dict[str, str], *, is_one: bool) -> None:
+    """Raise UnsafeServer if the bus cannot rely on a server with these `INFO` fields."""
+    if is_one and info.get("cluster_enabled") == "1":
+        raise UnsafeServer("cluster-enabled", "yes", "a URL redis+cluster://host:port for a cluster")
+    version = info.get("valkey_version") or info.get("redis_version", "0.0")
+    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST_REDIS:
+        raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
+    if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
+        raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")
+
+
+# The shards of a bus. Each shard has its own publisher and readers, created on first use of one of its sessions.
+#
+# A single server is one shard. In a cluster each bucket is a shard, because the keys of one publish, or of one blocking
+# read, must all be in one slot.
+
+
+class Shard(NamedTuple):
+    """The publisher and the readers of a part of the sessions: all sessions of one server, or a bucket of a cluster."""
+
+    publisher: Publisher
+    hub: Hub
+    wake_ups: WakeUps
+
+
+class Shards:
+    """The shards in use. A shard is created when one of its sessions is first used."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        keys: Keys,
+        publisher: Callable[[Route], Publisher],
+        hub: Callable[[Route], Hub],
+        wake_ups: Callable[[Route, Sequence[int]], WakeUps],
+    ) -> None:
+        """Store the factories of a shard's parts.
+
+        Args:
+            topology: the servers of the bus.
+            keys: maps sessions to buckets.
+            publisher: creates a shard's publisher from the route to its server.
+            hub: creates a shard's hub from the route to its server.
+            wake_ups: creates a shard's reader of wake-ups from the route to its server and the shard's buckets.
+        """
+        self._topology, self._keys = topology, keys
+        self._new_publisher, self._new_hub, self._new_wake_ups = publisher, hub, wake_ups
+        self._shards: dict[int, Shard] = {}
+        self._origin = BusOrigin()
+        self._tasks: TaskGroup | None = None
+        # One scope per task. Cancelling the task group would also cancel the task that owns the group. An outside
+        # cancellation in the same turn of the event loop would then be taken for the group's own, and be lost.
+        self._scopes: list[anyio.CancelScope] = []
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Run shards in the task group `tasks` from now on."""
+        self._tasks = tasks
+        self._run(tasks, self._topology.watch)
+        if self._topology.is_one:  # always used; created now so that calls after the bus is closed raise its `Closed`
+            self._create(0)
+
+    def of(self, session: str) -> Shard:
+        """Return the shard of a session.
+
+        Raises:
+            Closed: the bus is closed.
+            OpenedElsewhere: this is another process or event loop, and the shard is not in use yet.
+        """
+        number = 0 if self._topology.is_one else self._keys.bucket(session)
+        return self._shards.get(number) or self._create(number)
+
+    @property
+    def all(self) -> tuple[Shard, ...]:
+        """The shards used so far."""
+        return tuple(self._shards.values())
+
+    def _create(self, number: int) -> Shard:
+        if self._tasks is None:
+            raise Closed("bus")
+        self._origin.check_running()
+        route = self._topology.route(self._keys.index(number))
+        buckets = range(self._keys.buckets) if self._topology.is_one else (number,)
+        shard = Shard(self._new_publisher(route), self._new_hub(route), self._new_wake_ups(route, buckets))
+        self._shards[number] = shard
+        for run in (shard.publisher.run, shard.hub.run, shard.wake_ups.run):
+            self._run(self._tasks, run)
+        return shard
+
+    def _run(self, tasks: TaskGroup, run: Callable[[], Awaitable[None]]) -> None:
+        scope = anyio.CancelScope()
+        self._scopes.append(scope)
+        tasks.start_soon(_run_within, scope, run)
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no new publishes, and wait at most `seconds` for the publishes in flight."""
+        self._tasks = None
+        async with anyio.create_task_group() as draining:
+            for shard in self._shards.values():
+                draining.start_soon(shard.publisher.drain, seconds)
+
+    def stop(self) -> None:
+        """Stop all shards."""
+        for scope in self._scopes:
+            scope.cancel()
+
+
+async def _run_within(scope: anyio.CancelScope, run: Callable[[], Awaitable[None]]) -> None:
+    with scope:
+        await run()

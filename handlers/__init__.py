@@ -1,4 +1,4 @@
-"""The programs that read and write the bus: context, projections, providers, codecs, agents, UI, command line."""
+"""The programs that read and write the bus: folds, agents, protocols, frameworks, the page and the command line."""
 
 if __name__ == "handlers":  # the folder of a checkout, imported by its own name
     from lanebus.checkout import alias

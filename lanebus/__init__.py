@@ -16,31 +16,30 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lanebus.bus.bounds import Bounds
     from lanebus.bus.bus import Bus
-    from lanebus.bus.errors.base import BusError
-    from lanebus.bus.errors.closed import Closed
-    from lanebus.bus.errors.message import MessageError
-    from lanebus.bus.errors.setup import SetupError
+    from lanebus.bus.errors.message import BusError, MessageError
+    from lanebus.bus.errors.setup import Closed, SetupError
     from lanebus.bus.errors.stream import Conflict, Fenced, SessionClosed, StreamError, TrimRefused
     from lanebus.bus.errors.unavailable import Unavailable
     from lanebus.bus.log.head import SessionHead
-    from lanebus.bus.messages.assistant import AssistantMessage
     from lanebus.bus.messages.content import ImageBlock, TextBlock, ToolCallBlock
-    from lanebus.bus.messages.delta import Delta
     from lanebus.bus.messages.extension import ExtensionMessage
     from lanebus.bus.messages.json_reader import AgentMessage
     from lanebus.bus.messages.lanes import Lane
-    from lanebus.bus.messages.llm import LlmMessage
     from lanebus.bus.messages.media import MediaRef
-    from lanebus.bus.messages.message import SystemMessage, UserMessage
-    from lanebus.bus.messages.tool_result import ToolResultMessage
+    from lanebus.bus.messages.message import (
+        AssistantMessage,
+        Delta,
+        LlmMessage,
+        SystemMessage,
+        ToolResultMessage,
+        UserMessage,
+    )
     from lanebus.bus.messages.usage import Rates, Usage
-    from lanebus.bus.previews.session_deltas import OpenMessage
+    from lanebus.bus.previews import OpenMessage
     from lanebus.bus.publishing.limits import Limits
     from lanebus.bus.session.reading import ALL_LANES
     from lanebus.bus.session.session import Session, new_session_id
-    from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure, Envelope
-    from lanebus.bus.wire.notice import Notice
-    from lanebus.bus.wire.receipt import Outcome, Receipt
+    from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure, Envelope, Notice, Outcome, Receipt
 
 __all__ = (
     "ALL_LANES",
@@ -89,10 +88,14 @@ __all__ = (
 _MODULES = {
     "lanebus.bus.bounds": ("Bounds",),
     "lanebus.bus.bus": ("Bus",),
-    "lanebus.bus.errors.base": ("BusError",),
-    "lanebus.bus.errors.closed": ("Closed",),
-    "lanebus.bus.errors.message": ("MessageError",),
-    "lanebus.bus.errors.setup": ("SetupError",),
+    "lanebus.bus.errors.message": (
+        "BusError",
+        "MessageError",
+    ),
+    "lanebus.bus.errors.setup": (
+        "Closed",
+        "SetupError",
+    ),
     "lanebus.bus.errors.stream": (
         "Conflict",
         "Fenced",
@@ -102,28 +105,28 @@ _MODULES = {
     ),
     "lanebus.bus.errors.unavailable": ("Unavailable",),
     "lanebus.bus.log.head": ("SessionHead",),
-    "lanebus.bus.messages.assistant": ("AssistantMessage",),
     "lanebus.bus.messages.content": (
         "ImageBlock",
         "TextBlock",
         "ToolCallBlock",
     ),
-    "lanebus.bus.messages.delta": ("Delta",),
     "lanebus.bus.messages.extension": ("ExtensionMessage",),
+    "lanebus.bus.messages.json_reader": ("AgentMessage",),
     "lanebus.bus.messages.lanes": ("Lane",),
-    "lanebus.bus.messages.llm": ("LlmMessage",),
     "lanebus.bus.messages.media": ("MediaRef",),
     "lanebus.bus.messages.message": (
+        "AssistantMessage",
+        "Delta",
+        "LlmMessage",
         "SystemMessage",
+        "ToolResultMessage",
         "UserMessage",
     ),
-    "lanebus.bus.messages.json_reader": ("AgentMessage",),
-    "lanebus.bus.messages.tool_result": ("ToolResultMessage",),
     "lanebus.bus.messages.usage": (
         "Rates",
         "Usage",
     ),
-    "lanebus.bus.previews.session_deltas": ("OpenMessage",),
+    "lanebus.bus.previews": ("OpenMessage",),
     "lanebus.bus.publishing.limits": ("Limits",),
     "lanebus.bus.session.reading": ("ALL_LANES",),
     "lanebus.bus.session.session": (
@@ -132,14 +135,12 @@ _MODULES = {
     ),
     "lanebus.bus.wire.envelope": (
         "Cursor",
-        "Envelope",
-        "START",
         "DecodeFailure",
-    ),
-    "lanebus.bus.wire.notice": ("Notice",),
-    "lanebus.bus.wire.receipt": (
+        "Envelope",
+        "Notice",
         "Outcome",
         "Receipt",
+        "START",
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

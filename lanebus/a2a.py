@@ -2,21 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.extra import lazy_names
+from lanebus.bus.faces import lazy_names
+from lanebus.handlers.integrations.bounds import BackendBounds
 
 if TYPE_CHECKING:
-    from lanebus.handlers.backends.a2a.event_stream import LanebusEventStream
-    from lanebus.handlers.backends.a2a.task_store import LanebusTaskStore
+    from lanebus.handlers.integrations.a2a.event_stream import LanebusEventStream
+    from lanebus.handlers.integrations.a2a.task_store import LanebusTaskStore
 
 __all__ = ("BackendBounds", "LanebusEventStream", "LanebusTaskStore")
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "LanebusEventStream": "lanebus.handlers.backends.a2a.event_stream",
-        "LanebusTaskStore": "lanebus.handlers.backends.a2a.task_store",
+        "lanebus.handlers.integrations.a2a.event_stream": ("LanebusEventStream",),
+        "lanebus.handlers.integrations.a2a.task_store": ("LanebusTaskStore",),
     },
     package="a2a",
     extra="a2a",
 )
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

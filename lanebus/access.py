@@ -2,9 +2,11 @@
 needs the extra `tokens`.
 """
 
-from lanebus.handlers.access.access import Identify
-from lanebus.handlers.access.bounds import AccessBounds
-from lanebus.handlers.access.errors import (
+from lanebus.handlers.serve.access.access import Identify
+from lanebus.handlers.serve.access.credentials import AccessBounds
+from lanebus.handlers.serve.access.principal import AccessRequest, Authorize, Decision, Principal, authorize_by_rights
+from lanebus.handlers.serve.access.signed_tokens import new_key, sign_token, verify_token
+from lanebus.handlers.serve.errors import (
     FileExposed,
     HookAnswerInvalid,
     HookNotFound,
@@ -15,9 +17,6 @@ from lanebus.handlers.access.errors import (
     TokensMissing,
     WeakKey,
 )
-from lanebus.handlers.access.principal import Principal
-from lanebus.handlers.access.request import AccessRequest, Authorize, Decision, authorize_by_rights
-from lanebus.handlers.access.signed_tokens import new_key, sign_token, verify_token
 
 __all__ = (
     "AccessBounds",

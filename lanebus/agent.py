@@ -2,9 +2,9 @@
 
 from lanebus.handlers.agent.ask import ask
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
-from lanebus.handlers.agent.command_answer import answered
 from lanebus.handlers.agent.commands import (
     abort,
+    answered,
     approve,
     decide_call,
     deny,
@@ -15,8 +15,7 @@ from lanebus.handlers.agent.commands import (
     resume,
     steer,
 )
-from lanebus.handlers.agent.compaction.compactor import Compactor
-from lanebus.handlers.agent.compaction.policy import CompactionPolicy
+from lanebus.handlers.agent.compaction import CompactionPolicy, Compactor
 from lanebus.handlers.agent.errors import (
     AgentNotFound,
     AnswerTimeout,
@@ -43,25 +42,22 @@ from lanebus.handlers.agent.errors import (
     TryAgain,
     Unanswered,
 )
-from lanebus.handlers.agent.limits import LoopLimits
-from lanebus.handlers.agent.load import load_agent
-from lanebus.handlers.agent.load_model import load_model
+from lanebus.handlers.agent.load import load_agent, load_model
 from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.failure import ModelFailure, failure_of
-from lanebus.handlers.agent.models.model import Model, ModelRequest
-from lanebus.handlers.agent.offline.model import OfflineModel
-from lanebus.handlers.agent.recording.recorded_tool import RecordedTool
-from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
+from lanebus.handlers.agent.models.model import Model, ModelFailure, ModelRequest, failure_of
+from lanebus.handlers.agent.models.offline import OfflineModel
+from lanebus.handlers.agent.recording.recorded_turn import RecordedTool, RecordedTurn
 from lanebus.handlers.agent.recording.recorder import Recorder
 from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.settings import Guard, Reject, Warn
 from lanebus.handlers.agent.tools.subagent import SubAgent
 from lanebus.handlers.agent.tools.tool import FunctionTool, Tool, ToolContext, tool
-from lanebus.handlers.agent.tools.tool_reply import ToolReply
-from lanebus.handlers.agent.turn.guards import Guard, Reject, Warn
-from lanebus.handlers.agent.turn.request_replay import AskedRequest, read_request
+from lanebus.handlers.agent.tools.tool_call import ToolReply
+from lanebus.handlers.agent.turn.decision import LoopLimits
+from lanebus.handlers.agent.turn.request import AskedRequest, read_request
 from lanebus.handlers.agent.worker.worker import Worker, run_worker
-from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.providers.answer import Begun, ModelEvent, Piece
+from lanebus.handlers.providers.options import ToolSpec
 
 __all__ = (
     "Agent",

@@ -1,15 +1,14 @@
 """Bounds, periods and limits with defaults. Each part of the bus has a dataclass, and `Bounds` combines all of them."""
 
-from lanebus.bus.archive.bounds import ArchiveBounds
+from lanebus.bus.archive.archive import ArchiveBounds
 from lanebus.bus.bounds import Bounds
 from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.groups.activity import ActivityBounds
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.media.bounds import MediaBounds
-from lanebus.bus.previews.bounds import LiveBounds
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bus.groups.status import ActivityBounds
+from lanebus.bus.log.log import LogBounds, WorkBounds
+from lanebus.bus.media.store import MediaBounds
+from lanebus.bus.previews import LiveBounds
+from lanebus.bus.publishing.outbox import PublishBounds
+from lanebus.bus.servers.calls import ConnectionBounds
 
 __all__ = (
     "ActivityBounds",

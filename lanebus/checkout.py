@@ -1,7 +1,8 @@
 """Short module names in a checkout: `import bus` imports `lanebus.bus`, and the same for `handlers`."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -40,5 +41,13 @@ def alias(name: str) -> None:
     if not _aliased:
         sys.meta_path.insert(0, _Aliases())
     module = sys.modules[name] = import_module(f"lanebus.{name}")
-    vars(module)["__getattr__"] = lanebus.__getattr__
+    names = vars(module)
+    names["__getattr__"] = partial(_public_or_own, names.get("__getattr__"))
     _aliased.append(module)
+
+
+def _public_or_own(own: Callable[[str], object] | None, name: str) -> object:
+    """Return a public name of `lanebus`, or else a name of the package's own face."""
+    if own is None or name in lanebus.__all__:
+        return lanebus.__getattr__(name)
+    return own(name)

@@ -1,13 +1,12 @@
 """Codecs, which convert messages of other systems to lanebus messages and back."""
 
-from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable, Written
-from lanebus.handlers.codecs.coding_agent.dialect import CODING_AGENT, coding_agent_codec
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
-from lanebus.handlers.codecs.two_lane_agent.codec import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
-from lanebus.handlers.codecs.two_lane_agent.event_reader import EventReader
-from lanebus.handlers.codecs.two_lane_agent.event_writer import EventWriter
-from lanebus.handlers.codecs.universal_client.dialect import UNIVERSAL_CLIENT, universal_client_codec
+from lanebus.handlers.formats.codec import ORIGIN, Codec, Unsayable, Written
+from lanebus.handlers.formats.coding_agent.codec import CODING_AGENT, coding_agent_codec
+from lanebus.handlers.formats.graph.codec import GRAPH_V1, GRAPH_V2
+from lanebus.handlers.formats.two_lane_agent.codec import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
+from lanebus.handlers.formats.two_lane_agent.event_reader import EventReader
+from lanebus.handlers.formats.two_lane_agent.event_writer import EventWriter
+from lanebus.handlers.formats.universal_client import UNIVERSAL_CLIENT, universal_client_codec
 
 __all__ = (
     "CODING_AGENT",

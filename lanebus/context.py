@@ -1,22 +1,31 @@
 """The context of a session, which its model sees, and functions that change the context: compact, branch, prune."""
 
 from lanebus.handlers.context.branching import (
+    SessionTree,
     branch,
     branch_with_summary,
     compact,
     compact_loops,
     label,
     prune,
+    read_tree,
     revert,
     undo_compaction,
 )
-from lanebus.handlers.context.budget import HeadroomTrigger, ReserveTrigger, first_to_keep
 from lanebus.handlers.context.build import WarmContext, build_context
 from lanebus.handlers.context.errors import Misplaced, UnknownLeaf, UnknownTarget
 from lanebus.handlers.context.fold import Context, Fault, evolve
-from lanebus.handlers.context.session_tree import SessionTree, read_tree
-from lanebus.handlers.context.tokens import BY_BYTES, BY_CHARACTERS, TokenEstimator, context_tokens, usage_tokens
-from lanebus.handlers.context.turn_list import loops_of
+from lanebus.handlers.context.loop_compaction import loops_of
+from lanebus.handlers.context.tokens import (
+    BY_BYTES,
+    BY_CHARACTERS,
+    HeadroomTrigger,
+    ReserveTrigger,
+    TokenEstimator,
+    context_tokens,
+    first_to_keep,
+    usage_tokens,
+)
 
 __all__ = (
     "BY_BYTES",

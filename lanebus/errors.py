@@ -4,9 +4,8 @@ The subclasses of `BusError` tell what is wrong: the data (`MessageError`), a se
 the log refused (`StreamError`), or the use of a closed bus (`Closed`). After `Unavailable`, try again later.
 """
 
-from lanebus.bus.errors.base import BusError
-from lanebus.bus.errors.closed import Closed
 from lanebus.bus.errors.message import (
+    BusError,
     DecodeError,
     EntryDamaged,
     ForgedEntry,
@@ -35,6 +34,7 @@ from lanebus.bus.errors.message import (
     UnknownVersion,
 )
 from lanebus.bus.errors.setup import (
+    Closed,
     DirectoryNotCreated,
     DirectoryNotOwned,
     InvalidBound,
@@ -89,7 +89,7 @@ from lanebus.bus.errors.unavailable import (
     Unavailable,
     Unconnectable,
 )
-from lanebus.bus.servers.durability import DurabilityWarning
+from lanebus.bus.servers.health import DurabilityWarning
 
 __all__ = (
     "AnswerLost",

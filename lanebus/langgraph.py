@@ -2,22 +2,26 @@
 
 from typing import TYPE_CHECKING
 
-from lanebus.handlers.backends.blocking import BusInThread, WouldBlock, bus_in_thread
-from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.extra import lazy_names
+from lanebus.bus.faces import lazy_names
+from lanebus.handlers.integrations.blocking import BusInThread, WouldBlock, bus_in_thread
+from lanebus.handlers.integrations.bounds import BackendBounds
 
 if TYPE_CHECKING:
-    from lanebus.handlers.backends.langgraph.saver import LanebusSaver
-    from lanebus.handlers.backends.langgraph.store import LanebusStore
+    from lanebus.handlers.integrations.langgraph.saver import LanebusSaver
+    from lanebus.handlers.integrations.langgraph.store import LanebusStore
 
 __all__ = ("BackendBounds", "BusInThread", "LanebusSaver", "LanebusStore", "WouldBlock", "bus_in_thread")
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "LanebusSaver": "lanebus.handlers.backends.langgraph.saver",
-        "LanebusStore": "lanebus.handlers.backends.langgraph.store",
+        "lanebus.handlers.integrations.langgraph.saver": ("LanebusSaver",),
+        "lanebus.handlers.integrations.langgraph.store": ("LanebusStore",),
     },
     package="langgraph.checkpoint",
     extra="langgraph",
 )
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

@@ -5,18 +5,13 @@ Using these names needs the extra `mcp`; importing this module imports no SDK.
 
 from typing import TYPE_CHECKING
 
-from lanebus.handlers.backends.extra import lazy_names
-from lanebus.handlers.backends.mcp.bounds import McpStoreBounds
-from lanebus.handlers.mcp.bounds import McpBounds
-from lanebus.handlers.mcp.definition import Definition, Hints
-from lanebus.handlers.mcp.errors import McpToolMissing, McpUnavailable
-from lanebus.handlers.mcp.server import McpServer
-from lanebus.handlers.mcp.tool import McpTool
-from lanebus.handlers.mcp.tools import McpTools, mcp_tools
+from lanebus.bus.faces import lazy_names
+from lanebus.handlers.integrations.bounds import McpBounds, McpStoreBounds
+from lanebus.handlers.integrations.mcp.definition import Definition, Hints, McpServer, McpToolMissing, McpUnavailable
+from lanebus.handlers.integrations.mcp.tools import McpTool, McpTools, mcp_tools
 
 if TYPE_CHECKING:
-    from lanebus.handlers.backends.mcp.event_store import McpEventStore
-    from lanebus.handlers.backends.mcp.subscription_bus import McpSubscriptionBus
+    from lanebus.handlers.integrations.mcp.replicas import McpEventStore, McpSubscriptionBus
 
 __all__ = (
     "Definition",
@@ -37,9 +32,12 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
-            "McpEventStore": "lanebus.handlers.backends.mcp.event_store",
-            "McpSubscriptionBus": "lanebus.handlers.backends.mcp.subscription_bus",
+            "lanebus.handlers.integrations.mcp.replicas": ("McpEventStore", "McpSubscriptionBus"),
         },
         package="mcp",
         extra="mcp",
     )
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

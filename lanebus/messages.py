@@ -1,7 +1,6 @@
 """Everything a session can hold: messages, their blocks, context entries, agent events and commands."""
 
-from lanebus.bus.messages.assistant import AssistantMessage, StopReason
-from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
+from lanebus.bus.hooks import Redact, Redactable
 from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
@@ -18,10 +17,15 @@ from lanebus.bus.messages.content import (
     ToolResultBlock,
     UnknownBlock,
     VideoBlock,
+    blocks_text,
+    result_text,
+    split_reasoning,
 )
 from lanebus.bus.messages.context_entry import (
     BranchSummary,
+    CompactedSection,
     Compaction,
+    CompactionBlock,
     ContextEntry,
     Label,
     LeafMove,
@@ -29,6 +33,7 @@ from lanebus.bus.messages.context_entry import (
     ModelChange,
     Prune,
     ThinkingLevelChange,
+    TurnRange,
 )
 from lanebus.bus.messages.control import (
     Abort,
@@ -42,52 +47,52 @@ from lanebus.bus.messages.control import (
     Steer,
     parse_control,
 )
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import parse_event
-from lanebus.bus.messages.events.context import (
+from lanebus.bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
     CompactionEnded,
     CompactionFailed,
     CompactionStarted,
-    PruneApplied,
-    RevertApplied,
-)
-from lanebus.bus.messages.events.event import AgentEvent
-from lanebus.bus.messages.events.loops import (
-    AgentEnded,
-    AgentStarted,
+    ControlAnswered,
     InputRejected,
+    MessageEnded,
+    MessageStarted,
     ParallelLoopsEnded,
     ParallelLoopsStarted,
-)
-from lanebus.bus.messages.events.sessions import ControlAnswered, SessionAssigned, SessionLinked
-from lanebus.bus.messages.events.tools import (
     Progress,
+    PruneApplied,
+    RequestDefined,
+    RevertApplied,
+    SessionAssigned,
+    SessionLinked,
+    ToolDefinition,
     ToolEnded,
     ToolOutcome,
     ToolStarted,
     ToolUpdated,
     ToolWaiting,
-)
-from lanebus.bus.messages.events.turns import (
-    MessageEnded,
-    MessageStarted,
-    RequestDefined,
-    ToolDefinition,
     TurnEnded,
     TurnStarted,
     UsageSettled,
+    parse_event,
 )
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import AgentMessage, LlmLaneMessage, Publishable, read_message
-from lanebus.bus.messages.llm import LlmMessage
 from lanebus.bus.messages.media import MediaKind, MediaRef
-from lanebus.bus.messages.message import DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.messages.text import blocks_text, result_text, split_reasoning
-from lanebus.bus.messages.tool_result import ToolResultMessage
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    Delta,
+    DeveloperMessage,
+    LlmMessage,
+    StopReason,
+    SystemMessage,
+    ToolResultMessage,
+    TurnId,
+    UserMessage,
+)
 from lanebus.bus.messages.usage import Cost, Rates, Usage
-from lanebus.bus.redaction import Redact, Redactable
-from lanebus.handlers.codecs.two_lane_agent.json_answer import extract_json
+from lanebus.handlers.formats.two_lane_agent.codec import extract_json
 
 __all__ = (
     "Abort",

@@ -2,22 +2,25 @@
 
 from typing import TYPE_CHECKING
 
-from lanebus.handlers.backends.extra import lazy_names
-from lanebus.handlers.backends.openai_agents.bounds import SessionBounds
-from lanebus.handlers.backends.openai_runner.bounds import RunnerBounds
+from lanebus.bus.faces import lazy_names
+from lanebus.handlers.integrations.bounds import RunnerBounds, SessionBounds
 
 if TYPE_CHECKING:
-    from lanebus.handlers.backends.openai_agents.session import LanebusSession
-    from lanebus.handlers.backends.openai_runner.runner_agent import RunnerAgent
+    from lanebus.handlers.integrations.openai_agents.runner import RunnerAgent
+    from lanebus.handlers.integrations.openai_agents.session import LanebusSession
 
 __all__ = ("LanebusSession", "RunnerAgent", "RunnerBounds", "SessionBounds")
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "LanebusSession": "lanebus.handlers.backends.openai_agents.session",
-        "RunnerAgent": "lanebus.handlers.backends.openai_runner.runner_agent",
+        "lanebus.handlers.integrations.openai_agents.session": ("LanebusSession",),
+        "lanebus.handlers.integrations.openai_agents.runner": ("RunnerAgent",),
     },
     package="agents",
     extra="openai-agents",
 )
+
+
+def __dir__() -> list[str]:
+    return [*__all__]

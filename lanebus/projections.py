@@ -6,32 +6,41 @@ Usage, turns and sessions are built in. `projection` defines a projection of you
 from lanebus.handlers.projections.all_sessions import (
     AllProjected,
     AllSessionsBounds,
+    Views,
     follow_all,
     project_all,
     rebuild_all,
 )
 from lanebus.handlers.projections.definition import ProjectionDecorator, projection
-from lanebus.handlers.projections.errors import FoldFailed, InvalidProjection, ProjectionNotFound
-from lanebus.handlers.projections.following import follow
-from lanebus.handlers.projections.links import Links, read_links
-from lanebus.handlers.projections.load import find_projection
-from lanebus.handlers.projections.projection import Projected, Projection, look, project, rebuild
+from lanebus.handlers.projections.folding import (
+    FoldFailed,
+    InvalidProjection,
+    Projected,
+    Projection,
+    ProjectionNotFound,
+    find_projection,
+    follow,
+    look,
+    project,
+    rebuild,
+)
 from lanebus.handlers.projections.retention import trim_session
 from lanebus.handlers.projections.sessions import SESSIONS, SessionLine, session_lines
-from lanebus.handlers.projections.tree_usage import TreeUsage, tree_usage
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.turns_state import Loop, ToolRun, Turn, TurnsState
+from lanebus.handlers.projections.turns import TURNS, Loop, ToolRun, Turn, TurnsState
 from lanebus.handlers.projections.usage import (
     USAGE,
     CostSummary,
+    Links,
     Mismatch,
     ModelTotals,
     Totals,
+    TreeUsage,
     UsageState,
     UsageSummary,
+    read_links,
     summary,
+    tree_usage,
 )
-from lanebus.handlers.projections.views import Views
 
 __all__ = (
     "SESSIONS",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     from lanebus.bus.bus import Bus
-    from lanebus.handlers.agent.scripted_model import ScriptedModel
+    from lanebus.handlers.agent.models.offline import ScriptedModel
 
 __all__ = ("lanebus_model", "pytest_configure")
 
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture
 def lanebus_model() -> ScriptedModel:
     """A `ScriptedModel` without answers: add them with `then`."""
-    from lanebus.handlers.agent.scripted_model import ScriptedModel  # noqa: PLC0415  # only runs that use it pay for it
+    from lanebus.handlers.agent.models.offline import ScriptedModel  # noqa: PLC0415  # only runs that use it pay for it
 
     return ScriptedModel()
 

@@ -1,10 +1,9 @@
 """OpenTelemetry traces. Using them needs the extra `otel`; importing this module imports no OpenTelemetry package."""
 
-from lanebus.bus.tracing import NO_TRACING, Tracing
+from lanebus.bus.hooks import NO_TRACING, Tracing
+from lanebus.handlers.agent.log_events import trace_id
 from lanebus.handlers.agent.tracing import AgentTracing
-from lanebus.handlers.telemetry.errors import TracesFailed, TracesMissing
-from lanebus.handlers.telemetry.otel_tracing import otel_tracing
-from lanebus.handlers.trace_id import trace_id
+from lanebus.handlers.integrations.telemetry.otel_tracing import TracesFailed, TracesMissing, otel_tracing
 
 __all__ = (
     "NO_TRACING",

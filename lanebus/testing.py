@@ -2,6 +2,6 @@
 `lanebus_bus`, a bus on an embedded server that is thrown away, and `lanebus_model`, a model without answers yet.
 """
 
-from lanebus.handlers.agent.scripted_model import ScriptedModel, ScriptEnded
+from lanebus.handlers.agent.models.offline import ScriptedModel, ScriptEnded
 
 __all__ = ("ScriptEnded", "ScriptedModel")

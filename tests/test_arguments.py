@@ -54,10 +54,10 @@ from lanebus.agent import (
     steer,
     tool,
 )
-from lanebus.bus.embedded.server import stop_server
-from lanebus.bus.messages.control import Approve, parse_control
-from lanebus.bus.tracing import NoTracing
-from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus import stop_server
+from lanebus.bus.hooks import NoTracing
+from lanebus.bus.messages import Approve, parse_control
+from lanebus.bus.wire import Receipt
 from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune, read_tree
 from lanebus.errors import Fenced, InvalidArgument, InvalidCursor, NotEntered
 from lanebus.media import media_from_file

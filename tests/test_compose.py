@@ -14,12 +14,12 @@ from typing import cast
 import click
 import pytest
 
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from lanebus.handlers.cli.commands.serve import command as serve
 from lanebus.handlers.cli.commands.worker import command as worker
 from lanebus.handlers.cli.monitor_options import MonitorAddress
 from lanebus.handlers.cli.settings_model import refuse_unknown
-from lanebus.handlers.cli.variables import unexplained_variables
+from lanebus.handlers.cli.sources import unexplained_variables
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import wait_until
 from tests.support.servers.real import spawn
@@ -160,11 +160,11 @@ def test_the_page_keeps_uploads_where_its_container_may_write(monkeypatch: pytes
 
 
 def test_the_image_has_the_packages_of_the_monitor() -> None:
-    """The image installs the sections of constraints.txt that its file names."""
+    """The image installs the sections of .ci/constraints.txt that its file names."""
     dockerfile = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     (named,) = re.findall(r"\.ci/pinned ([\w ]+) >", dockerfile)
     sections = shlex.split(named)
-    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pins = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8")
     texts = {text.partition("\n")[0]: text for text in pins.split("\n# ")}
     installed = "".join(texts[section] for section in sections)
     assert [each for each in ("prometheus-client", "starlette", "uvicorn") if f"\n{each}==" not in installed] == []

@@ -1,4 +1,4 @@
-"""constraints.txt pins every package that a target installs, with hashes, and names no package index."""
+""".ci/constraints.txt pins every package that a target installs, with hashes, and names no package index."""
 
 import re
 import subprocess
@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
-TEXT = (ROOT / "constraints.txt").read_text()
+TEXT = (ROOT / ".ci" / "constraints.txt").read_text()
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?"
     r"(?: \\\n {4}--hash=sha256:[0-9a-f]{64})+\n"
@@ -71,6 +71,11 @@ def test_running_needs_nothing_of_the_tests() -> None:
     names = {match["name"] for match in PIN.finditer(pinned("build", "run").stdout)}
     assert {"setuptools", "redis", "starlette"} <= names
     assert names & {"pytest", "playwright", "mypy", "anthropic"} == set()
+
+
+def test_documentation_has_what_wraps_its_signatures() -> None:
+    names = {match["name"] for match in PIN.finditer(pinned("build", "run", "test", "docs").stdout)}
+    assert {"mkdocstrings-python", "ruff"} <= names
 
 
 def test_a_section_that_is_not_there_is_an_error() -> None:

@@ -21,8 +21,7 @@ def promised(example: Path) -> str:
     return textwrap.dedent(docstring.split("\nprints\n")[1]).strip()
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("example")
+@pytest.mark.full
 @pytest.mark.parametrize("example", MARKED)
 def test_an_example_prints_what_it_says(example: Path, short_dir: Path) -> None:
     environment = {**os.environ, "LANEBUS_DATA_DIR": str(short_dir), "PYTHONPATH": str(ROOT)}

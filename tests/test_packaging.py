@@ -25,7 +25,7 @@ agent = AgentLoop(OfflineModel())
 """
 CHECK = """
 import bus, handlers, agent
-import lanebus, lanebus.agent, lanebus.bus.bus, lanebus.handlers.ui.app, lanebus.handlers.cli
+import lanebus, lanebus.agent, lanebus.bus.bus, lanebus.handlers.serve.server, lanebus.handlers.cli
 from lanebus.handlers.agent.load import load_agent
 
 def test_both_are_there():
@@ -132,9 +132,7 @@ def source_distribution(source: Path, target: Path) -> Path:
     return unpacked
 
 
-@pytest.mark.costly
-@pytest.mark.slow
-@pytest.mark.drawn("kind")
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["checkout", "without links", "source distribution"])
 def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bus_of_its_own(
     kind: str, project: Path, tmp_path: Path
@@ -145,7 +143,7 @@ def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bu
     wheel = build(source, tmp_path / "wheels")
     assert contents(wheel) == in_the_tree()
     declared, files = licences_of(wheel)
-    vendored = (ROOT / "handlers" / "ui" / "static" / "vendor").rglob("LICENSE")
+    vendored = (ROOT / "handlers" / "serve" / "static" / "vendor").rglob("LICENSE")
     assert files == {"LICENSE", *(str(path.relative_to(ROOT)) for path in vendored)}
     assert set(declared.split(" AND ")) == {"MIT", "Apache-2.0", "BSD-3-Clause", "CC0-1.0"}
     installed = tmp_path / "installed"
@@ -164,7 +162,7 @@ def test_editable_install_works_in_a_project_with_a_bus_of_its_own(project: Path
     run(sys.executable, "-m", "pytest", "-q", "-p", "no:valkey", "-p", "no:cacheprovider", cwd=project)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_folders_of_a_checkout_are_the_modules_of_lanebus() -> None:
     code = """
 import bus, lanebus

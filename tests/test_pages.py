@@ -11,7 +11,7 @@ import pytest
 
 from lanebus import Bus
 from lanebus.agent import AgentLoop
-from lanebus.bus.embedded.server import stop_server
+from lanebus.bus import stop_server
 from tests.support.backends.frameworks import marks_of
 from tests.support.docs.blocks import PAGES, Block, as_module, blocks, run_parts
 from tests.support.paths import ROOT
@@ -45,9 +45,13 @@ def environment(directory: Path) -> dict[str, str]:
     return {**kept, "PATH": path, "LANEBUS_DATA_DIR": str(directory), "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-@pytest.mark.drawn("page")
 @pytest.mark.parametrize(
-    "page", [pytest.param(page, id=name_of(page), marks=MARKS[page]) for page, parts in PARTS.items() if parts]
+    "page",
+    [
+        pytest.param(page, id=name_of(page), marks=MARKS[page] if page == README else [*MARKS[page], pytest.mark.full])
+        for page, parts in PARTS.items()
+        if parts
+    ],
 )
 async def test_parts_of_a_page_run_in_their_order_and_print_what_it_says(
     page: Path, short_dir: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,8 +75,7 @@ def test_a_part_of_the_readme_makes_an_agent(monkeypatch: pytest.MonkeyPatch) ->
     assert [type(each) for each in seen] == [AgentLoop]
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("page", "program")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("page", "program"), [pytest.param(*each, marks=MARKS[each[0]]) for each in PROGRAMS], ids=name_of
 )
@@ -86,8 +89,7 @@ def test_program_of_a_page_prints_what_it_says(page: Path, program: Block, short
     assert output == (program.output or "")
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("page", "block")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("page", "block"),
     [pytest.param(page, block, marks=MARKS[page]) for page, block in SHELL if block.reason is None],
@@ -112,7 +114,6 @@ def test_shell_block_of_a_page_runs(page: Path, block: Block, short_dir: Path) -
     anyio.run(stop_server, short_dir / "log")
 
 
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.skipif(
     find_spec("mypy") is None and os.environ.get("CI") != "true", reason="needs mypy: pip install 'lanebus[check]'"

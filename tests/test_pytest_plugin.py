@@ -53,8 +53,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("ini", "mark", "words")
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("ini", "mark", "words"),
     [
@@ -78,7 +77,7 @@ def test_each_test_has_a_bus_of_its_own_that_is_thrown_away(
     assert [each for each in folders if each.parent.exists()] == []
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
     for title, code in PAGE.items():
         (tmp_path / title).write_text(code)
@@ -86,7 +85,7 @@ def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_a_run_that_uses_no_fixture_imports_nothing_of_the_bus(tmp_path: Path) -> None:
     (tmp_path / "test_plain.py").write_text(
         "import sys\n\n"

@@ -19,7 +19,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus, UserMessage
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from lanebus.errors import Unavailable
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import SECONDS, CommandLine
@@ -489,7 +489,7 @@ ROWS = (
 )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.needs("redis-server")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fault.__name__)
 async def test_a_fault_shows_as_its_page_says_and_is_cured_by_its_commands(
@@ -508,7 +508,7 @@ def test_every_step_of_the_pages_is_rehearsed() -> None:
 
 
 def test_alerts_that_the_page_names_exist() -> None:
-    rules = (ROOT / "handlers/monitoring/data/lanebus.rules.yml").read_text(encoding="utf-8")
+    rules = (ROOT / "handlers/serve/data/lanebus.rules.yml").read_text(encoding="utf-8")
     named = {*re.findall(r"`(Lanebus\w+)`", FAULTS.read_text(encoding="utf-8"))}
     assert len(named) > 5
     assert named <= {*re.findall(r"alert: (\w+)", rules)}

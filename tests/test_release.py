@@ -42,7 +42,6 @@ def make_dist(target: Path, *arguments: str) -> "subprocess.CompletedProcess[str
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.needs("client")
 def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None:
@@ -61,14 +60,14 @@ def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None
         ("@speed-highlight/core", "CC0-1.0"),
         ("uplot", "MIT"),
     }
-    bundle = {name for name in files if name.startswith("lanebus/handlers/ui/bundle/")}
+    bundle = {name for name in files if name.startswith("lanebus/handlers/serve/bundle/")}
     assert any(re.search(r"/app/main-[0-9A-Z]{8}\.js$", name) for name in bundle)
-    assert "lanebus/handlers/ui/static/app/main.js" in files
+    assert "lanebus/handlers/serve/static/app/main.js" in files
     (sdist,) = (tmp_path / "tree" / "dist").glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         paths = {name.partition("/")[2] for name in archive.getnames()}
-    assert "handlers/ui/static/app/main.js" in paths
-    assert not [path for path in paths if path.startswith("handlers/ui/bundle")]
+    assert "handlers/serve/static/app/main.js" in paths
+    assert not [path for path in paths if path.startswith("handlers/serve/bundle")]
     description = files[f"{place}/METADATA"].decode()
     links = re.findall(r"\]\(([^)]+)\)", description)
     assert f"https://git.example/o/r/raw/v{VERSION}/docs/page.png" in links
@@ -82,7 +81,7 @@ def test_wheel_names_what_it_bundles_and_runs_on_its_own(tmp_path: Path) -> None
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install")
     subprocess.run([*pip, "--no-deps", "--no-index", "--target", str(installed), str(wheel)], check=True)
     environment = {**os.environ, "PYTHONPATH": str(installed), "LANEBUS_DATA_DIR": str(tmp_path / "data")}
-    served = "from lanebus.handlers.ui.page import load_page; print(*load_page().assets)"
+    served = "from lanebus.handlers.serve.page import load_page; print(*load_page().assets)"
     for words, wanted in (
         (["-m", "lanebus", "--version"], f"lanebus {VERSION}"),
         (["-m", "lanebus", "demo", "--once"], "391"),
@@ -112,6 +111,11 @@ def test_version_is_written_in_one_place() -> None:
     names = [name for name in listed.stdout.split("\0") if name.endswith((".py", ".toml", ".yml", ".mjs", ".js"))]
     found = [name for name in names if f'"{VERSION}"' in (ROOT / name).read_text(encoding="utf-8")]
     assert found == ["pyproject.toml"] or not names  # an unpacked archive has no list of tracked files
+
+
+def test_changelog_tells_this_version_first() -> None:
+    versions = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert versions[0] == VERSION
 
 
 def test_workflow_pins_each_action_and_gives_each_job_no_more_than_it_needs() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from lanebus.bus.archive.bounds import ArchiveBounds
-from lanebus.bus.archive.index import archive_tip, archived_segments
-from lanebus.bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
-from lanebus.bus.archive.segment import Segment, read_segment
+from lanebus.bus.archive.segment import SUFFIX, Segment, SegmentName, Tip, file_of, folder_of, read_segment
+from lanebus.bus.concurrency import run_in_thread
 from lanebus.bus.errors import (
     ArchiveDamaged,
     CursorTrimmed,
@@ -20,10 +19,11 @@ from lanebus.bus.errors import (
     MessageTooLarge,
     SessionDamaged,
     SessionErased,
+    check_bounds,
 )
-from lanebus.bus.log.archive_reader import ArchivePage
-from lanebus.bus.log.incarnations import common_position
-from lanebus.bus.threads import run_in_thread
+from lanebus.bus.log.lineage import ArchivePage, common_position
+from lanebus.bus.log.log import Script
+from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.wire.codec import UNMARKED, mark_of, position_of
 from lanebus.bus.wire.envelope import Cursor
 
@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from lanebus.bus.archive.store import ArchiveStore
     from lanebus.bus.log.head import SessionHead
     from lanebus.bus.log.log import Log
-    from lanebus.bus.messages.lanes import Lane
-    from lanebus.bus.wire.codec import Entry
-
-__all__ = ("Archive", "previous_of", "require_same_log")
+    from lanebus.bus.wire.codec import Entry, Mark
 
 
 class Archive:
@@ -267,3 +264,70 @@ def _pages(
 
 def _position(entry: LaneEntry) -> int:
     return position_of(entry[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveBounds:
+    """Sizes at which a segment is full and a new segment begins."""
+
+    text_bytes: int = 8 * 1_048_576
+    """Maximum number of bytes of uncompressed lines in a segment. An entry that is larger than this gets a segment of
+    its own."""
+    entries: int = 10_000
+    """Maximum number of entries in a segment."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.archive")
+
+
+# Read and extend the server's index of a session's archive.
+#
+# The index holds the names of the session's segments by position. The head holds the end of the chain.
+
+_ARCHIVE = Script("archive", shares=("damage", "proofs"))
+
+
+async def archive_tip(log: Log, session: str) -> str:
+    """Return the end of the session's chain of segments, as `extend_archive` stored it; "" if nothing is archived."""
+    tip = await log.call("HGET", log.keys.head(session), "archive")
+    return cast("bytes", tip or b"").decode(errors="replace")
+
+
+async def archived_segments(log: Log, session: str, position: int = 0, count: int = -1) -> list[str]:
+    """Return the names of the archived segments that end at a position or later, in order.
+
+    Args:
+        log: the log.
+        session: id of the session.
+        position: the position; 0 returns all segments.
+        count: maximum number of names to return; -1 means all.
+    """
+    reply = await log.call("ZRANGEBYSCORE", log.keys.archive(session), position, "+inf", "LIMIT", 0, count)
+    return [name.decode(errors="replace") for name in cast("list[bytes]", reply)]
+
+
+async def extend_archive(
+    log: Log, session: str, tip: str, new_tip: str, *, mark: Mark, segments: Sequence[tuple[int, str]]
+) -> str:
+    """If a session's chain ends at `tip`, add segments to its index and move the end to `new_tip`.
+
+    Args:
+        log: the log.
+        session: id of the session.
+        tip: the expected end of the chain; "" if nothing is archived.
+        new_tip: the new end of the chain. If it equals `tip`, only lost names are added to the index again.
+        mark: mark of the entry at the last position of the last segment.
+        segments: the last position and the name of each segment.
+
+    Returns:
+        "moved" if the chain has the segments now. If nothing was written: "behind" if the chain no longer ends at
+        `tip` or the entries were trimmed, "lost" if the log lost the entries, "erased" if the session was erased.
+    """
+    names = (
+        log.keys.head(session),
+        log.keys.archive(session),
+        *(log.keys.lane(session, lane) for lane in Lane),
+    )
+    pairs = [word for pair in segments for word in pair]
+    reply = await log.run(_ARCHIVE, names, (tip, new_tip, *mark, *pairs))
+    return cast("bytes", reply).decode()

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFailed, SocketPathTooLong
-from lanebus.bus.storage.folder import FULL
-from lanebus.bus.storage.ownership import owner_fault
+from lanebus.bus.storage.folder import FULL, owner_fault
 
 __all__ = ("DataDir", "default_data_dir", "default_state_dir", "remedy_of")
 

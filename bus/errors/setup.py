@@ -1,28 +1,15 @@
-"""Errors of the configuration. Change the setting that the text names."""
+"""The branches `SetupError`, a setting is wrong: change it; and `Closed`, the caller has closed the bus."""
 
+from collections.abc import Collection
+from dataclasses import fields
+from math import isfinite
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from lanebus.bus.errors.base import BusError
+from lanebus.bus.errors.message import BusError
 
-__all__ = (
-    "DirectoryNotCreated",
-    "DirectoryNotOwned",
-    "InvalidBound",
-    "InvalidNamespace",
-    "MissingExtra",
-    "MissingUpcaster",
-    "NoArchive",
-    "NoEmbeddedServer",
-    "NoMediaStore",
-    "NotEntered",
-    "OldNamespace",
-    "OpenedElsewhere",
-    "ReplyTooLarge",
-    "SetupError",
-    "SocketPathTooLong",
-    "UnsafeServer",
-)
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class SetupError(BusError):
@@ -234,3 +221,45 @@ class UnsafeServer(SetupError):
     def __init__(self, setting: str, found: str, wanted: str) -> None:
         super().__init__(f"server has {setting} = {found}", f"the bus needs {wanted}")
         self.setting, self.found, self.wanted = setting, found, wanted
+
+
+def check_bounds(bounds: "DataclassInstance", key: str = "", *, zero: Collection[str] = ()) -> None:
+    """Check every field of a dataclass of bounds. Call this function in `__post_init__`.
+
+    A field of type int must be an integer of 1 or more. A field of type float must be a finite number above 0. A field
+    of another type must be a dataclass, which checks itself.
+
+    Args:
+        bounds: the bounds.
+        key: name of the bounds in the error, such as "bounds.publish". "" means the name of the class.
+        zero: fields that may also be 0.
+
+    Raises:
+        InvalidBound: a field has another value.
+    """
+    for field in fields(bounds):
+        value: object = getattr(bounds, field.name)
+        kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
+        number = None if isinstance(value, bool) or not isinstance(value, int | float) else value
+        least = field.name in zero
+        if kind == "int":
+            is_valid = isinstance(number, int) and number >= (0 if least else 1)
+            remedy = f"use {0 if least else 1} or more"
+        elif kind == "float":
+            is_valid = number is not None and isfinite(number) and (number > 0 or (least and number == 0))
+            remedy = f"use a number {'of 0 or more' if least else 'above 0'}"
+        else:
+            is_valid, remedy = kind in {each.__name__ for each in type(value).__mro__}, f"use {kind}(…)"
+        if not is_valid:
+            raise InvalidBound(f"{key or type(bounds).__name__}.{field.name}", value, remedy)
+
+
+class Closed(BusError):
+    """The bus, or the used part of the bus, is closed.
+
+    Fields: `what`, a name for the closed part, such as "bus".
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is closed", "open another")
+        self.what = what

@@ -1,38 +1,10 @@
 """Errors of a session's log: the log refused an operation and wrote nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from lanebus.bus.errors.base import BusError
-from lanebus.bus.errors.message import MessageError
-from lanebus.bus.errors.release import releases_of
+from lanebus.bus.errors.message import BusError, MessageError
 from lanebus.bus.errors.unavailable import Refused
-
-__all__ = (
-    "ArchiveDamaged",
-    "Conflict",
-    "CursorTrimmed",
-    "EntriesMissing",
-    "EraseRefused",
-    "Fenced",
-    "GroupInUse",
-    "HeadMissing",
-    "LeaseHeld",
-    "LeaseNotHeld",
-    "LogEmptied",
-    "LogRolledBack",
-    "NoSuchPosition",
-    "OverLimit",
-    "ParentErased",
-    "PreviewFull",
-    "SessionClosed",
-    "SessionDamaged",
-    "SessionErased",
-    "SessionExists",
-    "StreamError",
-    "TrimRefused",
-    "WrongAgent",
-    "is_of_session",
-)
 
 
 class StreamError(BusError):
@@ -388,3 +360,32 @@ def is_of_session(error: BaseException) -> bool:
     if isinstance(error, Refused):
         return not error.is_of_server
     return isinstance(error, StreamError | MessageError) and not isinstance(error, LogEmptied)
+
+
+# What releases the entries that a holder keeps from a trim, in words and as a command.
+
+
+class Release(NamedTuple):
+    """What releases the entries of one kind of holder."""
+
+    words: str
+    command: str
+    """the same on the command line, without `lanebus`"""
+
+
+_RELEASES = {
+    "a": Release("archive the entries", "archive SESSION"),
+    "f": Release("erase the fork", "erase FORK"),
+    "g": Release("remove the group", "groups remove GROUP"),
+    "p": Release("remove the stored projection", "projections remove SESSION NAME@VERSION"),
+}
+"""by the letter with which the holder's name begins"""
+
+
+def releases_of(holders: Iterable[str]) -> list[Release]:
+    """Return what releases the entries of holders, once for each kind. A reader (`r:…`) has to read on by itself.
+
+    Args:
+        holders: names of holders, as in `TrimRefused.holders`.
+    """
+    return [_RELEASES[kind] for kind in sorted({name.partition(":")[0] for name in holders} & _RELEASES.keys())]

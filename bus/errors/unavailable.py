@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lanebus.bus.errors.base import BusError
+from lanebus.bus.errors.message import BusError
 
 __all__ = (
     "AnswerLost",

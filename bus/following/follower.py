@@ -7,26 +7,24 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
+from lanebus.bus.concurrency import Iteration, Resumable
 from lanebus.bus.errors import CursorTrimmed, SessionErased, Unavailable
-from lanebus.bus.following.ended_messages import EndedMessages
-from lanebus.bus.iteration import Iteration, Resumable
-from lanebus.bus.log.incarnations import require_same_log
-from lanebus.bus.reading.reader import Page, read_pages
-from lanebus.bus.servers.backoff import Backoff
-from lanebus.bus.wire.envelope import Cursor, Envelope
-from lanebus.bus.wire.notice import Notice
+from lanebus.bus.log.lineage import require_same_log
+from lanebus.bus.log.reading import Page, read_pages
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import Delta
+from lanebus.bus.servers.calls import Backoff
+from lanebus.bus.wire.envelope import Cursor, Envelope, Notice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator
 
+    from lanebus.bus.concurrency import BusOrigin
     from lanebus.bus.following.hub import Hub
     from lanebus.bus.following.subscription import DirectReceiver, Subscription, SubscriptionOptions
-    from lanebus.bus.log.archive_reader import ArchiveReader
+    from lanebus.bus.log.lineage import ArchiveReader
     from lanebus.bus.log.log import Log
-    from lanebus.bus.origin import BusOrigin
-    from lanebus.bus.previews.previews import Previews
-
-__all__ = ("FollowState", "Follower")
+    from lanebus.bus.previews import Previews
 
 
 class Follower(Iteration[Envelope | Notice]):
@@ -364,3 +362,38 @@ def interleave(page: Page, pieces: deque[Envelope]) -> list[Envelope]:
     while pieces and page.cursor.is_after(pieces[0].cursor):
         items.append(pieces.popleft())
     return items
+
+
+class EndedMessages:
+    """Remembers which messages have ended, so that a follower shows no delta of a message after the message's end.
+
+    A late delta comes from a slow worker, or from a Redis command that the server executes late.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """Remember at most `limit` messages; the oldest is forgotten first."""
+        self._ids: dict[str, None] = {}
+        self._limit = limit
+
+    def add(self, ids: Iterable[str]) -> None:
+        """Remember that the messages with these ids have ended."""
+        for id in ids:
+            self._ids[id] = None
+        while len(self._ids) > self._limit:
+            del self._ids[next(iter(self._ids))]
+
+    def is_late(self, envelope: Envelope) -> bool:
+        """Return whether `envelope` is a delta of an ended message.
+
+        If `envelope` itself ends a message, remember the message.
+        """
+        message = envelope.message
+        if type(message) is not Delta:
+            id = getattr(message, "id", None) if envelope.lane is Lane.LLM else None
+        elif message.message_id in self._ids:
+            return True
+        else:
+            id = message.message_id if message.kind == "cut" else None
+        if id is not None:
+            self.add((id,))
+        return False

@@ -30,20 +30,18 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.groups.fetcher import Fetcher
-from lanebus.bus.groups.group_log import GroupLog, Start
-from lanebus.bus.groups.work import InFlight, Work
-from lanebus.bus.redaction import NO_REDACTION, Redaction
-from lanebus.bus.tracing import NO_TRACING
+from lanebus.bus.groups.group_log import GroupLog, InFlight, Start, Work
+from lanebus.bus.hooks import NO_REDACTION, NO_TRACING, Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from lanebus.bus.errors import Unavailable
-    from lanebus.bus.log.first_page import FirstPage
-    from lanebus.bus.log.work_bounds import WorkBounds
-    from lanebus.bus.servers.topology import Pool, Topology
-    from lanebus.bus.tracing import Settlement, Tracing
+    from lanebus.bus.hooks import Settlement, Tracing
+    from lanebus.bus.log.log import FirstPage, WorkBounds
+    from lanebus.bus.servers.connection import Pool
+    from lanebus.bus.servers.topology import Topology
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("HEARTBEAT_SECONDS", "Consumer", "Start", "Work")

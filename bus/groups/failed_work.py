@@ -1,24 +1,43 @@
-"""Read which sessions have failed work: work that is tried again, and work that a group gave up."""
+"""Work that failed: when to try it again, the sessions whose work is tried again, and the dead letters of a group."""
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from math import isfinite
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from lanebus.bus.errors import Refused, is_of_session
-from lanebus.bus.groups.names import all_parts, parts_of
-from lanebus.bus.log.log import count_in
-from lanebus.bus.log.script import Script, send_scripts
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.concurrency import resumable
+from lanebus.bus.errors import (
+    BusError,
+    Closed,
+    InvalidLetterId,
+    InvalidSessionId,
+    MessageError,
+    Refused,
+    SetupError,
+    StreamError,
+    is_of_session,
+    require_all,
+    require_instance,
+    require_text,
+)
+from lanebus.bus.groups.status import all_parts, parts_of
+from lanebus.bus.log.log import Script, batched, count_in, send_scripts
+from lanebus.bus.log.reading import stream_pages
+from lanebus.bus.servers.calls import answered
 from lanebus.bus.wire.keys import AgentBucket, check_session_id, is_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.calls import Argument
+    from lanebus.bus.wire.codec import Entry
 
-__all__ = ("FailedWork", "FailedWorks")
 
 _FAILED = Script("group_failed", shares=("damage", "work"))
 
@@ -146,3 +165,319 @@ def _dead(group: str, words: Sequence[bytes]) -> list[FailedWork]:
         for session, position, attempts, time, reason in zip(*(words[at::5] for at in range(5)), strict=True)
         if is_session_id(session)
     ]
+
+
+# Read and redrive dead letters: work items that a group gave up.
+
+_REDRIVE = Script("group_redrive", shares=("damage", "work"))
+_ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """A work item that a consumer gave up with `Consumer.dead_letter`, and the reason."""
+
+    id: str
+    """`<bucket>:<id>`, with the id of the letter's entry in the bucket's stream of dead letters"""
+    session: str
+    position: int
+    """position up to which the session had work"""
+    reason: str
+    """why the work was given up, in words for people"""
+    attempts: int
+    """how often the work was tried"""
+    time: float
+    """when the work was given up: seconds since 1970 UTC, by the server's clock"""
+    worker: str
+    """name of the consumer that gave up the work"""
+    raw: bytes
+    """the data that caused the failure, cut to `WorkBounds.raw_bytes`"""
+    size_bytes: int
+    """size of the data before it was cut"""
+
+
+class DeadLetters:
+    """The dead letters of one group, as `Bus.dead_letters` returns them.
+
+    A dead letter does not block trims, so the session's unhandled entries may be trimmed. A redriven work item blocks
+    trims again.
+    """
+
+    def __init__(self, log: Log, group: str) -> None:
+        self.group = group
+        self._log, self._keys = log, log.keys
+
+    async def count(self, session: str | None = None) -> int:
+        """Return the number of letters of one session, or of all sessions (None). Raises Unavailable."""
+        if session is None:
+            commands = [("XLEN", self._keys.dead(bucket, self.group)) for bucket in range(self._keys.buckets)]
+            return sum(count or 0 for count in cast("list[int | None]", await self._log.call_shared(commands)))
+        return len([letter async for letter in self.read(session)])
+
+    async def dropped(self) -> int:
+        """Return how many letters were dropped because a bucket was full (`WorkBounds.dead_letters`).
+
+        Raises:
+            Unavailable: the server did not answer.
+        """
+        buckets = range(self._keys.buckets)
+        commands = [("HGET", self._keys.groups(bucket), f":dropped:{self.group}") for bucket in buckets]
+        return sum(map(count_in, cast("list[bytes | None]", await self._log.call_shared(commands))))
+
+    @resumable
+    async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
+        """Yield letters, bucket by bucket. Within a bucket, older letters come first.
+
+        Args:
+            session: the session whose letters to yield; None means all.
+
+        Raises:
+            InvalidSessionId: `session` does not match `[A-Za-z0-9_-]{1,64}`.
+            Unavailable: the server did not answer.
+        """
+        buckets = range(self._keys.buckets) if session is None else (self._keys.bucket(check_session_id(session)),)
+        for bucket in buckets:
+            async with aclosing(stream_pages(self._log, self._keys.dead(bucket, self.group))) as pages:
+                async for page in pages:
+                    for entry in page:
+                        letter = self._read(bucket, entry)
+                        if letter is not None and session in {None, letter.session}:
+                            yield letter
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        """Return one letter; None if no letter has this id.
+
+        Raises:
+            InvalidLetterId: `letter_id` is not the id of a letter.
+            Unavailable: the server did not answer.
+        """
+        bucket, entry_id = self._parse_id(letter_id)
+        reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), entry_id, entry_id)
+        found = cast("list[Entry]", reply)
+        return self._read(bucket, found[0]) if found else None
+
+    async def redrive(self, letters: Iterable[DeadLetter]) -> int:
+        """Remove letters, and deliver their work items again with no attempt counted.
+
+        Letters of one session become one work item. Nothing is added to a log, and no cursor moves. A letter is
+        redriven once: a repeat with the same letters changes nothing.
+
+        Args:
+            letters: letters read from this group.
+
+        Returns:
+            The number of letters that were redriven. A letter that was already removed, or whose session was erased, is
+            not counted.
+
+        Raises:
+            InvalidLetterId: a letter does not belong to this bus. Nothing was redriven.
+            Unavailable: the server did not answer. Some letters may have been redriven.
+        """
+        require_instance("letters", letters, Iterable, "pass letters that `read` or `get` returned")
+        letters = tuple(letters)
+        require_all("letters", letters, DeadLetter, "pass letters that `read` or `get` returned")
+        shares: dict[int, list[DeadLetter]] = defaultdict(list)
+        for letter in letters:
+            bucket, _ = self._parse_id(letter.id)
+            if bucket != self._keys.bucket(check_session_id(letter.session)):
+                raise InvalidLetterId(letter.id)
+            shares[bucket].append(letter)
+        count = 0
+        for bucket, share in shares.items():
+            for batch in batched(share, self._log.work.redrive_page):
+                count += await self._redrive(bucket, batch)
+        return count
+
+    async def redrive_all(self, session: str | None = None) -> int:
+        """Redrive the letters of one session, or all letters (None). Return how many were redriven.
+
+        Raises the errors of `read` and `redrive`.
+        """
+        count, page = 0, list[DeadLetter]()
+        async with aclosing(self.read(session)) as letters:
+            async for letter in letters:
+                page.append(letter)
+                if len(page) == self._log.work.redrive_page:
+                    count += await self.redrive(page)
+                    page.clear()
+        return count + await self.redrive(page)
+
+    async def _redrive(self, bucket: int, letters: Sequence[DeadLetter]) -> int:
+        """Redrive letters of one bucket. Try again if a session was handed over after its agent was read."""
+        count = 0
+        while letters:
+            heads = [("HGET", self._keys.head(letter.session), "agent") for letter in letters]
+            agents = [  # a damaged head has no agent, and its letter is dropped
+                None if isinstance(reply, Refused) and is_of_session(reply) else cast("bytes | None", answered(reply))
+                for reply in await self._log.call_many(heads)
+            ]
+            shares: dict[str, list[DeadLetter]] = defaultdict(list)
+            for letter, name in zip(letters, agents, strict=True):
+                shares[(name or b"").decode(errors="replace")].append(letter)
+            missed: set[str] = set()
+            for agent, share in shares.items():
+                redriven, others = await self._redrive_share(AgentBucket(bucket, agent), share)
+                count += redriven
+                missed.update(others)
+            letters = [letter for letter in letters if self._parse_id(letter.id)[1] in missed]
+        return count
+
+    async def _redrive_share(self, place: AgentBucket, letters: Sequence[DeadLetter]) -> tuple[int, set[str]]:
+        """Redrive letters of sessions of one agent. Return their number, and the ids of letters of other agents."""
+        keys, work = self._keys, self._log.work
+        names = (*keys.group_work(*place, self.group), keys.dead(place.bucket, self.group))
+        heads = (keys.head(letter.session) for letter in letters)
+        arguments = [word for letter in letters for word in (self._parse_id(letter.id)[1], letter.session)]
+        words: list[Argument] = [f"{place.agent}:{self.group}", "", *work.wake_up_trim, work.error_length, *arguments]
+        count, *others = cast("list[int | bytes]", await self._log.run(_REDRIVE, (*names, *heads), words))
+        return cast("int", count), {cast("bytes", each).decode() for each in others}
+
+    def _parse_id(self, letter_id: str) -> tuple[int, str]:
+        require_text("letter_id", letter_id)
+        match = _ID.fullmatch(letter_id)
+        if match is None or int(match[1]) >= self._keys.buckets:
+            raise InvalidLetterId(letter_id)
+        return int(match[1]), match[2]
+
+    def _read(self, bucket: int, entry: Entry) -> DeadLetter | None:
+        letter = _letter(bucket, entry)
+        return letter if letter is not None and self._keys.bucket(letter.session) == bucket else None
+
+
+def _letter(bucket: int, entry: Entry) -> DeadLetter | None:
+    """Return the letter that an entry holds; None if a foreign client wrote the entry. Pure."""
+    fields = entry[1]
+    values = dict(zip(fields[::2], fields[1::2], strict=False))
+    try:
+        return DeadLetter(
+            id=f"{bucket}:{entry[0].decode()}",
+            session=check_session_id(values[b"s"].decode()),
+            position=int(values[b"z"]),
+            reason=values[b"r"].decode(errors="replace"),
+            attempts=int(values[b"n"]),
+            time=int(values[b"t"]) / 1000,
+            worker=values[b"w"].decode(errors="replace"),
+            raw=values[b"b"],
+            size_bytes=int(values[b"l"]),
+        )
+    except (KeyError, ValueError, InvalidSessionId):
+        return None
+
+
+# Decide whether and when to retry after a failure. Pure: the caller passes in the random number.
+
+Jitter = Literal["full", "equal", "none"]
+"""which part of a delay is random: "full" all of it, "equal" its second half, "none" no part"""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Decision to try again after `delay` seconds."""
+
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Decision not to try again, and why."""
+
+    reason: Literal["attempts", "error"]
+    """"attempts": no attempt is left; "error": the policy does not retry this error"""
+
+
+def passes_by_itself(error: Exception) -> bool:
+    """Return whether a retry after `error` may succeed.
+
+    False for `MessageError`, `SetupError`, `StreamError` and `Closed`; True for any other error.
+    """
+    if isinstance(error, BusError):
+        return not isinstance(error, (MessageError, SetupError, StreamError, Closed))
+    return True
+
+
+def _is_number(value: object, kinds: type | tuple[type, ...]) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often to try, how long to pause, and after which errors.
+
+    The pause after attempt n is `base` × `factor`ⁿ⁻¹ seconds, at most `longest`, then randomised by `jitter`. Jitter
+    keeps workers that failed at the same time from retrying at the same time.
+
+    Raises:
+        SetupError: `attempts` or `factor` is below 1, a number of seconds is negative or not finite, `jitter` is
+            unknown, or a field has a wrong type.
+    """
+
+    attempts: int = 5
+    """maximum number of attempts, including the first attempt"""
+    base: float = 1.0
+    """seconds to pause after the first attempt, before jitter"""
+    factor: float = 2.0
+    """number by which a pause is multiplied to get the next pause"""
+    longest: float = 300.0
+    """longest pause, in seconds"""
+    jitter: Jitter = "full"
+    """part of each pause that is random: "full" all of it, "equal" its second half, "none" no part"""
+    retried: tuple[type[Exception], ...] | None = None
+    """error types to retry, subclasses included; None means any"""
+    is_retried: Callable[[Exception], bool] = passes_by_itself
+    """called with the error. If it returns False, the error is not retried, even if `retried` lists its type"""
+
+    def __post_init__(self) -> None:
+        """Check the numbers. Raises SetupError, as the class says."""
+        if not _is_number(self.attempts, int) or self.attempts < 1:
+            raise SetupError(f"retry policy: attempts is {self.attempts!r}", "use 1 or more")
+        for name, value, least in (("base", self.base, 0), ("factor", self.factor, 1), ("longest", self.longest, 0)):
+            if not _is_number(value, (int, float)) or not isfinite(value) or value < least:
+                raise SetupError(f"retry policy: {name} is {value!r}", f"use {least} or more")
+        if self.jitter not in get_args(Jitter):
+            raise SetupError(f"retry policy: jitter is {self.jitter!r}", 'use "full", "equal" or "none"')
+        retried = cast("object", self.retried)
+        if retried is not None and not (
+            isinstance(retried, tuple) and all(map(_is_error, cast("tuple[object]", retried)))
+        ):
+            raise SetupError("retry policy: retried is no tuple of exception types", "use (TimeoutError,) or None")
+        if not callable(self.is_retried):
+            raise SetupError("retry policy: is_retried is no function", "use a function of the error")
+
+    def delay(self, attempt: int, chance: float) -> float:
+        """Return the seconds to pause after an attempt.
+
+        Args:
+            attempt: number of the attempt that failed, from 1.
+            chance: a random number from 0 up to 1, such as `random.random()`.
+        """
+        try:
+            whole = min(self.base * self.factor ** max(attempt - 1, 0), self.longest)
+        except OverflowError:
+            whole = self.longest if self.base else 0.0
+        match self.jitter:
+            case "full":
+                return whole * chance
+            case "equal":
+                return whole / 2 + whole / 2 * chance
+            case "none":
+                return whole
+
+    def decide(self, error: Exception, attempt: int, chance: float = 1.0, *, least: float = 0.0) -> Retry | GiveUp:
+        """Return whether to retry after a failed attempt, and when.
+
+        Args:
+            error: the error that the attempt raised.
+            attempt: number of the attempt, from 1.
+            chance: a random number from 0 up to 1; the default 1.0 makes the pause as long as possible.
+            least: shortest pause in seconds, for example a provider's `retry-after`. It may exceed `longest`.
+        """
+        is_wanted = self.retried is None or isinstance(error, self.retried)
+        if not is_wanted or not self.is_retried(error):
+            return GiveUp("error")
+        if attempt >= self.attempts:
+            return GiveUp("attempts")
+        return Retry(max(self.delay(attempt, chance), least))

@@ -6,30 +6,116 @@ The scripts take milliseconds; the methods take seconds.
 from __future__ import annotations
 
 import logging
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import anyio
 
 from lanebus.bus.errors import Refused, is_of_session
-from lanebus.bus.groups.liveness import LastHeartbeat
-from lanebus.bus.groups.work import Work, by_place
+from lanebus.bus.hooks import NO_REDACTION, Redaction
 from lanebus.bus.log.lease import Lease
-from lanebus.bus.log.log import count_in
-from lanebus.bus.log.script import Script, run_script, run_scripts, send_scripts
-from lanebus.bus.redaction import NO_REDACTION, Redaction
-from lanebus.bus.servers.replies import answered, call_all
+from lanebus.bus.log.log import Script, count_in, run_script, run_scripts, send_scripts
+from lanebus.bus.servers.calls import answered, call_all
 from lanebus.bus.wire.keys import AgentBucket, is_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from lanebus.bus.log.first_page import FirstPage
-    from lanebus.bus.log.work_bounds import WorkBounds
-    from lanebus.bus.servers.replies import Calling
-    from lanebus.bus.servers.topology import Argument, Pool, Reply
+    from lanebus.bus.log.log import FirstPage, Log, WorkBounds
+    from lanebus.bus.servers.calls import Argument, Calling, Reply
+    from lanebus.bus.servers.connection import Pool
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("Fetched", "GroupLog", "Mode", "Start")
+
+# A work item: a session that a consumer has fetched because the session has something to do.
+
+_TENANT = re.compile(r"[-_]")
+
+
+class Work(NamedTuple):
+    """A work item: a session with entries to process, at least up to `position`. One consumer at a time has the
+    session."""
+
+    session: str
+    position: int
+    """position of the session's newest waking entry at the time of the fetch"""
+    bucket: int
+    order: int
+    """number of the wake-up that the entry at `position` caused. A bucket numbers its wake-ups in ascending order"""
+    attempt: int = 1
+    """number of deliveries of the work item, including this one. It is above 1 after a consumer died or called
+    `nack`"""
+    error: str = ""
+    """the `error` of the last `Consumer.nack`; "" if no consumer gave the work item back with an error"""
+    is_retry: bool = False
+    """whether the work item was delayed by `nack` or redriven from a dead letter"""
+    lease: Lease | None = None
+    """the session's lease, acquired by the fetch. None if the lease was not acquired, for example because another owner
+    holds it or `Bus.consumer` got no `owner`"""
+    page: FirstPage | None = None
+    """the session's first page, read after the lease was acquired; None if the page was not requested"""
+    asked: float = 0.0
+    """when the fetch was sent, in seconds of the event loop's clock"""
+    agent: str = ""
+    """the agent that the session belongs to"""
+
+    @property
+    def place(self) -> AgentBucket:
+        """The bucket and agent from which the work item was fetched."""
+        return AgentBucket(self.bucket, self.agent)
+
+
+class InFlight:
+    """The work items that a consumer has fetched and not finished. Keeps only the newest work item of each session."""
+
+    def __init__(self) -> None:
+        self._works: dict[str, Work] = {}
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    def add(self, works: Iterable[Work]) -> list[Work]:
+        """Add fetched work items and return them as a list.
+
+        A work item replaces an earlier work item of the same session. The server has ended the earlier work item, even
+        if the server's reply that says so is late or lost.
+        """
+        added = list(works)
+        self._works.update((work.session, work) for work in added)
+        return added
+
+    def drop(self, works: Iterable[Work]) -> None:
+        """Remove work items; ignore work items that are not held."""
+        for work in works:
+            if self._works.get(work.session) == work:
+                del self._works[work.session]
+
+    def sessions(self, place: AgentBucket) -> tuple[str, ...]:
+        """Return the held sessions of one agent in one bucket."""
+        return tuple(work.session for work in self._works.values() if work.place == place)
+
+    def tenants(self) -> str:
+        """Return the number of held sessions of each tenant, in the form that scripts/group_fetch.lua reads.
+
+        A session's tenant is its id up to the first "-" or "_". Ids without these characters belong to the tenant "".
+        """
+        counts = Counter(found[0] if len(found := _TENANT.split(name, 1)) > 1 else "" for name in self._works)
+        return ",".join(f"{tenant}:{count}" for tenant, count in counts.items())
+
+    def works(self) -> list[Work]:
+        """Return all held work items."""
+        return list(self._works.values())
+
+
+def by_place(works: Sequence[Work]) -> list[tuple[AgentBucket, list[Work]]]:
+    """Divide work items by bucket and agent. One script call can handle all work items of a pair. Pure."""
+    shares: dict[AgentBucket, list[Work]] = defaultdict(list)
+    for work in works:
+        shares[work.place].append(work)
+    return list(shares.items())
+
 
 Mode = Literal["", "own", "sweep"]
 """The work items that a fetch looks for.
@@ -276,3 +362,112 @@ class GroupLog:
 def _short(text: str, length: int) -> str:
     """Return the first `length` characters of `text`. Unpaired surrogates, which UTF-8 cannot encode, are replaced."""
     return text[:length].encode(errors="replace").decode()
+
+
+# Find the consumers of a group that have fallen silent, without trusting the server's clock.
+#
+# Each heartbeat of a consumer raises the consumer's count. The observer records on its own monotonic clock when it saw
+# a count change. A consumer is silent if its count has not changed for its heartbeat period. Pure: the caller passes in
+# the time, in seconds.
+
+
+@dataclass(frozen=True, slots=True)
+class LastHeartbeat:
+    """The newest heartbeat of a consumer."""
+
+    count: int
+    """how many heartbeats the consumer has sent"""
+    seconds: float
+    """seconds without another heartbeat after which the consumer is silent"""
+
+
+@dataclass(slots=True)
+class _Observed:
+    heartbeat: LastHeartbeat
+    since: float
+
+
+class Liveness:
+    """The heartbeats that one consumer has observed of the other consumers in its group."""
+
+    def __init__(self, own: str, heartbeat: float) -> None:
+        """
+        Args:
+            own: name of the observing consumer, which is never silent.
+            heartbeat: seconds after which a consumer that has work but never sent a heartbeat is silent.
+        """
+        self._own, self._unknown = own, LastHeartbeat(-1, heartbeat)
+        self._observed: dict[str, _Observed] = {}
+        self._holders: dict[str, _Observed] = {}
+
+    def note(self, heartbeats: Mapping[str, LastHeartbeat], now: float) -> None:
+        """Record the newest heartbeat of every consumer in the group."""
+        observed: dict[str, _Observed] = {}
+        for name, heartbeat in heartbeats.items():
+            previous = self._observed.get(name)
+            if previous is None or previous.heartbeat != heartbeat:
+                previous = _Observed(heartbeat, now)
+            observed[name] = previous
+        self._observed = observed
+
+    def note_holders(self, names: Iterable[str], now: float) -> None:
+        """Begin to observe consumers that have work but never sent a heartbeat. They become silent if no heartbeat
+        arrives.
+
+        Args:
+            names: the consumers that have work.
+            now: the present time.
+        """
+        for name in names:
+            if name not in self._observed:
+                self._holders.setdefault(name, _Observed(self._unknown, now))
+
+    def restart(self, now: float) -> None:
+        """Measure every consumer's silence from `now` on. For use after the server was unreachable, when no consumer
+        could send a heartbeat."""
+        for observed in (*self._observed.values(), *self._holders.values()):
+            observed.since = now
+
+    def silent(self, now: float) -> frozenset[str]:
+        """Return the consumers whose work items may be claimed."""
+        for name in self._holders.keys() & self._observed.keys():
+            del self._holders[name]
+        return frozenset(
+            name
+            for known in (self._observed, self._holders)
+            for name, observed in known.items()
+            if name != self._own and now - observed.since >= observed.heartbeat.seconds
+        )
+
+    def next_silence(self, now: float) -> float | None:
+        """Return the seconds until the next consumer becomes silent; None if no other consumer can become silent."""
+        left = (
+            observed.since + observed.heartbeat.seconds - now
+            for known in (self._observed, self._holders)
+            for name, observed in known.items()
+            if name != self._own
+        )
+        return min((seconds for seconds in left if seconds > 0), default=None)
+
+
+_FINISH = Script("finish_recorded")
+
+
+async def finish_recorded(log: Log, lease: Lease, position: int) -> None:
+    """Record that nothing is left to do in a session up to a position, if no worker serves the session's agent.
+
+    Do nothing if a group has fetched work of the agent, if the lease is over, or if a later entry woke the session.
+
+    Args:
+        log: the log of the bus.
+        lease: the lease under which the work was done, with the session's agent.
+        position: position up to which the work is done.
+
+    Raises:
+        Refused: a key has the wrong type.
+        Unavailable: the server did not answer.
+    """
+    keys, session, agent = log.keys, lease.session, lease.agent
+    bucket = keys.bucket(session)
+    names = (keys.order(bucket, agent), keys.woken(bucket), keys.groups(bucket), keys.head(session))
+    await log.run(_FINISH, names, (session, agent, lease.epoch, position))

@@ -16,14 +16,13 @@ import anyio
 
 from lanebus.bus.errors import Closed, Refused, Unavailable, is_of_session
 from lanebus.bus.log.log import count_in
-from lanebus.bus.servers.backoff import Backoff
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.servers.calls import Backoff, answered
 from lanebus.bus.servers.stream_reader import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
-    from lanebus.bus.log.work_bounds import WorkBounds
+    from lanebus.bus.log.log import WorkBounds
     from lanebus.bus.servers.connection import Connection, Route
     from lanebus.bus.wire.codec import Entry
     from lanebus.bus.wire.keys import Keys

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lanebus.bus.errors import CursorTrimmed, InvalidCursor, InvalidName, SessionErased, require_text
 from lanebus.bus.log.head import head_command, read_head
-from lanebus.bus.log.incarnations import common_position, require_same_log
-from lanebus.bus.log.script import Script
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.log.lineage import common_position, require_same_log
+from lanebus.bus.log.log import Script
+from lanebus.bus.servers.calls import answered
 from lanebus.bus.wire.envelope import START, Cursor
 
 if TYPE_CHECKING:
-    from lanebus.bus.log.archive_reader import ArchiveReader
+    from lanebus.bus.log.lineage import ArchiveReader
     from lanebus.bus.log.log import Log
 
 __all__ = (

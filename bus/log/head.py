@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lanebus.bus.errors import InvalidCursor, Refused, SessionDamaged
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.servers.calls import answered
 from lanebus.bus.wire.envelope import START, Cursor
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.servers.calls import Argument, Reply
     from lanebus.bus.wire.keys import Keys
 
 __all__ = (

@@ -11,12 +11,11 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from lanebus.bus.errors import SessionDamaged, SessionErased, WrongAgent
-from lanebus.bus.log.script import Script, run_script, run_scripts
+from lanebus.bus.log.log import Script, run_script, run_scripts
 
 if TYPE_CHECKING:
-    from lanebus.bus.log.first_page import FirstPage
-    from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.log.log import FirstPage, Log
+    from lanebus.bus.servers.calls import Argument
 
 __all__ = ("Lease", "LeaseAnswer", "Leases")
 

@@ -1,32 +1,129 @@
 """`Log` sends commands and scripts to the servers of a namespace, and reads heads and the list of sessions.
 
-Other operations on the log are functions that take a `Log`, such as `begin_fork` in fork.py.
+Other operations on the log are functions that take a `Log`, such as `begin_fork` in lineage.py. A `Script` is a Lua
+file of `scripts/`. `LogBounds` and `WorkBounds` have the sizes and periods.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from typing import TYPE_CHECKING, cast
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha1
+from importlib.resources import files
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from lanebus.bus.errors import HeadMissing, Refused, SessionDamaged
-from lanebus.bus.log.batches import batched
-from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.errors import HeadMissing, Refused, SessionDamaged, check_bounds
 from lanebus.bus.log.head import SessionHead, head_command, read_head
-from lanebus.bus.log.script import Script, run_script
-from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.servers.calls import answered
+from lanebus.bus.servers.health import name_forbidden
 from lanebus.bus.wire.codec import position_of, token_of
 from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, Keys, is_name, is_session_id
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from lanebus.bus.servers.topology import Argument, Pool, Reply
+    from lanebus.bus.servers.calls import Argument, Calling, Reply
+    from lanebus.bus.servers.connection import Pool
     from lanebus.bus.wire.codec import Entry
 
-__all__ = ("Log", "count_in")
+
+# Load and run Lua scripts.
+#
+# A script is called by its digest. If the server does not know the digest, the script's text is sent.
+
+
+class Script:
+    """A Lua script of this package: its text, and its digest."""
+
+    def __init__(self, name: str, *, shares: Sequence[str] = ()) -> None:
+        """
+        Args:
+            name: name of the script's file in `scripts/`, without its extension.
+            shares: names of the files with shared code. Their text is put before the script's own text.
+        """
+        self._names = (*shares, name)
+
+    @cached_property  # read on first use, so that importing the bus does not wait for the files
+    def text(self) -> str:
+        """The Lua source, including the shared code."""
+        folder = files("lanebus.bus.log").joinpath("scripts")
+        *shared, own = (folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in self._names)
+        flags, newline, rest = own.partition("\n") if own.startswith("#!") else ("", "", own)  # must be the first line
+        return "".join((flags, newline, *shared, rest))
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-1 by which the server identifies the script."""
+        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, keys: Sequence[str], arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        """Return the command that runs the script. `keys` are all keys that the script uses."""
+        return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
+
+
+async def run_script(
+    server: Calling, script: Script, keys: Sequence[str], arguments: Sequence[Argument], page: FirstPage | None = None
+) -> Reply:
+    """Run a script that is safe to run twice. Arguments and errors are those of `run_scripts`."""
+    (reply,) = await run_scripts(server, script, ((keys, arguments),), page)
+    return reply
+
+
+async def run_scripts(
+    server: Calling,
+    script: Script,
+    calls: Sequence[tuple[Sequence[str], Sequence[Argument]]],
+    page: FirstPage | None = None,
+) -> list[Reply]:
+    """Run a script several times in one round trip. The script must be safe to run twice.
+
+    Args:
+        server: a connection or pool.
+        script: the script to run.
+        calls: keys and arguments of each run.
+        page: a page to read in the same round trip, after the scripts. None reads no page.
+
+    Raises:
+        Refused: as for `Connection.call`. Some of the runs may have been executed.
+        Unavailable: as for `Connection.call`. Some of the runs may have been executed.
+    """
+    commands = [(script, script.command(keys, arguments)) for keys, arguments in calls]
+    return [answered(reply) for reply in await send_scripts(server, commands, page)]
+
+
+async def send_scripts(
+    server: Calling, commands: Sequence[tuple[Script, Sequence[Argument]]], page: FirstPage | None = None
+) -> list[Reply | Refused]:
+    """Run scripts in one round trip. If the server does not know a script, its text is sent in a second round trip.
+
+    Args:
+        server: a connection or pool.
+        commands: each script with its command.
+        page: a page to read in the same round trip, after the scripts. It stays empty if a second one is needed.
+
+    Returns:
+        The replies, in the order of the commands. A refused command has its error as its reply.
+
+    Raises:
+        Unavailable: as for `Connection.call_many`.
+    """
+    sent = [command for _, command in commands]
+    answers = await server.call_many(sent if page is None else [*sent, *page.commands])
+    replies, others = answers[: len(sent)], answers[len(sent) :]
+    unknown = [at for at, reply in enumerate(replies) if isinstance(reply, Refused) and reply.code == "NOSCRIPT"]
+    if unknown:
+        texts = [("EVAL", commands[at][0].text, *sent[at][2:]) for at in unknown]
+        for at, reply in zip(unknown, await server.call_many(texts), strict=True):
+            replies[at] = reply
+    elif page is not None and not any(isinstance(reply, Refused) for reply in others):
+        page.replies = others
+    if any(isinstance(reply, Refused) and reply.code == "NOPERM" and not reply.command for reply in replies):
+        return await name_forbidden(server, [(script.text, command) for script, command in commands], replies)
+    return replies
+
 
 _FINGERPRINT, _QUARANTINE = Script("fingerprint"), Script("quarantine", shares=("damage",))
 
@@ -241,3 +338,177 @@ def _counts_in(text: bytes | None) -> dict[str, int]:
         if type(count) is int and is_name(agent):
             counts[agent] = max(count, 0)
     return counts
+
+
+class FirstPage:
+    """The first page of a read, requested in the same round trip as another command.
+
+    The server reads the page after the other command, so the page includes the command's effect.
+    """
+
+    def __init__(self, session: str, after: int, commands: Sequence[Sequence[Argument]]) -> None:
+        self.session, self.after, self.commands = session, after, commands
+        self.replies: list[Reply | Refused] = []
+        """the replies to `commands`. Empty until they arrive, and if the server refused one of the commands"""
+
+    def take(self, after: int) -> list[Reply | Refused]:
+        """Return the replies and forget them. Return an empty list on later calls, or if the page was requested for
+        another position than `after`."""
+        replies, self.replies = self.replies, []
+        return replies if after == self.after else []
+
+
+T = TypeVar("T")
+
+
+def batched(items: Sequence[T], count: int) -> Iterable[Sequence[T]]:
+    """Return the items in groups of `count`; the last group may be smaller."""
+    return (items[at : at + count] for at in range(0, len(items), count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """Bounds of replies, and of what a session stores besides its entries."""
+
+    page_bytes: int = 32 * 1_048_576
+    """Maximum number of bytes of JSON in a reply. Set at most half of the server's `client-output-buffer-limit`.
+
+    A reader that does not know the entries' sizes assumes the largest allowed size, and requests few enough entries for
+    this bound."""
+    page_entries: int = 500
+    """Maximum number of entries of one stream in a reply."""
+    heads: int = 500
+    """Maximum number of heads in a reply. A larger number would delay other commands."""
+    catalog_notices: int = 128
+    """Number of change notices of each bucket that are read to find the sessions that changed last."""
+    buckets: int = 8
+    """Maximum number of buckets whose sessions are listed in one round trip."""
+    incarnations: int = 8
+    """Maximum number of incarnations that a head lists; older incarnations are dropped. A cursor of an older
+    incarnation is checked by reading the entry at its position."""
+    producers: int = 1_000
+    """Maximum number of producers whose last appends a head keeps, to detect repeats. If more producers publish to a
+    session, the head drops those that published longest ago. A dropped producer starts a new numbering of its
+    appends."""
+    live_bytes: int = 8 * 1_048_576
+    """Maximum number of bytes of live deltas, as JSON, that the server keeps for a session. The largest message, 1 MiB
+    streamed in 12,000 deltas, needs half of this space."""
+    live_seconds: float = 3_600.0
+    """Seconds that the server keeps a session's live deltas after the last delta. If a worker dies, its unfinished
+    message can wait this long for a new worker."""
+    live_step: int = 500
+    """Maximum number of live deltas that one command removes, so that the command does not block the server for
+    long."""
+    trim_entries: int = 1_000
+    """Maximum number of positions that one step of a trim removes, so that the step does not block the server for
+    long."""
+    trim_bytes: int = 8 * 1_048_576
+    """Approximate maximum number of bytes of JSON that one step of a trim removes."""
+    trim_chunk: int = 25
+    """Maximum number of positions whose entries a step of a trim loads at once. Each position may hold a megabyte."""
+    quarantine_attempts: int = 3
+    """Maximum number of retries of a step of a trim after entries of foreign clients were quarantined."""
+    forget_page: int = 1_000
+    """Maximum number of entries of a bucket's stream that one step of an erasure searches for references to the
+    session."""
+    rewrite_seconds: float = 600.0
+    """Seconds that an erasure waits until the servers have rewritten their append-only files. A rewrite copies all
+    data."""
+    rewrite_pause_seconds: float = 0.1
+    """Seconds between two checks whether a server has rewritten its append-only file."""
+    size_seconds: float = 1.0
+    """Seconds after which the count of all sessions' bytes is stale. A stale count is refreshed before a publish is
+    compared with the limit."""
+    live_index: int = 1_000
+    """Minimum number of entries that a trim keeps in a bucket's index of live deltas."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.log", zero=("quarantine_attempts", "size_seconds"))
+
+
+_EXACT = 100
+"""Streams shorter than this are trimmed exactly. Approximate trimming is cheaper and keeps up to 100 more entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkBounds:
+    """Bounds and periods of consumer groups, of wake-ups and of change notices. Times are in seconds."""
+
+    wake_ups: int = 1_000
+    """maximum number of entries of a bucket's stream of wake-ups. If a wake-up was trimmed, a sweep finds the work"""
+    notices: int = 10_000
+    """maximum number of entries of a bucket's stream of change notices. A follower that missed a notice finds the
+    change when it next compares its cursor with the session's head"""
+    sweep_seconds: float = 5.0
+    """seconds between two sweeps, which find work in all buckets even if a wake-up was lost. Consumers and
+    `Session.wait_for_wake_up` use sweeps. A consumer with a shorter heartbeat sweeps more often"""
+    block_seconds: float = 5.0
+    """longest time that a read for wake-ups blocks. A shorter `sweep_seconds` shortens this time"""
+    silence_seconds: float = 3.0
+    """seconds beyond the block time of a read after which a missing reply means that the connection is dead"""
+    read_wake_ups: int = 100
+    """maximum number of wake-ups of one stream in one read of a consumer. The next read returns later wake-ups"""
+    watched_wake_ups: int = 1_000
+    """maximum number of wake-ups of one stream in one read for `Session.wait_for_wake_up`. After a read
+    that returns this number, all waiting calls wake up, because wake-ups may have been missed"""
+    watch_pause_seconds: float = 0.008
+    """pause between two reads for `Session.wait_for_wake_up` that found wake-ups. The pause delays a wake-up by at most
+    this time. It limits a worker with a busy stream to about a hundred reads per second instead of a thousand"""
+    linger_seconds: float = 5.0
+    """how long to keep reading wake-ups after the last call of `Session.wait_for_wake_up` has ended"""
+    wait_seconds: float = 0.5
+    """longest time that a consumer waits for wake-ups at a stretch"""
+    cluster_wait_seconds: float = 1.0
+    """the value of `wait_seconds` on a cluster, where each bucket has its own read"""
+    first_pause_seconds: float = 0.01
+    """shortest wait of a consumer, and its first backoff after the server became unreachable. The backoff doubles"""
+    longest_pause_seconds: float = 0.5
+    """longest backoff between two attempts to reach an unreachable server"""
+    sweep_window_seconds: float = 0.02
+    """buckets whose sweeps are due within this time are swept together"""
+    named_sessions: int = 100
+    """maximum number of sessions of a bucket to remember from wake-ups. A fetch also takes the leases of these
+    sessions"""
+    dead_letters: int = 250
+    """maximum number of dead letters that a bucket keeps. Older letters are dropped"""
+    redrive_page: int = 500
+    """maximum number of dead letters to redrive in one step"""
+    error_length: int = 500
+    """maximum number of characters to keep of the reason for a retry"""
+    reason_length: int = 2_000
+    """maximum number of characters to keep of the reason for a dead letter"""
+    raw_bytes: int = 16_384
+    """maximum number of bytes to keep in a dead letter of the data that caused the failure"""
+    forget_seconds: float = 86_400.0
+    """a consumer that was silent for this long is no longer listed"""
+    away_seconds: float = 7 * 86_400.0
+    """a group is reported as away if all its consumers were silent for this long"""
+    status_sessions: int = 50
+    """maximum number of pending sessions that a group's status lists for each bucket"""
+    lag_sessions: int = 2_000
+    """maximum number of sessions of a bucket to count for `GroupStatus.lag`"""
+
+    def __post_init__(self) -> None:
+        check_bounds(
+            self,
+            "bounds.work",
+            zero=(
+                "wake_ups",
+                "notices",
+                "watch_pause_seconds",
+                "linger_seconds",
+                "error_length",
+                "reason_length",
+                "raw_bytes",
+            ),
+        )
+
+    @property
+    def wake_up_trim(self) -> tuple[str, int]:
+        """The MAXLEN arguments of XADD for the stream of wake-ups."""
+        return ("=" if self.wake_ups < _EXACT else "~"), self.wake_ups
+
+    @property
+    def notice_trim(self) -> tuple[str, int]:
+        """The MAXLEN arguments of XADD for the stream of change notices."""
+        return ("=" if self.notices < _EXACT else "~"), self.notices

@@ -6,7 +6,7 @@ By default media are stored on the bus's own server:
 |---|---|---|---|
 | ns:media:<sha256> | string | the bytes as they are | `Session.erase` with `media=True` |
 
-`blob_media.py` stores media in a directory or an object store instead.
+`store.py` also stores media in a directory or an object store instead. `resolve.py` moves the media of messages.
 
 Media are never deleted automatically. Sessions share media of the same content, and references are not counted. So
 closing or trimming a session leaves its media in the store.

@@ -1,12 +1,16 @@
-"""Load the stored media that messages refer to, inline or as a signed URL, for a request to a model."""
+"""Load the stored media that messages refer to, inline or as a signed URL, for a request to a model; and files."""
 
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import anyio
 
+from lanebus.bus.concurrency import run_in_thread
 from lanebus.bus.errors import (
     BusError,
     InvalidMediaKey,
@@ -17,10 +21,9 @@ from lanebus.bus.errors import (
     require_instance,
     require_methods,
     require_seconds,
+    require_text,
 )
-from lanebus.bus.media.agentflow import key_of
-from lanebus.bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
-from lanebus.bus.media.store import MediaHead, MediaStore, SigningStore
+from lanebus.bus.media.store import DEFAULT_MEDIA_BOUNDS, MediaBounds, MediaHead, MediaStore, SigningStore
 from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
@@ -30,10 +33,8 @@ from lanebus.bus.messages.content import (
     ToolResultBlock,
     VideoBlock,
 )
-from lanebus.bus.messages.media import MediaRef, sniff
+from lanebus.bus.messages.media import FILE_LIMIT_BYTES, MediaRef, sniff
 from lanebus.bus.messages.message import LlmMessage
-
-__all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 
 RESOLVE_LIMIT_BYTES = 32 * 1_048_576
 """Default limit on the decoded bytes of inline media in one provider request. Providers accept no more."""
@@ -209,3 +210,111 @@ async def _together(step: Callable[[str], Awaitable[T]], digests: Sequence[str],
     if failures:
         raise failures[0]
     return [results[digest] for digest in digests]
+
+
+# Media references in agentflow's form, `agentflow://media/<key>`, on top of a media store.
+#
+# Source: the second graph format (see `bus/messages`). In that format, keys are random, and the declared checksums are
+# never computed. Here a key is the beginning of the SHA-256, so the same media always get the same key.
+
+_PREFIX = "agentflow://media/"
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_KEY_LENGTH = 32
+
+
+class KeyedMedia:
+    """Stores and loads media under agentflow keys.
+
+    The caller must keep the mapping `keys`, because the media store knows media only by their SHA-256.
+    """
+
+    def __init__(self, store: MediaStore, keys: MutableMapping[str, MediaRef] | None = None) -> None:
+        """Use a media store.
+
+        Args:
+            store: the store that holds the bytes.
+            keys: mapping from key to reference, to which `put` adds. None starts with an empty mapping.
+        """
+        require_methods("store", store, ("get", "put_if_absent"), "pass a media store, such as `bus.media`")
+        self._store = store
+        self.keys: MutableMapping[str, MediaRef] = {} if keys is None else keys
+
+    async def put(self, data: bytes, mime_type: str | None = None) -> str:
+        """Store bytes and return their key.
+
+        Args:
+            data: the bytes.
+            mime_type: MIME type of the bytes. None detects the type from the first bytes; an unknown type becomes
+                `application/octet-stream`.
+
+        Raises:
+            BusError: as for `MediaStore.put_if_absent`.
+        """
+        known = mime_type or sniff(data) or "application/octet-stream"
+        sha256 = await self._store.put_if_absent(data, mime_type=known)
+        key = sha256[:_KEY_LENGTH]
+        self.keys[key] = MediaRef(kind="sha256", sha256=sha256, mime_type=known, size_bytes=len(data))
+        return key
+
+    async def get(self, key: str) -> tuple[bytes, str]:
+        """Return the bytes under a key, and their MIME type.
+
+        Raises:
+            InvalidMediaKey: `key` does not match `[A-Za-z0-9_-]{1,64}`.
+            MediaMissing: `key` is not in `keys`.
+            BusError: as for `MediaStore.get`.
+        """
+        if (media := self.keys.get(_checked(key))) is None:
+            raise MediaMissing(key)
+        data = await self._store.get(media.sha256 or "")
+        return data, media.mime_type or sniff(data) or "application/octet-stream"
+
+
+def as_agentflow(media: MediaRef, key: str | None = None) -> MediaRef:
+    """Return a reference with an `agentflow://media/<key>` URL in place of its SHA-256.
+
+    Args:
+        media: the reference. A reference that does not refer to a media store is returned unchanged.
+        key: the key to use. None means the first 32 digits of the SHA-256.
+
+    Raises:
+        InvalidMediaKey: `key` does not match `[A-Za-z0-9_-]{1,64}`.
+    """
+    require_instance("media", media, MediaRef, "pass a MediaRef")
+    require_text("key", key, is_optional=True)
+    if media.kind != "sha256":
+        return media
+    url = _PREFIX + _checked(key or (media.sha256 or "")[:_KEY_LENGTH])
+    return media.model_copy(update={"kind": "url", "url": url})
+
+
+def key_of(url: str) -> str:
+    """Return the key in an `agentflow://media/<key>` URL.
+
+    Raises:
+        InvalidMediaKey: the URL does not have this form.
+    """
+    if not url.startswith(_PREFIX):
+        raise InvalidMediaKey(url)
+    return _checked(url.removeprefix(_PREFIX))
+
+
+def _checked(key: str) -> str:
+    if _KEY.fullmatch(key) is None:
+        raise InvalidMediaKey(key)
+    return key
+
+
+async def media_from_file(
+    path: Path | str,
+    *,
+    mime_type: str | None = None,
+    limit_bytes: int = FILE_LIMIT_BYTES,
+    within: Path | None = None,
+) -> MediaRef:
+    """Read a file as inline media, in a worker thread. See `MediaRef.from_file` for the arguments and errors.
+
+    A cancelled call waits for the thread to end.
+    """
+    read = partial(MediaRef.from_file, path, mime_type=mime_type, limit_bytes=limit_bytes, within=within)
+    return await run_in_thread(read)

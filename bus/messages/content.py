@@ -1,33 +1,16 @@
-"""Content blocks of messages: one class for each block, with `type` as the discriminator."""
+"""Content blocks of messages: one class for each block, with `type` as the discriminator, and the text of blocks."""
 
 import hashlib
 import json
-from typing import Annotated, Literal
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, JsonValue, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from lanebus.bus.errors import require_instance, require_text
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.media import MediaRef
-
-__all__ = (
-    "AnnotationBlock",
-    "AnnotationRef",
-    "AudioBlock",
-    "Block",
-    "Blocks",
-    "DataBlock",
-    "DocumentBlock",
-    "ErrorBlock",
-    "ImageBlock",
-    "RedactedThinkingBlock",
-    "TextBlock",
-    "ThinkingBlock",
-    "ToolCallBlock",
-    "ToolResultBlock",
-    "UnknownBlock",
-    "VideoBlock",
-    "media_block",
-)
 
 Metadata = dict[str, JsonValue]
 
@@ -262,3 +245,102 @@ def media_block(media: MediaRef) -> ImageBlock | AudioBlock | VideoBlock | Docum
             return VideoBlock(media=media)
         case _:
             return DocumentBlock(media=media)
+
+
+# Keep null arguments of tool calls in JSON, although other fields that are None are left out.
+#
+# A serializer of the block in Python would make writing every message with a tool call a third slower. Null arguments
+# are rare. So they are detected first, which costs almost nothing, and then added to the finished JSON.
+
+
+def has_null_arguments(blocks: Iterable[Block]) -> bool:
+    """Return whether a tool call in the blocks, or in a tool result among them, has null arguments."""
+    for block in blocks:
+        if type(block) is ToolCallBlock:
+            if block.arguments is None:
+                return True
+        elif type(block) is ToolResultBlock and has_null_arguments(block.content):
+            return True
+    return False
+
+
+def with_null_arguments(data: bytes, blocks: Iterable[Block]) -> bytes:
+    """Return a message's JSON with `"arguments":null` added to each tool call whose arguments are None.
+
+    Args:
+        data: the message's JSON, which leaves out fields that are None.
+        blocks: the message's content.
+    """
+    message: JsonValue = json.loads(data)
+    _add_nulls(message, blocks)
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _add_nulls(holder: JsonValue, blocks: Iterable[Block]) -> None:
+    content = holder.get("content") if isinstance(holder, dict) else None
+    for written, block in zip(content if isinstance(content, list) else [], blocks, strict=True):
+        if isinstance(block, ToolResultBlock):
+            _add_nulls(written, block.content)
+        elif isinstance(block, ToolCallBlock) and block.arguments is None and isinstance(written, dict):
+            written["arguments"] = None
+
+
+# Extract the text of blocks, for people and for search. The provider's form builds the text for a model instead.
+
+_BLOCKS = "pass blocks, such as `message.content`"
+_TAG = re.compile(r"<(/?)(think|thinking)>")
+
+
+class Reasoned(NamedTuple):
+    """A text without its reasoning, and the reasoning; `reasoning` is None if the text had none."""
+
+    text: str
+    reasoning: str | None
+
+
+def blocks_text(blocks: Iterable[Block]) -> str:
+    """Return the text of text blocks and tool results, joined without a separator.
+
+    Source: `text()` of the first graph format (`GRAPH_V1` in `lanebus.codecs`).
+    """
+    require_instance("blocks", blocks, Iterable, _BLOCKS)
+    parts: list[str] = []
+    for block in blocks:
+        match block:
+            case TextBlock(text=text):
+                parts.append(text)
+            case ToolResultBlock(content=content, structured=structured):
+                parts.append(result_text(content, structured))
+            case _:
+                require_instance("blocks", block, Wire, _BLOCKS)
+    return "".join(parts)
+
+
+def result_text(content: Iterable[Block], structured: JsonValue) -> str:
+    """Return a tool result's text, or its JSON if it has no text."""
+    text = blocks_text(content)
+    return json.dumps(structured) if not text and structured is not None else text
+
+
+def split_reasoning(text: str) -> Reasoned:
+    """Separate a text from the reasoning in it, which some models write between `<think>` tags.
+
+    Several passages of reasoning are joined by line breaks. A tag that is not closed is part of the text.
+
+    Source: the second graph format (`GRAPH_V2` in `lanebus.codecs`).
+    """
+    require_text("text", text)
+    said, thoughts = list[str](), list[str]()
+    end, opened = 0, None
+    closing = {name: text.rfind(f"</{name}>") for name in ("think", "thinking")}
+    for tag in _TAG.finditer(text):
+        is_end, name = bool(tag[1]), tag[2]
+        if opened is None and not is_end and closing[name] > tag.start():
+            opened = tag
+        elif opened is not None and is_end and name == opened[2]:
+            said.append(text[end : opened.start()])
+            thoughts.append(text[opened.end() : tag.start()].strip())
+            end, opened = tag.end(), None
+    if not thoughts:
+        return Reasoned(text, None)
+    return Reasoned("".join([*said, text[end:]]).strip(), "\n".join(filter(None, thoughts)) or None)

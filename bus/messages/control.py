@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from lanebus.bus.errors import UnknownKind, require_instance
 from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.extension import CONTROL, EXTENSION_ADVICE, ExtensionData, ExtensionMessage
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.message import TurnId
 
 __all__ = (
     "CONTROLS",

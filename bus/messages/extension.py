@@ -5,8 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from lanebus.bus.errors import DecodeError, require_text
-from lanebus.bus.messages.base import Wire
-from lanebus.bus.messages.content_fault import json_reason
+from lanebus.bus.messages.base import Wire, json_reason
 from lanebus.bus.messages.lanes import Lane
 
 __all__ = ("CONTROL", "EXTENSION_ADVICE", "STORE", "ExtensionData", "ExtensionMessage")

@@ -1,23 +1,24 @@
-"""Limit the bytes that messages, sessions and a namespace may hold."""
+"""Limit and count what a process publishes."""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 import anyio
 
-from lanebus.bus.errors import SetupError, Unavailable
+from lanebus.bus.errors import MessageError, OutcomeUnknown, SetupError, StreamError, Unavailable
 from lanebus.bus.errors.message import shown
 from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
 
-__all__ = ("MESSAGE_LIMIT_BYTES", "Limits", "Quota")
 
 RESERVE_BYTES = 65_536
 
@@ -124,3 +125,90 @@ class Quota:
             return False
         self.size_bytes = size
         return True
+
+
+PublishOutcome = Literal["appended", "duplicate", "refused", "invalid", "unavailable", "unknown", "cancelled", "failed"]
+"""How a publish ended.
+
+- "appended": the messages are in the log; "duplicate": its key was published before
+- "refused": the log refused; "invalid": a message or an argument is wrong
+- "unavailable": nothing was appended, because the server was away or full; "unknown": sent and not answered
+- "cancelled": its caller was cancelled; "failed": any other error, such as a closed bus
+"""
+
+OUTCOMES: tuple[PublishOutcome, ...] = (
+    "appended",
+    "duplicate",
+    "refused",
+    "invalid",
+    "unavailable",
+    "unknown",
+    "cancelled",
+    "failed",
+)
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_PUBLISHES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+
+class PublishCounts:
+    """Counters since the bus was opened. They only grow."""
+
+    __slots__ = ("batches", "outcomes", "seconds")
+
+    def __init__(self) -> None:
+        self.outcomes: dict[PublishOutcome, int] = dict.fromkeys(OUTCOMES, 0)
+        self.seconds = Histogram(_SECONDS)
+        """the time of each publish from the call to its outcome, also if it failed"""
+        self.batches = Histogram(_PUBLISHES)
+        """the number of publishes in each round trip"""
+
+    def note_receipt(self, seconds: float, *, is_duplicate: bool) -> None:
+        """Count a publish that returned a receipt after `seconds`."""
+        self.outcomes["duplicate" if is_duplicate else "appended"] += 1
+        self.seconds.add(seconds)
+
+    def note_error(self, seconds: float, error: BaseException) -> None:
+        """Count a publish that raised `error` after `seconds`."""
+        self.outcomes[_outcome(error)] += 1
+        self.seconds.add(seconds)
+
+
+def _outcome(error: BaseException) -> PublishOutcome:
+    if not isinstance(error, Exception):
+        return "cancelled"
+    if isinstance(error, OutcomeUnknown):
+        return "unknown"
+    if isinstance(error, Unavailable):
+        return "unavailable"
+    if isinstance(error, StreamError):
+        return "refused"
+    return "invalid" if isinstance(error, MessageError) else "failed"
+
+
+class Histogram:
+    """Counts values by range, and sums all values. Values can be added, but not removed."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        """
+        Args:
+            bounds: the highest value of each range, ascending. A last range has all higher values.
+        """
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        """the number of values in each range; not cumulative"""
+        self.total = 0.0
+        """the sum of all values"""
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def merge(self, other: Histogram) -> None:
+        """Add the counts and the sum of another histogram, which must have the same bounds."""
+        for at, count in enumerate(other.counts):
+            self.counts[at] += count
+        self.total += other.total

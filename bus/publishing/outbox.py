@@ -1,6 +1,6 @@
-"""Number the appends of one producer to one session, and interpret the server's replies. Pure.
+"""Number the appends of a producer to its sessions, build the command that sends them, and interpret the replies. Pure.
 
-Appends are numbered 1, 2, 3 … in each term of the producer; see outboxes.py. An append that was sent and not answered
+Appends are numbered 1, 2, 3 … in each term of the producer; see `Outboxes`. An append that was sent and not answered
 is doubtful: a copy of it may still reach the server. The numbers of doubtful appends are settled (scripts/settle.lua)
 before anything else is sent to the session. So a number never stands for two different appends, and no publish is sent
 again while a copy of it may be in flight.
@@ -8,23 +8,257 @@ again while a copy of it may be in flight.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from lanebus.bus.errors import ForgedEntry, HeadMissing, LogRolledBack, OutcomeUnknown, Refused, SessionDamaged
-from lanebus.bus.publishing.append import SessionAppend
-from lanebus.bus.publishing.encoded_publish import LANE_OF
-from lanebus.bus.publishing.trouble import Trouble
-from lanebus.bus.servers.replies import refusal_of
+from lanebus.bus.errors import (
+    ForgedEntry,
+    HeadMissing,
+    LogRolledBack,
+    OutcomeUnknown,
+    Refused,
+    SessionDamaged,
+    check_bounds,
+)
+from lanebus.bus.log.log import LogBounds, Script, WorkBounds
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.publishing.encoding import LANE_OF
+from lanebus.bus.servers.calls import refusal_of
+from lanebus.bus.wire.codec import VERSION, proof_from, seed_of
 from lanebus.bus.wire.envelope import START, Cursor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from lanebus.bus.errors import BusError
-    from lanebus.bus.publishing.pending_publish import PendingPublish
+    from lanebus.bus.publishing.encoding import PendingPublish
+    from lanebus.bus.servers.calls import Argument, Backoff
+    from lanebus.bus.wire.keys import Keys
 
-__all__ = ("Outbox",)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishBounds:
+    """How much is queued and in flight at a time, and how long publishes are retried."""
+
+    queue_bytes: int = 64 * 1_048_576
+    """maximum number of bytes of JSON that wait to be sent; further callers wait for room"""
+    batch_count: int = 512
+    """maximum number of publishes in a batch, so that no batch blocks the server for long"""
+    batch_bytes: int = 4 * 1_048_576
+    """maximum number of bytes of JSON in a batch, so that no batch blocks the server for long"""
+    small_batch_count: int = 16
+    """up to this many publishes are sent as one batch. More are divided into two batches of about the same
+    size, which can both be in flight"""
+    sessions: int = 10_000
+    """maximum number of sessions for which this process remembers the number of its last append. For a forgotten
+    session the process starts a new term, and does not notice if the log lost the process's earlier publishes"""
+    callers_at_once: int = 64
+    """maximum number of callers that are admitted to the queue, or time out, in one turn of the event loop. Ten
+    thousand callers in one turn blocked the loop for 0.1 s"""
+    recovery_sessions: int = 64
+    """maximum number of sessions to recover in one round trip, such as after lost replies"""
+    quarantine_attempts: int = 3
+    """how often an append is retried after foreign entries were quarantined"""
+    first_pause_seconds: float = 0.01
+    """first pause before an append is retried. Each further pause is twice as long"""
+    longest_pause_seconds: float = 0.5
+    """longest pause before an append is retried"""
+    close_seconds: float = 5.0
+    """longest time that closing a bus waits for queued and sent publishes"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, "bounds.publish", zero=("quarantine_attempts", "close_seconds"))
+
+
+# A producer numbers its appends to a session 1, 2, 3 … within a *term*. Terms only grow, and the server compares them
+# without trusting a clock. If this process forgets a session, it continues the session in a later term. If a session's
+# head forgets a producer, the head keeps a *floor*: a new term must be above the floor.
+#
+# So the server refuses every late copy of an append and appends nothing twice, even if the producer or the head has
+# forgotten the append's number. A producer whose term is refused checks first whether the log lost the producer's
+# earlier appends. Then it continues in a term above the floor.
+
+
+class Outboxes:
+    """The outboxes of one producer on all servers. The outbox that was idle for longest is forgotten first."""
+
+    def __init__(self, producer: str, most: int) -> None:
+        """
+        Args:
+            producer: a name that no other process has.
+            most: number of sessions to remember.
+        """
+        self.producer = producer
+        self._most = most
+        # If a head forgot many producers, its floor is a time shortly before now. A term that starts at the present
+        # time is above that floor. If this process's clock is wrong, beginning a term costs one more round trip.
+        self._term = time.time_ns() // 1_000_000
+        self._outboxes: OrderedDict[str, Outbox] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._outboxes)
+
+    def of(self, session: str, parked: Callable[[int], None]) -> Outbox:
+        """Return the outbox of a session. `parked` is a field of a new outbox."""
+        outbox = self._outboxes.get(session)
+        if outbox is None:
+            outbox = self._outboxes[session] = Outbox(session, parked, self._term)
+        else:
+            self._outboxes.move_to_end(session)
+        return outbox
+
+    def above(self, floor: int) -> int:
+        """Return the number for a new term. It is above `floor` and above the numbers of all previous terms."""
+        self._term = max(self._term, floor) + 1
+        return self._term
+
+    def forget(self, count: int) -> None:
+        """Forget idle sessions if there are more than `PublishBounds.sessions`.
+
+        Args:
+            count: number of sessions in the last batch. At most twice as many sessions are examined, so that the cost
+                stays small. A busy session is examined again later.
+        """
+        for _ in range(min(len(self._outboxes) - self._most, 2 * count)):
+            session, outbox = self._outboxes.popitem(last=False)
+            if not outbox.is_idle:
+                self._outboxes[session] = outbox
+            elif outbox.term >= self._term:
+                self._term = outbox.term + 1
+
+
+# Build the command that appends to several sessions of one server in one step. Pure.
+
+PUBLISH = Script("publish", shares=("damage", "wake", "producers", "agents", "proofs"))
+
+
+@dataclass(slots=True, eq=False)
+class SessionAppend:
+    """The publishes that a producer appends to one session in one step, under one number."""
+
+    session: str
+    term: int
+    """term of the producer; the appends of a term are numbered from 1"""
+    number: int
+    publishes: list[PendingPublish]
+    agent: str = ""
+    """the agent that the session belongs to, as far as this process knows"""
+
+    def settle(self, before: int, written: str, outcomes: bytes, session_bytes: int | None) -> Cursor:
+        """Give the caller of each publish its outcome. Return the cursor of the session's end after this append.
+
+        If the append handed the session over, `agent` is the new agent afterwards.
+
+        Args:
+            before: position of the session before this append.
+            written: `<incarnation>@<time>` of this append; the time may be missing.
+            outcomes: b"" if all publishes were appended, otherwise one word for each publish.
+            session_bytes: the `PublishLimits.session_bytes` that the append was sent with.
+        """
+        words = outcomes.split(b" ") if outcomes else ()
+        incarnation, _, time = written.partition("@")
+        end = Cursor(before, 0, incarnation)
+        for index, publish in enumerate(self.publishes):
+            if not words or words[index] == b"a":
+                count = publish.plan.message_count
+                proof = proof_from(publish.plan.parts[-2], int(time)) if time else ""
+                publish.succeed(end.position + 1, count, incarnation, proof)
+                end = Cursor(end.position + count, 0, incarnation, proof)
+                self.agent = publish.plan.conditions.assign or self.agent
+            else:
+                publish.end(words[index].decode(), session_bytes)
+        return end
+
+
+class PublishLimits(NamedTuple):
+    """Limits and stream lengths that scripts/publish.lua applies."""
+
+    session_bytes: int | None = None
+    """maximum number of bytes of JSON that a session holds; None means unlimited"""
+    reserve_bytes: int = 0
+    """bytes beyond `session_bytes` that commands may use"""
+    work: WorkBounds = WorkBounds()
+    """lengths of the streams of notices and wake-ups"""
+    incarnations: int = LogBounds().incarnations
+    """maximum number of incarnations that a session's head lists"""
+    producers: int = LogBounds().producers
+    """maximum number of producers that a session's head remembers"""
+
+
+def seeds_of(producer: str) -> dict[Lane, int]:
+    """Return the initial value of the message checksums of `producer`, for each lane."""
+    return {lane: seed_of(VERSION, producer, lane) for lane in Lane}
+
+
+def publish_command(
+    keys: Keys, producer: str, terms: PublishLimits, fresh: str, appends: Iterable[SessionAppend]
+) -> tuple[Argument, ...]:
+    """Return the command that appends to sessions of one server. scripts/publish.lua describes the reply.
+
+    Args:
+        keys: names of the keys.
+        producer: name of the producer.
+        terms: limits and stream lengths.
+        fresh: a new unique token. If a session's log begins a new incarnation with this append, the incarnation gets
+            this token.
+        appends: at most one append for each session.
+    """
+    names: list[str] = []
+    limit = "" if terms.session_bytes is None else terms.session_bytes
+    work = terms.work
+    arguments: list[Argument] = [producer, VERSION, *work.notice_trim, fresh, limit, terms.reserve_bytes]
+    arguments += (*work.wake_up_trim, terms.incarnations, terms.producers)
+    for append in appends:
+        session, count = append.session, len(append.publishes)
+        names += keys.appending(session)
+        arguments += (session, append.agent, append.term, append.number, count)
+        place, wakes, assigned = len(arguments) - 1, False, list[str]()
+        for publish in append.publishes:
+            plan = publish.plan
+            arguments.append(plan.text)
+            arguments += plan.parts
+            wakes = wakes or plan.wakes
+            if plan.conditions.assign is not None:
+                assigned.append(plan.conditions.assign)
+        if wakes:
+            bucket = keys.bucket(session)
+            names += keys.work(bucket, append.agent)
+            names += [keys.order(bucket, agent) for agent in assigned]
+            arguments[place] = -count
+    return PUBLISH.command(names, arguments)
+
+
+@dataclass(slots=True, eq=False)
+class Trouble:
+    """The problems of a session that the recovery has to solve before appends are sent directly again."""
+
+    backoff: Backoff | None = None
+    """the recovery's pauses between attempts; None if the last attempt succeeded"""
+    retry_at: float = 0.0
+    """time of the next attempt, on the event loop's clock"""
+    doubtful: list[SessionAppend] = field(default_factory=list["SessionAppend"])
+    """appends that were sent and never answered, in order"""
+    waiting: list[PendingPublish] = field(default_factory=list["PendingPublish"])
+    """publishes that are certainly not in the log, in the order in which to send them"""
+    waiting_bytes: int = 0
+    """size of the waiting publishes"""
+    is_rolled_back: bool = False
+    """whether the log lost its last entries. The next append number then has to be forced, see `Outbox.to_settle`"""
+    is_single: bool = False
+    """whether each waiting publish is sent alone, to find the publish that the server refuses for good"""
+    floor: int | None = None
+    """if the server refused the producer's term, the number that the next term must exceed; otherwise None"""
+    foreign: Lane | None = None
+    """the lane in which a foreign entry blocks appends; None if no lane is blocked"""
+    moved: int = 0
+    """how often foreign entries were quarantined since the last successful append"""
+
+    @property
+    def needs_settling(self) -> bool:
+        """Whether append numbers have to be settled before anything else is sent, see `Outbox.to_settle`."""
+        return bool(self.doubtful) or self.is_rolled_back
 
 
 @dataclass(slots=True, eq=False)
@@ -361,3 +595,11 @@ class Outbox:
 
 def _order(publish: PendingPublish) -> int:
     return publish.turn
+
+
+class Batch(NamedTuple):
+    """The appends that are sent in one round trip."""
+
+    appends: list[tuple[Outbox, SessionAppend]]
+    size: int
+    """number of publishes"""

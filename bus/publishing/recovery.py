@@ -13,24 +13,21 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 
 from lanebus.bus.errors import CursorTrimmed, HeadMissing, Refused, StreamError, Unavailable
-from lanebus.bus.log.incarnations import common_position
-from lanebus.bus.log.script import Script, send_scripts
+from lanebus.bus.log.lineage import common_position
+from lanebus.bus.log.log import Script, send_scripts
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.publishing.append import PUBLISH, publish_command
-from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.publishing.outbox import PUBLISH, publish_command
+from lanebus.bus.servers.calls import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lanebus.bus.errors import BusError
     from lanebus.bus.log.log import Log
-    from lanebus.bus.publishing.append import PublishLimits, SessionAppend
-    from lanebus.bus.publishing.bounds import PublishBounds
-    from lanebus.bus.publishing.outbox import Outbox
-    from lanebus.bus.publishing.outboxes import Outboxes
-    from lanebus.bus.publishing.pending_publish import PendingPublish
-    from lanebus.bus.publishing.trouble import Trouble
-    from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
+    from lanebus.bus.publishing.encoding import PendingPublish
+    from lanebus.bus.publishing.outbox import Outbox, Outboxes, PublishBounds, PublishLimits, SessionAppend, Trouble
+    from lanebus.bus.servers.calls import Argument, Reply
+    from lanebus.bus.servers.connection import Connection, Route
     from lanebus.bus.wire.keys import Keys
 
 __all__ = ("Recovery",)

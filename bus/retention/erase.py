@@ -14,16 +14,17 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from lanebus.bus.digits import number_in
-from lanebus.bus.errors import EraseRefused, NoArchive, Refused
-from lanebus.bus.groups.names import parts_of
-from lanebus.bus.log.batches import batched
-from lanebus.bus.log.fork import unpin
-from lanebus.bus.log.script import Script
+import anyio
+
+from lanebus.bus.errors import EraseRefused, NoArchive, Refused, RewriteUnfinished
+from lanebus.bus.groups.status import parts_of
+from lanebus.bus.log.lineage import unpin
+from lanebus.bus.log.log import Script, batched
+from lanebus.bus.log.reading import stream_pages
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.reading.pages import stream_pages
-from lanebus.bus.retention.rewrite import rewrite_files
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.servers.calls import answered
+from lanebus.bus.servers.health import server_infos
+from lanebus.bus.text import number_in
 from lanebus.bus.wire.keys import DEFAULT_AGENT
 
 if TYPE_CHECKING:
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.media.store import MediaStore
-    from lanebus.bus.servers.topology import Argument, Reply
+    from lanebus.bus.servers.calls import Argument, Reply
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("Erased", "SessionArchive", "erase")
 
 _ERASE, _FORGET = Script("erase", shares=("damage", "agents")), Script("forget")
 _REBUILD = Script("rebuild")
@@ -245,9 +245,6 @@ async def _leave_parent(log: Log, session: str, parent: str) -> None:
     await log.call("HDEL", log.keys.head(session), "parent")
 
 
-# --- media --------------------------------------------------------------------------------------------------------
-
-
 async def _erase_media(log: Log, session: str, store: MediaStore, archive: SessionArchive | None) -> tuple[str, ...]:
     """Delete the media that only this session refers to, and return their SHA-256. Reads every log."""
     own: set[bytes] = set()
@@ -273,3 +270,65 @@ async def _bodies(log: Log, session: str, archive: SessionArchive | None) -> Asy
                 for _, fields in page:
                     for value in fields[1::2]:
                         yield value
+
+
+# A rewrite that is under way when a session is erased may have copied the session already, so only a rewrite that
+# starts later counts. Each server counts the rewrites that it started. Callers that erase at the same time share one
+# rewrite.
+
+
+async def rewrite_files(log: Log) -> None:
+    """Have every primary rewrite its append-only file. Return after rewrites that started after this call have ended.
+
+    A primary without an append-only file is left alone.
+
+    Raises:
+        RewriteUnfinished: a rewrite failed, or the rewrites took longer than `LogBounds.rewrite_seconds`.
+        Refused: the user may not run BGREWRITEAOF or INFO.
+        Unavailable: a server cannot be reached.
+    """
+    bounds = log.bounds
+    with anyio.move_on_after(bounds.rewrite_seconds):
+        await _rewrite(log)
+        return
+    raise RewriteUnfinished(f"it took longer than {bounds.rewrite_seconds:g} s")
+
+
+async def _rewrite(log: Log) -> None:
+    earlier: dict[str, int] = {}  # by process of a server: the rewrites that it had started when it was first seen
+    was_asked = False
+    while True:
+        infos = [info for info in (await server_infos(log.pool)).values() if info.get("aof_enabled") == "1"]
+        # A server that restarted, or took over, has a file of its own that no rewrite of its predecessor changed.
+        due = [info for info in infos if _started(info) <= earlier.setdefault(info["run_id"], _started(info))]
+        if not any(map(_is_rewriting, infos)):
+            if was_asked and any(info.get("aof_last_bgrewrite_status") != "ok" for info in infos):
+                raise RewriteUnfinished("it failed, see the server's log")
+            if not due:
+                return
+            was_asked = True
+            if await _ask(log):
+                continue  # the next INFO shows it
+        await anyio.sleep(log.bounds.rewrite_pause_seconds)
+
+
+async def _ask(log: Log) -> bool:
+    """Ask the servers to start a rewrite. Return whether none refused.
+
+    A server refuses with ERR if another caller was faster or if the rewrite could not start. INFO tells which.
+    """
+    try:
+        await log.call_each("BGREWRITEAOF")
+    except Refused as refusal:
+        if refusal.code != "ERR":
+            raise
+        return False
+    return True
+
+
+def _started(info: Mapping[str, str]) -> int:
+    return int(info.get("aof_rewrites", "0"))
+
+
+def _is_rewriting(info: Mapping[str, str]) -> bool:
+    return info.get("aof_rewrite_in_progress") == "1" or info.get("aof_rewrite_scheduled") == "1"

@@ -7,23 +7,26 @@ streams always agree. If a trim is interrupted, the entries of its completed ste
 from __future__ import annotations
 
 import json
+from contextlib import aclosing
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import ForgedEntry, SessionErased, TrimRefused
-from lanebus.bus.log.script import Script
+from lanebus.bus.errors import CursorTrimmed, EntriesMissing, ForgedEntry, LogRolledBack, SessionErased, TrimRefused
+from lanebus.bus.log.log import Script
+from lanebus.bus.log.reading import read_pages
+from lanebus.bus.messages.events import AgentStarted
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.checksum import seed_of
-from lanebus.bus.wire.codec import VERSION
+from lanebus.bus.wire.codec import VERSION, Selection, seed_of
+from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.keys import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lanebus.bus.log.log import Log
-    from lanebus.bus.servers.topology import Argument
+    from lanebus.bus.servers.calls import Argument
+    from lanebus.bus.wire.envelope import Envelope
 
-__all__ = ("TRIMMED", "Trimmed", "trim")
 
 TRIMMED = "session.trimmed"
 """the kind of the extension message that a forced trim appends"""
@@ -136,3 +139,55 @@ async def _step(
     words = (*words, seed_of(VERSION, "log", Lane.EXTENSION), agent, more)
     reply = await log.run(_TRIM, names, (*words, *announced))
     return _Answer(**json.loads(cast("bytes", reply)))
+
+
+_CONTEXT = Selection.of({Lane.LLM})
+_LOOPS = Selection.of({Lane.EXTENSION}, {AgentStarted.KIND})
+
+
+async def context_holder(log: Log, session: str, before: int) -> Mapping[str, int]:
+    """Return the entries that the workers of a session's agent still need, as `{"a:<agent>": position}`.
+
+    The workers need the entries after this position. The mapping is empty if they need no entries.
+
+    A worker without the session in memory reads the LLM lane from its first entry. The workers need no entry if no
+    worker has run a loop in the session, or if the context is already incomplete.
+
+    Args:
+        log: the log.
+        session: id of the session.
+        before: first position to keep.
+
+    Raises:
+        SessionErased: the session was erased.
+        Unavailable: the server cannot be reached.
+    """
+    while True:
+        head = await log.head(session)
+        own = head.own_start.position
+        # A worker takes the lease before it runs a loop. Sessions without one are not searched.
+        if not head.epoch or head.trimmed_llm > max(head.archived, own):
+            return {}
+        start = max(head.trimmed, own)
+        try:
+            first = await _first(log, session, _CONTEXT, start, before - 1)
+            if first is None:
+                return {}
+            # The start of a loop may be in the archive alone. The archive is not searched: a loop is assumed.
+            is_assumed = head.trimmed > own and head.archived > own
+            if not is_assumed and await _first(log, session, _LOOPS, start, None) is None:
+                return {}
+        except EntriesMissing:  # the context is incomplete, and stays so
+            return {}
+        except (CursorTrimmed, LogRolledBack):  # another client trimmed meanwhile
+            continue
+        return {f"a:{head.agent}": first.position - 1}
+
+
+async def _first(log: Log, session: str, selection: Selection, start: int, until: int | None) -> Envelope | None:
+    """Return the first selected entry after one position and up to another position; None if no entry is selected."""
+    async with aclosing(read_pages(log, session, selection, Cursor(start), until)) as pages:
+        async for page in pages:
+            if page.envelopes:
+                return page.envelopes[0]
+    return None

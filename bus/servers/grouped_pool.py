@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
+from lanebus.bus.concurrency import BusOrigin
 from lanebus.bus.errors import Closed
-from lanebus.bus.origin import BusOrigin
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.servers.calls import ConnectionBounds, answered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from lanebus.bus.errors import Refused
-    from lanebus.bus.servers.pool import Pool
-    from lanebus.bus.servers.replies import Argument, Reply
+    from lanebus.bus.servers.calls import Argument, Reply
+    from lanebus.bus.servers.connection import Pool
 
 __all__ = ("GroupedPool",)
 

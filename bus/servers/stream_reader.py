@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, cast
 import anyio
 
 from lanebus.bus.errors import Refused, Unavailable
-from lanebus.bus.servers.replies import answered
+from lanebus.bus.servers.calls import answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from lanebus.bus.servers.calls import Argument, Reply
     from lanebus.bus.servers.connection import Connection, Route
-    from lanebus.bus.servers.replies import Argument, Reply
     from lanebus.bus.wire.codec import Entry
 
 __all__ = ("StreamReader", "last_ids", "pages_of", "read_blocking")

@@ -14,14 +14,10 @@ from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from lanebus.bus.errors import SetupError
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.cluster import Cluster
-from lanebus.bus.servers.cluster_pool import ClusterPool
-from lanebus.bus.servers.connection import Connection, Route
+from lanebus.bus.servers.calls import Argument, ConnectionBounds, Reply
+from lanebus.bus.servers.connection import Connection, ConnectionPool, Pool, Route
+from lanebus.bus.servers.discovery import Cluster, ClusterPool, SentinelRoute
 from lanebus.bus.servers.endpoint import Endpoint, check_login
-from lanebus.bus.servers.pool import ConnectionPool, Pool
-from lanebus.bus.servers.replies import Argument, Reply
-from lanebus.bus.servers.sentinel import SentinelRoute
 
 __all__ = (
     "Argument",

@@ -1,14 +1,14 @@
 """Method of `Session` that hands it over to another agent."""
 
 from lanebus.bus.errors import NoSuchPosition, SessionErased, WrongAgent, require_text
-from lanebus.bus.groups.names import parts_of
-from lanebus.bus.log.script import Script
+from lanebus.bus.groups.status import parts_of
+from lanebus.bus.log.log import Script
 from lanebus.bus.messages.events import SessionAssigned
-from lanebus.bus.publishing.encoded_publish import AppendConditions
+from lanebus.bus.publishing.encoding import AppendConditions
 from lanebus.bus.session.publishing import append, checked
 from lanebus.bus.session.resources import HasResources
+from lanebus.bus.wire.envelope import Expected, Receipt, cursor_of
 from lanebus.bus.wire.keys import check_agent
-from lanebus.bus.wire.receipt import Expected, Receipt, cursor_of
 
 __all__ = ("hand_over",)
 

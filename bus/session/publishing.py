@@ -15,16 +15,14 @@ from lanebus.bus.errors import (
     require_seconds,
     require_text,
 )
-from lanebus.bus.log.incarnations import common_position
-from lanebus.bus.messages.delta import Delta
+from lanebus.bus.log.lineage import common_position
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.publishing.encoded_publish import UNCONDITIONAL, AppendConditions
+from lanebus.bus.messages.message import Delta
+from lanebus.bus.publishing.encoding import UNCONDITIONAL, AppendConditions
 from lanebus.bus.session.resources import HasResources, SessionResources
+from lanebus.bus.wire.envelope import CLOSED, REFUSALS, REOPENED, Expected, Outcome, Receipt, check_key, cursor_of
 from lanebus.bus.wire.keys import check_agent
-from lanebus.bus.wire.notice import CLOSED, REOPENED
-from lanebus.bus.wire.receipt import REFUSALS, Expected, Outcome, Receipt, cursor_of
-from lanebus.bus.wire.reserved_key import check_key
 
 __all__ = ("append", "close", "preview", "publish", "reopen", "try_publish")
 

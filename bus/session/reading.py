@@ -3,19 +3,19 @@
 from collections.abc import AsyncGenerator, Collection, Mapping
 from typing import cast
 
+from lanebus.bus.concurrency import Flattened, Resumable
 from lanebus.bus.errors import require_count
 from lanebus.bus.following.follower import Follower, FollowState
 from lanebus.bus.following.subscription import BUFFER_BYTES, DirectReceiver, SubscriptionOptions
-from lanebus.bus.iteration import Flattened, Resumable
-from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.head import SessionHead
+from lanebus.bus.log.log import FirstPage
+from lanebus.bus.log.reading import Page, read_pages
+from lanebus.bus.log.reading import first_page as first_lane_pages
 from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.previews.session_deltas import OpenMessage
-from lanebus.bus.reading.pages import first_page as first_lane_pages
-from lanebus.bus.reading.reader import Page, read_pages
+from lanebus.bus.previews import OpenMessage
 from lanebus.bus.session.resources import HasResources, SessionResources
+from lanebus.bus.wire.codec import Selection
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
-from lanebus.bus.wire.selection import Selection
 
 __all__ = ("ALL_LANES", "first_page", "follow", "head", "open_messages", "pages", "read", "subscribe")
 

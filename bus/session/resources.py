@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from lanebus.bus.archive.archive import Archive
+    from lanebus.bus.concurrency import BusOrigin
     from lanebus.bus.following.hub import Hub
     from lanebus.bus.groups.wake_ups import WakeUps
+    from lanebus.bus.hooks import Redaction, Tracing
     from lanebus.bus.log.log import Log
     from lanebus.bus.media.store import MediaStore
-    from lanebus.bus.origin import BusOrigin
-    from lanebus.bus.previews.previews import Previews
-    from lanebus.bus.previews.writer import PreviewWriter
-    from lanebus.bus.publishing.traced_publisher import SessionPublisher
-    from lanebus.bus.redaction import Redaction
-    from lanebus.bus.tracing import Tracing
+    from lanebus.bus.previews import Previews, PreviewWriter
+    from lanebus.bus.publishing.publisher import SessionPublisher
 
 __all__ = ("HasResources", "SessionResources")
 

@@ -3,15 +3,13 @@
 from collections.abc import AsyncGenerator
 
 from lanebus.bus.archive.archive import Archive
-from lanebus.bus.archive.archiver import Archived, archive_session
-from lanebus.bus.archive.chain import ArchiveProblem, check_chain
+from lanebus.bus.archive.archiver import Archived, ArchiveProblem, archive_session, check_chain
+from lanebus.bus.concurrency import resumable
 from lanebus.bus.errors import NoArchive, NoSuchPosition, require_count, require_flag
-from lanebus.bus.iteration import resumable
 from lanebus.bus.retention import erase as erasure
 from lanebus.bus.retention import trim as retention
-from lanebus.bus.retention.context_holder import context_holder
 from lanebus.bus.retention.erase import Erased
-from lanebus.bus.retention.trim import Trimmed
+from lanebus.bus.retention.trim import Trimmed, context_holder
 from lanebus.bus.session.resources import HasResources, SessionResources
 
 __all__ = ("archive", "check_archive", "erase", "trim")

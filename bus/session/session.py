@@ -4,12 +4,12 @@ from secrets import token_hex
 from typing import Protocol
 
 from lanebus.bus.errors import require_count, require_instance
-from lanebus.bus.log.fork import begin_fork
+from lanebus.bus.log.lineage import begin_fork
 from lanebus.bus.session import checkpoints, handover, leases, publishing, reading, retention
 from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.resources import SessionResources
+from lanebus.bus.wire.envelope import CLOSED, REOPENED
 from lanebus.bus.wire.keys import check_agent, check_session_id
-from lanebus.bus.wire.notice import CLOSED, REOPENED
 
 __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id", "require_session")
 

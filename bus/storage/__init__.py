@@ -3,8 +3,46 @@
 Start with `blobs.py`, the protocol.
 """
 
-from lanebus.bus.storage.blobs import BlobHead, BlobStore, plain_name, store_at
-from lanebus.bus.storage.folder import Folder
-from lanebus.bus.storage.objects import Objects, object_store_at
+from typing import TYPE_CHECKING
 
-__all__ = ("BlobHead", "BlobStore", "Folder", "Objects", "object_store_at", "plain_name", "store_at")
+from lanebus.bus.faces import lazy_names
+
+if TYPE_CHECKING:
+    from lanebus.bus.storage.blobs import BlobStore, Objects, object_store_at, plain_name, store_at
+    from lanebus.bus.storage.folder import FILE, Folder, StateFile, exposure, open_owned, owner_fault
+
+__all__ = (
+    "FILE",
+    "BlobStore",
+    "Folder",
+    "Objects",
+    "StateFile",
+    "exposure",
+    "object_store_at",
+    "open_owned",
+    "owner_fault",
+    "plain_name",
+    "store_at",
+)
+
+if not TYPE_CHECKING:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "lanebus.bus.storage.blobs": (
+                "BlobStore",
+                "Objects",
+                "object_store_at",
+                "plain_name",
+                "store_at",
+            ),
+            "lanebus.bus.storage.folder": (
+                "FILE",
+                "Folder",
+                "StateFile",
+                "exposure",
+                "open_owned",
+                "owner_fault",
+            ),
+        },
+    )

@@ -3,66 +3,133 @@
 An entry has two fields. They are always in this order, so that the server stores the field names once per block:
 
 - `h`, the header, separated by spaces: version, time in milliseconds by the server's clock, producer, token of the
-  incarnation, checksum (checksum.py). The header of a live delta has no checksum. It has no token either if the session
-  has no entry yet. The checksum of an imported entry begins with a mark, `i`.
+  incarnation, checksum. The header of a live delta has no checksum. It has no token either if the session has no entry
+  yet. The checksum of an imported entry begins with a mark, `i`.
 - `m`, the message's JSON.
 
 The proof of an entry (`Cursor.proof`) is the sum of its checksum and its time, modulo 2^32, in hexadecimal digits. It
 differs for two appends of the same message, as their times differ, and for two messages of one millisecond. It is a sum
 because the scripts need it too, and a digest costs them as much as the rest of an append.
 
-The scripts write entries. This module reads entries, and converts older versions to the present version (upcasters.py).
+The scripts write entries. Here entries are read, and older versions are converted to the present one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
 from zlib import crc32
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError
 
-from lanebus.bus.errors import DecodeError, EntryDamaged, ForgedEntry, MessageError, UnknownRole, UnknownVersion
+from lanebus.bus.errors import (
+    DecodeError,
+    EntryDamaged,
+    ForgedEntry,
+    InvalidArgument,
+    MessageError,
+    MissingUpcaster,
+    NoKinds,
+    NoLanes,
+    UnknownRole,
+    UnknownVersion,
+    require_all,
+)
 from lanebus.bus.messages.content import Block, ErrorBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_parser import DIGITS_LIMIT, parse_json, require_depth, require_json
-from lanebus.bus.messages.json_reader import Publishable, read_delta, read_extension, read_llm
+from lanebus.bus.messages.context_entry import ContextEntry
+from lanebus.bus.messages.extension import STORE, ExtensionMessage
+from lanebus.bus.messages.json_reader import (
+    DIGITS_LIMIT,
+    Publishable,
+    parse_json,
+    read_delta,
+    read_extension,
+    read_llm,
+    require_depth,
+    require_json,
+)
 from lanebus.bus.messages.lanes import Lane
 from lanebus.bus.messages.message import (
     AssistantMessage,
+    Delta,
     DeveloperMessage,
     LlmMessage,
     SystemMessage,
     ToolResultMessage,
     UserMessage,
 )
-from lanebus.bus.wire.checksum import IMPORTED, imported_seed, seed_of
 from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.bus.wire.upcasters import lift, require_steps
 
-__all__ = (
-    "MESSAGE_LIMIT_BYTES",
-    "UNMARKED",
-    "VERSION",
-    "Entry",
-    "Mark",
-    "decode",
-    "decode_delta",
-    "encode",
-    "is_whole",
-    "mark_in",
-    "mark_of",
-    "position_of",
-    "proof_from",
-    "token_of",
-)
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from lanebus.bus.messages.context_entry import AnyContextEntry
+    from lanebus.bus.messages.message import Message
+
+
+# Convert old entries to the present form as they are read, one version at a time. Stored entries never change.
+#
+# An entry's header has the version of the entry's form. A change of the form needs a new version if old messages could
+# not be read, or would have another meaning. For a new version, increase `VERSION` by one, add the step
+# from the old version here, and add a golden log of the new version under tests/golden.
+
+MessageJson = dict[str, JsonValue]
+"""A message as parsed JSON, before validation."""
+
+Upcaster = Callable[[Lane | None, MessageJson], MessageJson]
+"""A function that converts a message to the next version. It may modify its argument. The lane of a live delta is
+None."""
+
+UPCASTERS: dict[int, Upcaster] = {}
+"""The upcasters by version: each converts a message from its version to the next."""
+
+
+def require_steps(newest: int, steps: Mapping[int, Upcaster] = UPCASTERS) -> None:
+    """Check that `steps` has an upcaster for every version before `newest`. Called at import.
+
+    Raises:
+        MissingUpcaster: a version has no upcaster.
+    """
+    for version in range(1, newest):
+        if version not in steps:
+            raise MissingUpcaster(version, newest)
+
+
+def lift(version: int, newest: int, lane: Lane | None, body: bytes) -> bytes:
+    """Return a message's JSON in the newest form.
+
+    Args:
+        version: the version of `body`.
+        newest: the version to return.
+        lane: the message's lane; None for a live delta.
+        body: the stored JSON.
+
+    Raises:
+        DecodeError: `body` is not a JSON object, or an upcaster failed.
+    """
+    value = parse_json(body)
+    for step in range(version, newest):
+        if not isinstance(value, dict):
+            raise DecodeError("", f"not an object in version {step}")
+        try:
+            value = UPCASTERS[step](lane, value)
+        except Exception as error:  # any fault of a step makes only this entry unreadable
+            raise DecodeError("", f"cannot convert from version {step}: {type(error).__name__}") from error
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DecodeError("", f"cannot convert from version {version}: {type(error).__name__}") from error
+
 
 MESSAGE_LIMIT_BYTES = 1_048_576
 """Maximum number of bytes of a message's JSON. Media of 50,000 bytes or more belong in the media store."""
 
 VERSION = 1
-"""The version of the stored form. Increase this number when you add a step to upcasters.py."""
+"""The version of the stored form. Increase this number when you add a step to `UPCASTERS`."""
 
 require_steps(VERSION)
 
@@ -387,3 +454,177 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
 def position_of(entry: Entry) -> int:
     """Return the position in an entry's id."""
     return int(entry[0].partition(b"-")[0])
+
+
+# The checksum of an entry, which detects bytes that changed on disk or in memory.
+#
+# The checksum is the last word of an entry's header: the CRC-32 of version, producer, lane and the message's JSON. The
+# publishing client computes the checksum, and the script only stores it. Time and position are not covered, because
+# only the script knows them, and hashing in the script is slow. Positions are checked by their order, and incarnations
+# by the position at which each of them begins.
+#
+# The header of an imported entry has the letter `i` before the digits of the checksum. This mark is covered too.
+#
+# The checksum is not a signature: any client that can write to the server can compute it.
+
+IMPORTED = b"i"
+"""The mark of an imported entry, before the digits of its checksum. It is no word of its own, because scripts rely on
+the number of the header's words."""
+
+
+@lru_cache(maxsize=1024)
+def seed_of(version: int, producer: str, lane: Lane) -> int:
+    """Return the CRC of version, producer and lane: the initial value for the CRC of a message's JSON."""
+    return crc32(f"{version} {producer} {lane.value} ".encode())
+
+
+@lru_cache(maxsize=64)
+def imported_seed(seed: int) -> int:
+    """Return the initial value for the CRC of an imported message's JSON.
+
+    Args:
+        seed: the value that `seed_of` returns.
+    """
+    return crc32(b"imported ", seed)
+
+
+# The selection of a reader: lanes, and kinds of messages in these lanes.
+
+_LANES = frozenset(Lane)
+
+# The beginning of a message's JSON as the bus writes it. If JSON begins differently, its kind is known after decoding.
+_KIND = {
+    Lane.LLM: re.compile(rb'\{"role":"(?:context","kind":"(\w+)|(system|developer|user|assistant|toolResult))"'),
+    Lane.EXTENSION: re.compile(rb'\{"role":"extension","kind":"([ !#-\[\]-~]*)"'),
+}
+
+
+class Selection(NamedTuple):
+    """The lanes and kinds to read. An unreadable or forged entry matches every kind, so it is never hidden.
+
+    What a framework stores (kinds `store.…` of the extension lane) may hold content of the LLM lane. It is selected
+    only together with the LLM lane, so a reader of the extension lane alone never sees it.
+    """
+
+    lanes: frozenset[Lane]
+    names: frozenset[str] | None = None
+    """exact kinds to select; None selects every kind"""
+    prefixes: tuple[str, ...] = ()
+    """prefixes of kinds to select"""
+    whole: frozenset[Lane] = frozenset()
+    """lanes in which every kind is selected, regardless of `names` and `prefixes`"""
+
+    @classmethod
+    def of(cls, lanes: Collection[Lane], kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None) -> Self:
+        """Return the selection for a caller's arguments.
+
+        Args:
+            lanes: the lanes to read.
+            kinds: exact kinds, or prefixes such as `agent.*`; None selects every kind. A mapping selects kinds for some
+                lanes; in the other lanes every kind is selected.
+
+        Raises:
+            NoLanes: `lanes` is empty.
+            NoKinds: `kinds` is empty, or selects no kind in any of the lanes.
+        """
+        if isinstance(lanes, str):  # a single lane, not a collection of letters
+            lanes = (Lane(lanes),) if lanes in _LANES else ()
+        require_all("lanes", lanes, str, "pass lanes, such as {Lane.LLM}")
+        if not lanes:
+            raise NoLanes
+        _require_lanes("lanes", lanes)
+        if kinds is None:
+            return cls(frozenset(lanes))
+        if isinstance(kinds, Mapping):
+            by_lane = cast("Mapping[Lane, Collection[str]]", kinds)
+            _require_lanes("kinds", by_lane)
+            whole = frozenset(lanes) - by_lane.keys()
+            if whole and not any(by_lane.values()):  # no kind is selected in the lanes of the mapping
+                return cls(frozenset(lanes), frozenset(), (), whole)
+            named = cls.of(lanes, [kind for each in by_lane.values() for kind in each])
+            return named._replace(whole=whole)
+        if isinstance(kinds, str):  # a single kind, not a collection of letters
+            kinds = (kinds,)
+        require_all("kinds", kinds, str, 'pass texts, such as {"user", "agent.*"}')
+        if not kinds:
+            raise NoKinds
+        prefixes = sorted({kind[:-1] for kind in kinds if kind.endswith("*")})
+        return cls(frozenset(lanes), frozenset(kind for kind in kinds if not kind.endswith("*")), tuple(prefixes))
+
+    @classmethod
+    def union(cls, selections: Iterable[Selection]) -> Self:
+        """Return a selection that includes all of `selections`, and possibly more."""
+        lanes, names, prefixes, whole, has_all = set[Lane](), set[str](), set[str](), set[Lane](), False
+        for each in selections:
+            lanes |= each.lanes
+            has_all = has_all or each.names is None
+            names |= each.names or frozenset()
+            prefixes |= {*each.prefixes}
+            whole |= each.whole
+        if has_all:
+            return cls(frozenset(lanes))
+        return cls(frozenset(lanes), frozenset(names), tuple(sorted(prefixes)), frozenset(whole))
+
+    @property
+    def in_order(self) -> tuple[Lane, ...]:
+        """The lanes, always in the same order."""
+        return tuple(lane for lane in Lane if lane in self.lanes)
+
+    def takes(self, envelope: Envelope) -> bool:
+        """Return whether an envelope is selected."""
+        if envelope.lane not in self.lanes or (Lane.LLM not in self.lanes and _is_stored(envelope.message)):
+            return False
+        if self.names is None or envelope.lane in self.whole:
+            return True
+        message = envelope.message
+        if not isinstance(message, DecodeFailure):
+            return self.takes_kind(kind_of(message))
+        if isinstance(message.error, ForgedEntry | EntryDamaged | UnknownVersion):
+            return True
+        kind = _kind_in(envelope.lane, message.raw)
+        return kind is None or self.takes_kind(kind)
+
+    def takes_kind(self, kind: str) -> bool:
+        """Return whether messages of this kind are selected."""
+        return self.names is None or kind in self.names or kind.startswith(self.prefixes)
+
+    def may_take(self, lane: Lane, entry: Entry) -> bool:
+        """Return whether an entry may be selected, judging by its first bytes.
+
+        If True, the entry has to be decoded, and `takes` decides. For a short message, this call takes a tenth of the
+        time of decoding. It takes no longer for a long message.
+        """
+        if lane in self.whole and Lane.LLM in self.lanes:
+            return True
+        kind = _kind_in(lane, entry[1][-1])
+        if kind is not None and Lane.LLM not in self.lanes and kind.startswith(STORE):
+            return False
+        if kind is None or self.takes_kind(kind):
+            return True
+        # Only an intact entry of the bus may be skipped. Forged and damaged entries are shown.
+        return not is_whole(lane, entry)
+
+
+def _require_lanes(name: str, lanes: Collection[str]) -> None:
+    for lane in lanes:
+        if lane not in _LANES:
+            raise InvalidArgument(name, lane, "name the lanes Lane.LLM and Lane.EXTENSION")
+
+
+def _is_stored(message: Publishable | Delta | DecodeFailure) -> bool:
+    """Return whether a message is what a framework stores, also if the entry is unreadable."""
+    if isinstance(message, DecodeFailure):
+        return (_kind_in(Lane.EXTENSION, message.raw) or "").startswith(STORE)
+    return isinstance(message, ExtensionMessage) and message.is_stored_state
+
+
+def kind_of(message: Publishable | Delta) -> str:
+    """Return the kind of an extension message or context entry, or the role of any other message."""
+    if isinstance(message, ExtensionMessage | ContextEntry):
+        return cast("ExtensionMessage | AnyContextEntry", message).kind
+    return cast("Message | Delta", message).role
+
+
+def _kind_in(lane: Lane, body: bytes) -> str | None:
+    found = _KIND[lane].match(body)
+    return found[found.lastindex or 0].decode() if found else None

@@ -1,14 +1,29 @@
-"""Envelopes and cursors: a message with its session, position, time and producer, and the place of a reader."""
+"""What readers and publishers get: envelopes with cursors, notices between envelopes, and receipts."""
+
+from __future__ import annotations
 
 import re
-from typing import NamedTuple, Self, cast
+from typing import Final, Literal, NamedTuple, Self, cast
 
-from lanebus.bus.errors import InvalidArgument, InvalidCursor, MessageError, require_count, require_text
-from lanebus.bus.messages.delta import Delta
+from lanebus.bus.errors import (
+    Conflict,
+    Fenced,
+    InvalidArgument,
+    InvalidCursor,
+    KeyReserved,
+    LogRolledBack,
+    MessageError,
+    MessageTooLarge,
+    OverLimit,
+    SessionClosed,
+    SessionErased,
+    WrongAgent,
+    require_count,
+    require_text,
+)
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.lanes import Lane
-
-__all__ = ("CURSOR", "START", "Cursor", "DecodeFailure", "Envelope")
+from lanebus.bus.messages.message import Delta
 
 CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32})(?:\.([0-9a-f]{1,8}))?)?)?")
 
@@ -43,7 +58,7 @@ class Cursor(NamedTuple):
         return cls._read("text", text)
 
     @classmethod
-    def of(cls, given: "Cursor | str", name: str = "after") -> "Cursor":
+    def of(cls, given: Cursor | str, name: str = "after") -> Cursor:
         """Return the cursor that a caller passed, either as a `Cursor` or as the text that `str()` returns.
 
         Args:
@@ -83,7 +98,7 @@ class Cursor(NamedTuple):
         """The place as a stream id."""
         return f"{self.position}-{self.delta}"
 
-    def is_after(self, other: "Cursor") -> bool:
+    def is_after(self, other: Cursor) -> bool:
         """Return whether this cursor is after `other`. Incarnations and proofs are not compared."""
         return self[:2] > other[:2]
 
@@ -137,3 +152,122 @@ class Envelope(NamedTuple):
     def cursor(self) -> Cursor:
         """The cursor of a reader that has seen this envelope and nothing after it."""
         return Cursor(self.position, self.delta, self.incarnation, self.proof)
+
+
+CLOSED, REOPENED = "session.closed", "session.reopened"
+"""The kinds of the extension messages that are appended when a session is closed or reopened."""
+
+NoticeKind = Literal["caughtUp", "fellBehind", "scanned", "closed", "reopened"]
+
+
+class Notice(NamedTuple):
+    """A notice to a follower. If a new follower starts after `cursor`, it repeats nothing and loses nothing.
+
+    caughtUp     the follower has received all entries that existed when it started, or when it fell behind
+    fellBehind   the follower's buffer was full; the next entries are read from the log again, so nothing is lost
+    scanned      the follower's selection matches no further entry up to the cursor
+    closed       the session is closed, and the follower has received all entries of the session
+    reopened     the session accepts messages again
+    """
+
+    kind: NoticeKind
+    cursor: Cursor
+
+
+# The outcome of a publish: a receipt, or the error with which the log refused the publish.
+
+
+class Receipt(NamedTuple):
+    """The positions of the messages of one publish."""
+
+    positions: tuple[int, ...]
+    """one position for each message, in order"""
+    is_duplicate: bool = False
+    """whether nothing was appended, because an earlier publish had the same key. `positions` are then those of the
+    earlier publish"""
+    incarnation: str = ""
+    """incarnation of the log to which the messages were appended, see `Cursor`"""
+    proof: str = ""
+    """proof of the last message's entry, see `Cursor`"""
+
+    @property
+    def position(self) -> int:
+        """The position of the last message."""
+        return self.positions[-1]
+
+    @property
+    def cursor(self) -> Cursor:
+        """The cursor of a reader that has seen these messages and all earlier messages."""
+        return Cursor(self.position, 0, self.incarnation, self.proof)
+
+
+Expected = Cursor | Receipt | str | int
+"""The end of a session that a caller saw: a cursor, its text, the receipt of the last publish, or a plain position. A
+plain position names nothing across a rollback: other entries may have taken the places of those that the caller
+saw."""
+
+REFUSALS = (Conflict, Fenced, WrongAgent, SessionClosed, SessionErased, OverLimit, MessageTooLarge, LogRolledBack)
+
+Outcome = (
+    Receipt
+    | Conflict
+    | Fenced
+    | WrongAgent
+    | SessionClosed
+    | SessionErased
+    | OverLimit
+    | MessageTooLarge
+    | LogRolledBack
+)
+"""The result of `Session.try_publish`: a receipt, or the error with which the log refused the publish."""
+
+
+def cursor_of(expected: Expected | None) -> Cursor | None:
+    """Return the cursor that a caller passed as `expected`; None for None.
+
+    Raises:
+        InvalidCursor: the text is not a cursor.
+        InvalidArgument: `expected` has another type, or a negative number.
+    """
+    match expected:
+        case None | Cursor():
+            return None if expected is None else Cursor.of(expected, "expected")
+        case Receipt():
+            return expected.cursor
+        case str():
+            return Cursor.of(expected, "expected")
+        case int() if expected >= 0 and not isinstance(expected, bool):
+            return Cursor(expected)
+        case _ if isinstance(getattr(expected, "cursor", None), Cursor):  # an envelope, a notice
+            raise InvalidArgument("expected", expected, "pass its `cursor`")
+        case _:
+            raise InvalidArgument("expected", expected, "pass a cursor, its text, a receipt, or START if it is empty")
+
+
+# Publish keys of the bus's own, which no caller can use.
+
+RESERVED: Final = "lanebus:"
+"""The prefix of reserved keys. It is part of the stored format, not a setting."""
+
+
+class ReservedKey(str):
+    """The key of a publish by lanebus itself, such as a worker's answer: a name with the prefix `lanebus:`.
+
+    Such keys can be predicted, and the first publish under a key wins. So the keys of callers must not meet them.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, name: str) -> Self:
+        """Return the key `lanebus:<name>`."""
+        return super().__new__(cls, RESERVED + name)
+
+
+def check_key(key: str | None) -> None:
+    """Raise KeyReserved if a caller's key has the prefix of reserved keys.
+
+    Args:
+        key: the key; None and a `ReservedKey` are accepted.
+    """
+    if key is not None and key.startswith(RESERVED) and not isinstance(key, ReservedKey):
+        raise KeyReserved(key, RESERVED)

@@ -3,7 +3,7 @@
 import inspect
 from importlib import import_module
 
-__all__ = ("GROUPS", "api_page")
+__all__ = ("GROUPS", "api_page", "described_in")
 
 GROUPS = (
     "lanebus",
@@ -32,8 +32,8 @@ def api_page(group: str) -> str:
     place.
     """
     module = import_module(group)
-    names = sorted(module.__all__)
-    elsewhere = set[str]() if group == "lanebus" else {*names} & {*import_module("lanebus").__all__}
+    names = described_in(group)
+    elsewhere = {*module.__all__} - {*names}
     lines = [f"# {group}", "", (inspect.getdoc(module) or "").split("\n\n    ", maxsplit=1)[0], ""]
     if group == "lanebus":
         lines[2] = "The names that nearly every program needs. The other groups hold the rest."
@@ -41,12 +41,18 @@ def api_page(group: str) -> str:
         links = ", ".join(f"[`{name}`][lanebus.{name}]" for name in sorted(elsewhere))
         lines += [f"Described with [lanebus](lanebus.md): {links}.", ""]
     for title, kind in (("Classes", "class"), ("Functions", "function"), ("Values", "value")):
-        found = [name for name in names if name not in elsewhere and _kind(getattr(module, name)) == kind]
+        found = [name for name in names if _kind(getattr(module, name)) == kind]
         if found:
             lines += [f"## {title}", ""]
         for name in found:
             lines += [f"::: {group}.{name}", ""]
     return "\n".join(lines)
+
+
+def described_in(group: str) -> list[str]:
+    """Return the sorted names of a public module that are described with it: all that `lanebus` does not export too."""
+    elsewhere = () if group == "lanebus" else import_module("lanebus").__all__
+    return sorted({*import_module(group).__all__} - {*elsewhere})
 
 
 def _kind(value: object) -> str:

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from docs.site.api import GROUPS, api_page
 from docs.site.crawl import dead_links
+from docs.site.links import without_targets
 from docs.site.llms import write_llms
 from docs.site.navigation import Menu, menu, pages_of
 from docs.site.pictures import inline_pictures
-from docs.site.tables import fill_in
+from docs.site.tables import without_marks
 
 __all__ = ("OUTPUT", "BuildFailed", "build", "inside", "is_quiet", "unlisted_pages")
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCS, DOWNLOADS = ROOT / "docs", ROOT / "handlers/monitoring/data"
+DOCS, DOWNLOADS = ROOT / "docs", ROOT / "handlers/serve/data"
 OUTPUT = ROOT / "build" / "site"
 
 _OUTSIDE = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<path>\.\./[^)#]*)\)")
@@ -62,12 +63,12 @@ def build(output: Path) -> Path:
 
 
 def _gather(target: Path) -> None:
-    """Copy the pages and their files, and write the pages that are made from code."""
+    """Copy the pages and their files, and write the pages that are made from docstrings."""
     shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("site", "*.py", "__pycache__"))
     shutil.copytree(DOWNLOADS, target / DOWNLOADS.relative_to(ROOT))  # the alerts and the dashboard
     for page in target.rglob("*.md"):
         text = inside(page.read_text(encoding="utf-8"), DOCS / page.relative_to(target).parent)
-        text = fill_in(text)
+        text = without_marks(without_targets(text))
         page.write_text(inline_pictures(text, page.parent), encoding="utf-8")
     for group in GROUPS:
         page = target / "reference" / f"{group}.md"

@@ -60,6 +60,7 @@ MENU: dict[str, dict[str, str]] = {
         "When something fails": "how-to/faults.md",
     },
     "Reference": {
+        "All names": "reference/api.md",
         **{group: f"reference/{group}.md" for group in GROUPS},
         "Command line": "reference/command-line.md",
         "Settings": "reference/settings.md",

@@ -1,52 +1,66 @@
-"""Make parts of the reference from the code: the command line, routes, events, blocks, keys, logs and metrics.
+"""Make parts of the reference from the code: the command line, routes, events, blocks, keys, logs, metrics and names.
 
-A page names the part that it needs on a separate line: `<!-- made from code: routes -->`. The paragraph in italics
-after it tells readers of the source where to find the part, and is replaced too. A paragraph in italics after
-`<!-- only in the source -->` is left out.
+A page names a part before its place: `<!-- made from code: routes -->`. The part ends at
+`<!-- end of what is made from code -->`. `python -m docs.site.reference` writes the parts into the pages.
 """
 
 import inspect
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import cast, get_args
+from unittest.mock import patch
 
 import click
 from pydantic import BaseModel
 
-from lanebus.bus.messages.base import Wire
-from lanebus.bus.messages.content import Block
-from lanebus.bus.messages.control import CONTROLS
-from lanebus.bus.messages.events import AgentEvent
+from docs.site.api import GROUPS, described_in
+from docs.site.values import definition_of
+from lanebus import agent
+from lanebus.bus.messages import CONTROLS, AgentEvent, Block, Wire
 from lanebus.bus.wire import keys
-from lanebus.handlers.agent import commands
+from lanebus.handlers.agent.log_events import EVENTS, FIELD_MEANINGS
+from lanebus.handlers.cli.commands.help import exit_codes, shared_options
 from lanebus.handlers.cli.group import COMMANDS, lanebus
-from lanebus.handlers.cli.settings_model import load_configuration
-from lanebus.handlers.cli.topics import exit_codes, shared_options
-from lanebus.handlers.cli.variables import SHORT
-from lanebus.handlers.monitoring.log_events import EVENTS
-from lanebus.handlers.monitoring.log_fields import FIELD_MEANINGS
-from lanebus.handlers.monitoring.metric_table import METRICS
-from lanebus.handlers.ui.api.table import endpoints
+from lanebus.handlers.cli.settings_model import Setting, load_configuration
+from lanebus.handlers.cli.sources import SHORT
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.monitor import METRICS
 
-__all__ = ("fill_in",)
+__all__ = ("fill_in", "without_marks")
 
-_MARK = re.compile(r"^<!-- made from code: (?P<part>[a-z ]+) -->$(?:\n\*[^*]+\*$)?", re.MULTILINE)
-_SOURCE_ONLY = re.compile(r"^<!-- only in the source -->\n\*[^*]+\*\n\n?", re.MULTILINE)
+_START, _END = r"<!-- made from code: (?P<part>[a-z ]+) -->", "<!-- end of what is made from code -->"
+_PART = re.compile(rf"^{_START}\n(?:(?!<!-- ).*\n)*{_END}$", re.MULTILINE)
+_MARK = re.compile(rf"^(?:{_START}|{_END})\n\n?", re.MULTILINE)
 
 
 def fill_in(text: str) -> str:
-    """Return a page with each part that it names filled in, without the paragraphs for readers of the source.
+    """Return a page with each part that it names made anew.
 
     Raises:
         KeyError: the page names an unknown part.
+        ValueError: a part has no end.
     """
-    return _MARK.sub(lambda match: _PARTS[match["part"]](), _SOURCE_ONLY.sub("", text))
+    filled, parts = _PART.subn(lambda match: _marked(match["part"]), text)
+    if 2 * parts != len(_MARK.findall(f"{text}\n")):
+        raise ValueError(f"a part that is made from code has no end: write {_END} on a line after its first")
+    return filled
+
+
+def _marked(part: str) -> str:
+    return f"<!-- made from code: {part} -->\n\n{_PARTS[part]()}\n\n{_END}"
+
+
+def without_marks(text: str) -> str:
+    """Return a page without the lines that say where its parts begin and end."""
+    return _MARK.sub("", text)
 
 
 def _table(head: Sequence[str], rows: Iterator[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    first, *rest = (f"| {' | '.join(map(_cell, line))} |" for line in (head, *rows))
+    return "\n".join([first, "|---" * len(head) + "|", *rest])
 
 
 def _cell(text: str) -> str:
@@ -114,15 +128,17 @@ def _shared_options() -> str:
     return _table(("Option", "Meaning"), ((f"`{name}`", _escaped(text)) for name, text in shared_options()))
 
 
+def _defaults() -> list[Setting]:
+    """Return all settings with their defaults, whatever this process's environment says."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LANEBUS_")}
+    with patch.dict(os.environ, kept, clear=True):
+        return load_configuration(None)[1]
+
+
 def _settings() -> str:
-    _, settings = load_configuration(None)
+    rows = (each for each in _defaults() if not each.key.startswith("bounds."))
     return _table(
-        ("Key", "Default", "Meaning"),
-        (
-            (f"`{each.key}`", _default(each.value), _escaped(each.help))
-            for each in settings
-            if not each.key.startswith("bounds.")
-        ),
+        ("Key", "Default", "Meaning"), ((f"`{each.key}`", _default(each.value), _escaped(each.help)) for each in rows)
     )
 
 
@@ -134,8 +150,7 @@ def _short_variables() -> str:
 
 
 def _bounds() -> str:
-    _, settings = load_configuration(None)
-    rows = ((f"`{each.key}`", _default(each.value)) for each in settings if each.key.startswith("bounds."))
+    rows = ((f"`{each.key}`", _default(each.value)) for each in _defaults() if each.key.startswith("bounds."))
     return _table(("Key", "Default"), rows)
 
 
@@ -182,7 +197,7 @@ def _control() -> str:
 def _sender(verb: str) -> str:
     """Return a link to the function that sends a command. It has the command's name, except for `compact`."""
     name = {"compact": "request_compaction"}.get(verb, verb)
-    assert name in commands.__all__, f"no function sends the command {verb}"  # noqa: S101  # the page would name none
+    assert name in agent.__all__, f"no function sends the command {verb}"  # noqa: S101  # the page would name none
     return f"[`{name}()`][lanebus.agent.{name}]"
 
 
@@ -244,6 +259,33 @@ def _metrics() -> str:
     )
 
 
+def _names() -> str:
+    return "\n\n".join(part for group in GROUPS for part in _group(group))
+
+
+def _group(group: str) -> Iterator[str]:
+    yield f"## {group}"
+    yield _escaped(_first_paragraph(inspect.getdoc(import_module(group))))
+    yield _table(
+        ("Name", "What it is"), ((f"`{name}`", _escaped(_meaning(group, name))) for name in described_in(group))
+    )
+
+
+def _meaning(group: str, name: str) -> str:
+    """Return the first sentence about a public name; the definition of a value that has no docstring."""
+    value: object = getattr(import_module(group), name)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        told = inspect.getdoc(value)
+    else:
+        found = definition_of(group, name)
+        told = found and (found.told or f"`{found.code}`")
+    return re.split(r"(?<=\.)\s", _first_paragraph(told), maxsplit=1)[0]
+
+
+def _first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").split("\n\n", maxsplit=1)[0].split())
+
+
 _PARTS: dict[str, Callable[[], str]] = {
     "commands": _commands,
     "bounds": _bounds,
@@ -259,4 +301,5 @@ _PARTS: dict[str, Callable[[], str]] = {
     "log events": _log_events,
     "log fields": _log_fields,
     "metrics": _metrics,
+    "public names": _names,
 }

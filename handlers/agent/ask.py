@@ -1,25 +1,118 @@
 """Ask an agent a question, and wait for its answer."""
 
 from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import anyio
 
-from lanebus.bus.errors import SessionClosed, require_seconds
-from lanebus.bus.messages.events import ToolWaiting
-from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage
-from lanebus.bus.session.session import Session, require_session
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.bus.wire.notice import Notice
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.delay import find_delay
-from lanebus.handlers.agent.errors import AnswerTimeout, LoopAborted, LoopFailed, PersonNeeded
-from lanebus.handlers.agent.last_answer import ENDING_KINDS, LastAnswer
-from lanebus.handlers.agent.user_message import as_user_message
-from lanebus.handlers.context.read_marks import deferred_positions, read_position
-from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, LoopStatus, Status
-from lanebus.handlers.projections.projection import Projected, look
+from lanebus.bus import Session, read_live_workers, require_session
+from lanebus.bus.errors import BusError, InvalidArgument, MessageError, SessionClosed, require_seconds
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    AssistantMessage,
+    Delta,
+    ExtensionMessage,
+    Lane,
+    Publishable,
+    StopReason,
+    ToolStarted,
+    ToolWaiting,
+    TurnId,
+    UserMessage,
+    parse_event,
+)
+from lanebus.bus.wire import Cursor, DecodeFailure, Envelope, Notice, Receipt
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
+from lanebus.handlers.agent.errors import UNKNOWN_DELAY, AnswerTimeout, Delay, LoopAborted, LoopFailed, PersonNeeded
+from lanebus.handlers.agent.turn.loop_state import is_cut, wanted_calls
+from lanebus.handlers.context import deferred_positions, read_position
+from lanebus.handlers.projections import STATUS, STATUS_KINDS, LoopStatus, Projected, Status, look
 
-__all__ = ("ask",)
+# The last answer of a loop and the end of its work, collected from the session's entries as they are followed.
+
+ENDING_KINDS: Final = frozenset({"assistant", "user", AgentStarted.KIND, AgentEnded.KIND})
+"""kinds of the messages that `LastAnswer.follow` reads"""
+
+CONTINUED: Final = frozenset({"paused", "handoff", "contextCompacted"})
+"""stop reasons after which the next loop continues the work of the loop that ended"""
+
+_WITH_NOTE = frozenset({"guardRail", "maxTurns"})
+"""stop reasons for which the loop's final note contains the explanation"""
+
+
+class WorkEnd(NamedTuple):
+    """How the work on a session's messages ended."""
+
+    stop_reason: StopReason
+    loop_id: str | None
+    """id of the last loop; None if no loop began"""
+
+
+@dataclass
+class LastAnswer:
+    """Keeps the latest answer and, if it came later, the loop's final note, which says why the loop ended."""
+
+    message: AssistantMessage | None = None
+    note: UserMessage | None = None
+    is_open: bool = False
+    """whether `follow` has read the start of a loop, and not its end"""
+
+    def follow(self, envelope: Envelope) -> WorkEnd | None:
+        """Read the session's next entry, of `ENDING_KINDS` at least. Return how the work ended if this entry ends it.
+
+        A loop ends the work unless another loop continues it. Some work ends while no loop is open, so the log has no
+        `AgentEnded` for it, only an answer: an abort before the first loop or after a pause, the failure of an agent
+        between loops, and each answer of an agent that is a function.
+        """
+        message = None if envelope.is_imported else envelope.message
+        match message:
+            case AssistantMessage():
+                if is_cut(message):  # the next turn answers the same messages
+                    return None
+                self.add(message)
+                is_whole = message.turn_id is None and not self.is_open and not wanted_calls(message)
+                loop_id = None if message.turn_id is None else message.turn_id.loop_id
+                return WorkEnd(message.stop_reason, loop_id) if message.is_failed or is_whole else None
+            case UserMessage():
+                self.add(message)
+            case ExtensionMessage(kind=AgentStarted.KIND | AgentEnded.KIND):
+                return self._follow_loop(message)
+            case _:
+                pass
+        return None
+
+    def _follow_loop(self, message: ExtensionMessage) -> WorkEnd | None:
+        try:
+            event = parse_event(message)
+        except MessageError:  # any client can publish an event that cannot be read
+            return None
+        self.is_open = isinstance(event, AgentStarted)
+        if not isinstance(event, AgentEnded) or event.stop_reason in CONTINUED:
+            return None
+        return WorkEnd(event.stop_reason, event.loop_id)
+
+    def add(self, message: Publishable | Delta | DecodeFailure) -> None:
+        """Read the session's next message. Messages other than answers and final notes are ignored."""
+        match message:
+            case AssistantMessage():
+                self.message, self.note = message, None
+            case UserMessage(turn_id=TurnId()):
+                self.note = message
+            case _:
+                pass
+
+    def fault(self, stop_reason: StopReason) -> str | None:
+        """Return why a loop with this stop reason gave no answer; None if no reason is recorded.
+
+        After `guardRail` or `maxTurns`, the reason is the loop's final note, otherwise the error of a failed answer.
+        Note and error are in the LLM lane, so another model may see them.
+        """
+        if self.note is not None and stop_reason in _WITH_NOTE:
+            return self.note.text_content()
+        return self.message.error_message if self.message is not None and self.message.is_failed else None
+
 
 _KINDS = STATUS_KINDS | ENDING_KINDS
 
@@ -153,3 +246,58 @@ class _Question:
             return last.message
         text = "the agent failed" if stop_reason == "error" else f"the loop ended with {stop_reason}"
         raise LoopFailed(self._session, self._position, stop_reason, fault or text)
+
+
+async def find_delay(session: Session, *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> Delay:
+    """Return why the session's agent has not answered yet. An error of the bus, or a slow server, is "unknown"."""
+    with anyio.move_on_after(bounds.delay_seconds):
+        try:
+            return await _find(session)
+        except BusError:
+            pass
+    return UNKNOWN_DELAY
+
+
+async def _find(session: Session) -> Delay:
+    log, agent = session.resources.log, (await session.head()).agent
+    if agent not in await read_live_workers(log, None):
+        return Delay("unserved", f"no worker serves the agent {agent!r}")
+    loop = (await look(session, STATUS)).state.loop
+    if loop is None or loop.ended is not None or loop.loop_id.partition(".")[0] != session.id:
+        return Delay("waiting", f"a worker serves the agent {agent!r}, but has not begun with it")
+    running = await _running_tools(session, loop)
+    if not running and loop.calls_waiting.keys() - loop.calls_answered.keys():
+        return Delay("waiting", f"a worker serves the agent {agent!r}, and the running turn waits for a person")
+    tools = f", in which {' and '.join(running)} {'runs' if len(running) == 1 else 'run'}" if running else ""
+    return Delay("running", f"it waits for the running turn{tools}")
+
+
+async def _running_tools(session: Session, loop: LoopStatus) -> list[str]:
+    """Return the names of the turn's tools that were started and have not ended."""
+    started = [at for call, at in loop.calls_started.items() if call not in loop.calls_ended]
+    if not started:
+        return []
+    names: list[str] = []
+    lanes, kinds = {Lane.EXTENSION}, {ToolStarted.KIND}
+    async for envelope in session.read(lanes=lanes, kinds=kinds, after=Cursor(min(started) - 1), until=max(started)):
+        if envelope.position in started and isinstance(envelope.message, ExtensionMessage):
+            try:
+                event = parse_event(envelope.message)
+            except MessageError:
+                continue
+            if isinstance(event, ToolStarted):
+                names.append(event.tool_name)
+    return sorted({*names})
+
+
+def as_user_message(said: object) -> UserMessage:
+    """Return `said` as a user message.
+
+    Raises:
+        InvalidArgument: `said` is neither a text nor a user message. A message of another type would wake no worker.
+    """
+    if isinstance(said, str):
+        return UserMessage.text(said)
+    if not isinstance(said, UserMessage):
+        raise InvalidArgument("said", said, "pass a text, or a UserMessage")
+    return said

@@ -6,7 +6,7 @@ Correctness must not depend on large values: tests pass tiny ones.
 from dataclasses import dataclass, field
 
 from lanebus.bus.errors import check_bounds
-from lanebus.bus.publishing.limits import MESSAGE_LIMIT_BYTES
+from lanebus.bus.wire import MESSAGE_LIMIT_BYTES
 
 __all__ = ("DEFAULT_RUN_BOUNDS", "DEFAULT_WORKER_BOUNDS", "ModelBounds", "PreviewBounds", "RunBounds", "WorkerBounds")
 

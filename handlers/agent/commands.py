@@ -1,53 +1,51 @@
-"""Commands to a running agent: abort it, steer it, approve its tool calls, pause and resume it.
+"""Commands to a running agent: abort it, steer it, approve its calls, pause and resume it, and await its answer."""
 
-Sending a command is one publish, so commands are ordered and wake the workers. A command with a `key` is applied once,
-even if it is sent again. Each kind of command has keys of its own: a message or another command with the same key does
-not count as a repeat. The session's worker answers each command in the step in which the command takes effect;
-`answered` waits for the answer. `command_specs.py` lists the same commands by name, for programs that read commands as
-text.
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Literal, NamedTuple, TypeVar, get_args
 
-Cancelling a call leaves it open whether the command was published. Send it again with the same `key`.
-"""
+import anyio
+from pydantic import JsonValue, ValidationError
+from pydantic.alias_generators import to_snake
 
-from collections.abc import Awaitable, Callable
-from typing import Literal
-
+from lanebus.bus import Session, require_session
 from lanebus.bus.errors import (
     Conflict,
+    CursorTrimmed,
+    DecodeError,
+    InvalidArgument,
     KeyTooLong,
+    MessageError,
+    SessionClosed,
+    UnknownKind,
     require_instance,
+    require_seconds,
     require_text,
 )
-from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.session.session import Session, require_session
-from lanebus.bus.wire.envelope import START, Cursor
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.bus.wire.reserved_key import ReservedKey, check_key
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from lanebus.handlers.agent.command_arguments import make_control, read_turn_id
-from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
-from lanebus.handlers.agent.errors import CallDecided
-from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
-from lanebus.handlers.agent.user_message import as_user_message
-from lanebus.handlers.projections.agent_activity import earlier_decision
-from lanebus.handlers.projections.agent_status import STATUS, Status
-from lanebus.handlers.projections.projection import Projected, look
-
-__all__ = (
-    "abort",
-    "approve",
-    "decide_call",
-    "deny",
-    "follow_up",
-    "handoff",
-    "pause",
-    "request_compaction",
-    "resume",
-    "send",
-    "steer",
+from lanebus.bus.messages import (
+    CONTROLS,
+    Abort,
+    Approve,
+    Compact,
+    Control,
+    ControlAnswered,
+    Deny,
+    ExtensionMessage,
+    Handoff,
+    Lane,
+    Pause,
+    Resume,
+    Steer,
+    TurnId,
+    UserMessage,
+    parse_event,
 )
+from lanebus.bus.wire import START, Cursor, Receipt, ReservedKey, check_key
+from lanebus.handlers.agent.ask import as_user_message, find_delay
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.errors import AnswerTimeout, CallDecided
+from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
+from lanebus.handlers.projections import STATUS, Projected, Status, earlier_decision, look
 
 
 async def abort(
@@ -372,3 +370,141 @@ async def _publish(
                 raise
             last = Cursor(conflict.found)
     raise AssertionError
+
+
+async def answered(session: Session, command: Receipt, *, seconds: float | None = None) -> ControlAnswered:
+    """Wait until a worker has answered a command, and return the answer with its outcome and reason.
+
+    Args:
+        session: the session.
+        command: the receipt that sending the command returned.
+        seconds: longest time to wait. None waits until a worker runs and answers.
+
+    Raises:
+        InvalidArgument: the receipt is of a message and not of a command. No worker answers it as a command.
+        AnswerTimeout: no worker answered within `seconds`. The command stays in the log. The error says why, such as
+            that the command waits for a running turn.
+        SessionClosed: the session was closed before a worker answered.
+        LogRolledBack: the log lost its newest entries, and the command with them.
+        StreamError: as for `Session.follow`.
+        Unavailable: as for `Session.follow`.
+        Closed: as for `Session.follow`.
+    """
+    require_session(session)
+    require_instance("command", command, Receipt, "pass the receipt that sending the command returned")
+    require_seconds("seconds", seconds, is_optional=True)
+    lanes, kinds = {Lane.EXTENSION}, {ControlAnswered.KIND}
+    with anyio.move_on_after(seconds):
+        await _require_command(session, command)
+        async for envelope in session.follow(lanes=lanes, kinds=kinds, after=command.cursor, until_closed=True):
+            message = envelope.message
+            if envelope.is_imported or not isinstance(message, ExtensionMessage):
+                continue
+            with suppress(MessageError):  # any client can publish an event that cannot be read
+                event = parse_event(message)
+                if isinstance(event, ControlAnswered) and event.control == command.position:
+                    return event
+        raise SessionClosed(session.id)
+    delay = await find_delay(session)
+    raise AnswerTimeout(session.id, command.position, seconds or 0.0, delay, what="command")
+
+
+async def _require_command(session: Session, receipt: Receipt) -> None:
+    """Raise InvalidArgument unless the receipt's last entry is a command. An entry that was trimmed is not checked."""
+    before = Cursor(receipt.position - 1, 0, receipt.incarnation)
+    with suppress(CursorTrimmed):
+        async for envelope in session.read(lanes={Lane.EXTENSION}, after=before, until=receipt.position):
+            if isinstance(envelope.message, ExtensionMessage) and envelope.message.is_control:
+                return
+        advice = "pass the receipt of a command, such as abort(…); to wait for the answer to a message, call ask(…)"
+        raise InvalidArgument("command", receipt, advice)
+
+
+# The commands to a running agent by name, for the command line and the web page, which read commands as text.
+
+UNKNOWN_POSITION = 1
+"""the position of a `Steer` until `send` has published its message"""
+
+
+class CommandSpec(NamedTuple):
+    """What one command does, and which arguments it takes."""
+
+    help: str
+    control: type[Control] | None
+    """class of the command's message; None for `follow-up`, which sends a user message instead of a command"""
+    arguments: tuple[str, ...] = ()
+    """required arguments: TEXT is the user's message, TURN and CALL name a tool call"""
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Names of the optional fields of the command's message."""
+        fields = {} if self.control is None else self.control.model_fields
+        return frozenset(name for name, field in fields.items() if not field.is_required())
+
+    @property
+    def when_choices(self) -> tuple[str, ...]:
+        """Values of the field `when`, the default first; empty if the command has no such field."""
+        field = None if self.control is None else self.control.model_fields.get("when")
+        return () if field is None else tuple(map(str, get_args(field.annotation)))
+
+
+_TOOL_CALL = ("TURN", "CALL")
+
+_SPECS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "abort": ("end the running loop; earlier messages are not answered", ()),
+    "steer": ("send a message to the running loop", ("TEXT",)),
+    "follow-up": ("send a message that waits until the loop has ended", ("TEXT",)),
+    "approve": ("run a tool call that waits for approval", _TOOL_CALL),
+    "deny": ("refuse a tool call that waits for approval", _TOOL_CALL),
+    "pause": ("stop after the current turn", ()),
+    "handoff": ("stop after the current turn and hand the session to a person", ()),
+    "resume": ("continue after pause or handoff", ()),
+    "compact": ("summarize the context before the next turn", ()),
+}
+
+COMMAND_SPECS: Mapping[str, CommandSpec] = {
+    name: CommandSpec(text, CONTROLS.get(name), arguments) for name, (text, arguments) in _SPECS.items()
+}
+"""specs by command name, in the order in which `lanebus control --help` lists them"""
+
+
+def read_control(name: str, data: Mapping[str, JsonValue]) -> Control:
+    """Return the message of a command.
+
+    Args:
+        name: the command's name, such as "abort". "follow-up" is not valid, because it sends a user message.
+        data: the message's fields. A `Steer` needs no position: `send` sets it.
+
+    Raises:
+        UnknownKind: there is no command with this name.
+        DecodeError: the fields do not fit the message.
+    """
+    control = CONTROLS.get(name)
+    if control is None:
+        raise UnknownKind(f"control.{name}", tuple(CONTROLS))
+    try:
+        return control.read({**data, "position": UNKNOWN_POSITION} if control is Steer else dict(data))
+    except DecodeError as error:  # the caller wrote the fields without `data`
+        raise DecodeError(error.path.removeprefix("data").removeprefix("."), error.reason) from None
+
+
+# Check the arguments of the functions that send commands.
+
+_ControlT = TypeVar("_ControlT", bound=Control)
+
+
+def make_control(kind: type[_ControlT], **fields: object) -> _ControlT:
+    """Return a command. Raise InvalidArgument for a field of a wrong type."""
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = to_snake(str(first["loc"][0]))
+        raise InvalidArgument(name, fields.get(name), first["msg"].replace("Input", "it", 1)) from None
+
+
+def read_turn_id(session: Session, turn_id: TurnId | str) -> TurnId:
+    """Return a turn id that a caller passed, either as a `TurnId` or as text. Raise DecodeError for another text."""
+    require_session(session)
+    require_instance("turn_id", turn_id, (TurnId, str), "pass a TurnId, or its text such as 'main.3#0'")
+    return TurnId.from_text(turn_id, session.id) if isinstance(turn_id, str) else turn_id

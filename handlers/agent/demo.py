@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.offline.arithmetic import calculate_text
-from lanebus.handlers.agent.offline.model import OfflineModel
+from lanebus.handlers.agent.models.offline import OfflineModel, calculate_text
 from lanebus.handlers.agent.tools.tool import ToolContext, tool
 
 __all__ = ("SYSTEM", "agent", "calculate", "clock", "demo_agent", "roll_dice")

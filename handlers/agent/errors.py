@@ -4,9 +4,7 @@ from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
 from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError, StreamError
-from lanebus.bus.messages.events import ToolWaiting
-from lanebus.bus.messages.message import StopReason
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import StopReason, ToolWaiting, TurnId
 
 __all__ = (
     "UNKNOWN_DELAY",

@@ -1,16 +1,109 @@
-"""Work that a command or a deadline can interrupt."""
+"""Work that a command or a deadline can interrupt: the watch, the deadline, the clock, and the end of a task."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol, TypeVar
 
 import anyio
 
-from lanebus.bus.errors import Unavailable
-from lanebus.handlers.agent.deadline import Deadline, Late
-from lanebus.handlers.agent.decide.command_outcome import Interrupt, find_interrupt
+from lanebus.bus.errors import Unavailable, require_methods
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.turn.decision import Interrupt, find_interrupt
 
-__all__ = ("InterruptWatch", "until_interrupted")
+# The clock of an agent's loop. Tests pass a clock of their own, so that they need not wait.
+
+
+class Clock(Protocol):
+    """A source of time that can also wait."""
+
+    def time(self) -> float:
+        """Return seconds UTC. The clock may be set forward or back."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary moment; never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`. The wait can be cancelled."""
+        ...
+
+
+def require_clock(clock: object) -> None:
+    """Raise InvalidArgument unless the value is a `Clock`."""
+    require_methods("clock", clock, ("time", "monotonic", "sleep"), "leave it out, or pass a Clock")
+
+
+class SystemClock:
+    """The clock of the machine."""
+
+    def time(self) -> float:
+        """See `Clock`."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """See `Clock`."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Clock`."""
+        await anyio.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()
+
+
+# The deadline of a running call: the time limit of its loop, or the longest silence of the call.
+
+
+class Late(NamedTuple):
+    """Why a call was cut."""
+
+    text: str
+    is_limit: bool
+    """whether the loop's time limit was reached. False means that the call was silent for too long"""
+
+
+class Deadline:
+    """The time limit and the longest silence of one call."""
+
+    def __init__(
+        self, clock: Clock, *, left: float | None, reached: str = "", silence: float | None = None, name: str = ""
+    ) -> None:
+        """
+        Args:
+            left: seconds until the loop's time limit; None means no limit.
+            reached: the text for a reached limit.
+            silence: maximum number of seconds between two calls of `restart_silence`; None means no limit.
+            name: subject of the text for a silence, such as "the model".
+        """
+        self._clock, self._silence, self._reached, self._name = clock, silence, reached, name
+        self._last_activity = clock.monotonic()
+        self._ends = None if left is None else self._last_activity + left
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call may run forever: its time and its silence are unlimited."""
+        return self._ends is None and self._silence is None
+
+    def restart_silence(self) -> None:
+        """Record that the call is active, so that its silence is counted from now."""
+        self._last_activity = self._clock.monotonic()
+
+    async def wait(self) -> Late:
+        """Wait until the deadline and return its reason. Call this only if `is_open` is false."""
+        while True:
+            now = self._clock.monotonic()
+            if self._ends is not None and now >= self._ends:
+                return Late(self._reached, is_limit=True)
+            if self._silence is not None and now >= self._last_activity + self._silence:
+                return Late(f"{self._name} said nothing for {self._silence:g} s", is_limit=False)
+            ends = [] if self._ends is None else [self._ends]
+            if self._silence is not None:
+                ends.append(self._last_activity + self._silence)
+            await self._clock.sleep(min(ends) - now)
 
 
 class InterruptWatch:
@@ -99,3 +192,38 @@ async def until_interrupted(
     if watch.failure is not None:
         raise watch.failure
     return watch.interrupt
+
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+async def end_task(task: asyncio.Future[T], name: str, *, seconds: float) -> bool:
+    """Cancel a task and wait until the task has ended. Return whether it ended in time.
+
+    The task is cancelled once, not at every await as a cancel scope would, so it can await its clean-up. The wait is
+    shielded from cancellation. A task that does not end in time is cancelled once more and abandoned, so code that
+    ignores cancellation does not block the caller.
+
+    Args:
+        task: a task that runs in no cancel scope of the caller.
+        name: name of the code that the task runs, for the log.
+        seconds: longest wait.
+    """
+    if not task.done():
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((task,), timeout=seconds)
+    if task.done():
+        return True
+    _log.warning("%s did not end after it was cancelled, and is abandoned", name)
+    task.cancel()
+    task.add_done_callback(_forget)
+    return False
+
+
+def _forget(task: asyncio.Future[T]) -> None:
+    """Retrieve the task's exception, so that asyncio does not log it."""
+    if not task.cancelled():
+        task.exception()

@@ -1,8 +1,9 @@
 """The agent loop: call the model, run its tools, and repeat until the model has answered.
 
-Each step is decided from the log alone (`decide`). The appends of a step carry the lease's epoch and an idempotency key
-made from what they record. To continue a loop whose worker died at any point, run the agent again: recorded answers and
-results are reused, and nothing is added twice. An answer that was being streamed is recorded as far as it was shown.
+Each step is decided from the log alone (`turn/decision.py`). The appends of a step carry the lease's epoch and an
+idempotency key made from what they record. To continue a loop whose worker died at any point, run the agent again:
+recorded answers and results are reused, and nothing is added twice. An answer that was being streamed is recorded as
+far as it was shown.
 """
 
 import logging
@@ -11,18 +12,31 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
+from lanebus.bus import RetryPolicy, resolve_media
 from lanebus.bus.errors import Fenced, require_count, require_instance
-from lanebus.bus.groups.retry_policy import RetryPolicy
-from lanebus.bus.media.resolve import resolve_media
-from lanebus.bus.messages.control import Abort, Steer
-from lanebus.bus.messages.message import SystemMessage, UserMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.bus.wire.keys import check_agent
-from lanebus.bus.wire.reserved_key import ReservedKey
-from lanebus.handlers.agent.apply_command import apply_command
-from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
-from lanebus.handlers.agent.deadline import Deadline
-from lanebus.handlers.agent.decide.decision import (
+from lanebus.bus.messages import Abort, Steer, SystemMessage, Usage, UserMessage
+from lanebus.bus.wire import ReservedKey, check_agent
+from lanebus.handlers.agent.errors import CostUnknown, DuplicateTool, NoProgress
+from lanebus.handlers.agent.interrupt import SYSTEM_CLOCK, Clock, Deadline, until_interrupted
+from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import (
+    ContextCompactor,
+    Guard,
+    GuardVerdict,
+    LoopSettings,
+    ask_guards,
+    check_guards,
+    check_model,
+    check_settings,
+    check_tools,
+)
+from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of, bound_tools, cancel_children
+from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.handlers.agent.tools.tool_executor import close_imported, fail_calls, run_tools
+from lanebus.handlers.agent.turn.decision import (
+    DEFAULT_LIMITS,
+    MODEL_RETRY,
     AddSystemPrompt,
     AdoptToolCalls,
     CallModel,
@@ -32,30 +46,22 @@ from lanebus.handlers.agent.decide.decision import (
     FailToolCalls,
     HandleCommand,
     Idle,
+    LoopLimits,
     RunTools,
     StopAtLimit,
+    loop_seconds,
     next_decision,
 )
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.retry import MODEL_RETRY
-from lanebus.handlers.agent.errors import CostUnknown, DuplicateTool, NoProgress
-from lanebus.handlers.agent.interrupt import until_interrupted
-from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits, loop_seconds
-from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.set_up import check_guards, check_model, check_settings, check_tools
-from lanebus.handlers.agent.settings import ContextCompactor, LoopSettings
-from lanebus.handlers.agent.tools.cancel_children import cancel_children
-from lanebus.handlers.agent.tools.imported_calls import close_imported
-from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of, bound_tools
-from lanebus.handlers.agent.tools.tool import Tool
-from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
-from lanebus.handlers.agent.turn.end_loop import reject_input, stop_loop
-from lanebus.handlers.agent.turn.guards import Guard, GuardVerdict, ask_guards
-from lanebus.handlers.agent.turn.model_call import Progress, call_model
-from lanebus.handlers.agent.turn.recover_partial import record_lost
-from lanebus.handlers.agent.turn.turn_start import adopt_calls, start_turn
-from lanebus.handlers.agent.turn.usage_reconciliation import UsageReconciler
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.agent.turn.model_call import Progress, UsageReconciler, call_model
+from lanebus.handlers.agent.turn.record import (
+    adopt_calls,
+    apply_command,
+    record_lost,
+    reject_input,
+    start_turn,
+    stop_loop,
+)
 
 __all__ = ("AgentLoop",)
 

@@ -1,7 +1,7 @@
 """Keys that the agent sets in the private metadata of messages. The prefix keeps these keys apart from imported
 metadata."""
 
-from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
+from lanebus.handlers.context import DEFERRED, READ_UP_TO
 
 __all__ = (
     "AGAIN",

@@ -1,28 +1,342 @@
-"""The argument of an agent: a session, and the lease under which the agent may write."""
+"""The argument of an agent: a session, and the lease under which the agent may write. It previews and is observed."""
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
-from typing import Protocol, runtime_checkable
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext
+from io import StringIO
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from lanebus.bus.errors import Conflict, Fenced
-from lanebus.bus.log.lease import Lease
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.previews.session_deltas import OpenMessage
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import START, Cursor
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from lanebus.handlers.agent.cached_session import CachedSession
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.run_observer import RunObserver
-from lanebus.handlers.agent.tools.sync_calls import SyncCalls
+import anyio
+
+from lanebus.bus import Lease, OpenMessage, Session
+from lanebus.bus.errors import BusError, Conflict, Fenced, MessageError
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    AssistantMessage,
+    Delta,
+    ExtensionMessage,
+    Publishable,
+    TurnEnded,
+    TurnId,
+    TurnStarted,
+    Usage,
+    parse_event,
+)
+from lanebus.bus.text import split_half, whole_text
+from lanebus.bus.wire import START, Cursor, Receipt
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, PreviewBounds, RunBounds
+from lanebus.handlers.agent.health import WorkerCounts
+from lanebus.handlers.agent.log_events import (
+    LogContext,
+    LoopBegun,
+    LoopEnded,
+    LoopResumed,
+    ModelFailed,
+    TurnDone,
+    write_event,
+)
+from lanebus.handlers.agent.models.model import failure_of
+from lanebus.handlers.agent.session_cache import CachedSession
+from lanebus.handlers.agent.tasks import SyncCalls
 from lanebus.handlers.agent.tracing import AgentTracing, agent_tracing
-from lanebus.handlers.agent.turn.preview import Preview
-from lanebus.handlers.monitoring.log_context import LogContext
-from lanebus.handlers.monitoring.worker_counts import WorkerCounts
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.providers import Piece
 
-__all__ = ("Agent", "Run", "SnapshotAgent")
+# The live preview of an answer: joins small pieces into deltas and sends the deltas from a separate task.
+
+_log = logging.getLogger(__name__)
+
+
+class _Previewing(Protocol):
+    async def preview(self, *deltas: Delta, epoch: int | None = None, seconds: float = ...) -> None: ...
+
+
+class _Run(NamedTuple):
+    """Consecutive pieces of one block."""
+
+    first: Piece
+    text: StringIO
+
+    def is_continued_by(self, piece: Piece) -> bool:
+        return (piece.kind, piece.block) == (self.first.kind, self.first.block)
+
+
+class Preview:
+    """The preview of one message. At any time, it shows the beginning of the message without gaps.
+
+    `add` never blocks: pieces that cannot be sent yet are joined with the next pieces, so the buffer is no larger than
+    the message. If a piece cannot be sent at all, the preview ends before this piece; the whole message follows.
+    """
+
+    def __init__(
+        self,
+        session: _Previewing,
+        message_id: str,
+        turn_id: TurnId | None,
+        *,
+        epoch: int | None = None,
+        bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
+        begin: Callable[["Preview"], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            epoch: the epoch of the lease. Once the lease is lost, the server refuses deltas.
+            begin: called at the first piece to start `run`, so that a message without pieces needs no task.
+        """
+        self._begin, self._bounds = begin, bounds
+        self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
+        self._runs: list[_Run] = []
+        self._halves: dict[int, str] = {}
+        """block → the first half of a surrogate pair that ended the block's last piece"""
+        self._characters, self._unsent_characters = 0, 0
+        self._added, self._shown = 0, 0
+        """number of pieces that were added, and of pieces that were sent or dropped"""
+        self._is_over = self._is_ended = False
+        self._some, self._hurry, self._moved = anyio.Event(), anyio.Event(), anyio.Event()
+        self._sending = anyio.CancelScope(shield=True)
+
+    def add(self, piece: Piece) -> None:
+        """Show a piece with the next delta. Half a character at its end is shown with the block's next piece."""
+        text, half = split_half(self._halves.pop(piece.block, "") + piece.text)
+        if half:
+            self._halves[piece.block] = half
+        self._characters += len(text)
+        if self._is_over or self._characters > self._bounds.shown_characters:
+            self._is_over = True
+            return
+        if not (self._runs and self._runs[-1].is_continued_by(piece)):
+            self._runs.append(_Run(piece, StringIO()))
+        self._runs[-1].text.write(whole_text(text))
+        self._added += 1
+        if self._begin is not None:
+            self._begin(self)
+            self._begin = None
+        self._unsent_characters += len(text)
+        self._some.set()
+        if self._unsent_characters >= self._bounds.flush_characters or piece.tool_name is not None:
+            self._hurry.set()
+
+    async def flush(self) -> None:
+        """Wait up to `PreviewBounds.end_seconds` until all pieces so far are sent or dropped. `run` must be running."""
+        goal = self._added
+        if self._shown >= goal:
+            return
+        with anyio.move_on_after(self._bounds.end_seconds):
+            while self._shown < goal:
+                self._hurry.set()
+                await self._moved.wait()
+
+    async def cut(self, reason: str) -> None:
+        """End the preview of a message that is not published. Errors are only logged."""
+        delta = Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)
+        try:
+            await self._session.preview(delta, epoch=self._epoch, seconds=self._bounds.end_seconds)
+        except BusError as error:
+            _log.debug("the preview of %s has no end: %s", self._message_id, error)
+
+    async def run(self) -> None:
+        """Send pieces until `end` is called.
+
+        While pieces are in flight, `run` is shielded from cancellation. Otherwise pieces could arrive after the end of
+        the message, and the message would count as open again.
+        """
+        with self._sending:
+            while not self._is_ended:
+                await self._some.wait()
+                with anyio.move_on_after(self._bounds.pause_seconds):
+                    await self._hurry.wait()
+                await self._send()
+
+    def end(self) -> None:
+        """Send no more pieces, and make `run` end. Pieces in flight have `PreviewBounds.end_seconds` to arrive."""
+        self._is_over = self._is_ended = True
+        self._runs.clear()
+        self._some.set()
+        self._hurry.set()
+        self._sending.deadline = anyio.current_time() + self._bounds.end_seconds
+
+    async def _send(self) -> None:
+        shown, runs, self._runs, self._unsent_characters = self._added, self._runs, [], 0
+        self._some, self._hurry = anyio.Event(), anyio.Event()
+        if not runs:
+            return
+        try:
+            await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=self._bounds.answer_seconds)
+        except BusError as error:
+            _log.debug("the preview of %s ends here: %s", self._message_id, error)
+            self._is_over = True
+            self._runs, shown = [], self._added
+        self._shown = shown
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    def _deltas(self, runs: Sequence[_Run]) -> Iterator[Delta]:
+        size = self._bounds.delta_characters
+        for first, buffer in runs:
+            text = buffer.getvalue()
+            for start in range(0, max(len(text), 1), size):
+                yield Delta(
+                    kind=first.kind,
+                    message_id=self._message_id,
+                    turn_id=self._turn_id,
+                    delta=text[start : start + size],
+                    block=first.block,
+                    tool_name=whole_text(first.tool_name) if first.tool_name and start == 0 else None,
+                )
+
+
+@asynccontextmanager
+async def open_preview(
+    session: _Previewing,
+    message_id: str,
+    turn_id: TurnId,
+    *,
+    epoch: int | None = None,
+    bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
+) -> AsyncGenerator[Preview, None]:
+    """Open a preview for the length of the block. At the end of the block, all pieces have been sent or dropped.
+
+    The block must not raise: its errors would be wrapped in an exception group.
+    """
+    async with anyio.create_task_group() as tasks:
+
+        def begin(preview: Preview) -> None:
+            tasks.start_soon(preview.run)
+
+        preview = Preview(session, message_id, turn_id, epoch=epoch, bounds=bounds, begin=begin)
+        try:
+            yield preview
+            # No piece may be sent after the whole message.
+            await preview.flush()
+        finally:
+            preview.end()
+
+
+_KINDS = frozenset({AgentStarted.KIND, AgentEnded.KIND, TurnStarted.KIND, TurnEnded.KIND})
+
+
+class RunObserver:
+    """Logs and counts the loops and turns that one run appends. An event that cannot be read is ignored."""
+
+    def __init__(
+        self,
+        context: LogContext,
+        counts: WorkerCounts,
+        note_append: Callable[[], None] | None = None,
+        *,
+        loop_id: str = "",
+    ) -> None:
+        """
+        Args:
+            context: fields of the logged events; gets the turn, and the agent of the first loop if it has none.
+            counts: counts loops, turns, tokens and cost.
+            note_append: called after each append; None calls nothing.
+            loop_id: the session's newest loop that this worker has begun or resumed; "" if there is none.
+        """
+        self.loop_id = loop_id
+        """id of the session's newest loop that this worker has begun or resumed"""
+        self._context, self._counts, self._note_append = context, counts, note_append
+        self._began: dict[str, float] = {}
+        """when the open loop and turn began, by their ids"""
+        self._model = ""
+        """the model of the last answer"""
+
+    def continues(self, loop_id: str, position: int) -> None:
+        """Log that an open loop is resumed, unless this worker has begun or resumed it before.
+
+        Args:
+            loop_id: the loop.
+            position: the session's last position.
+        """
+        if loop_id != self.loop_id:
+            self.loop_id = loop_id
+            write_event(_log, LoopResumed(loop=loop_id, position=position), self._context)
+
+    def appended(self, messages: Sequence[Publishable]) -> None:
+        """Log and count messages that were added to the session, in their order."""
+        if self._note_append is not None:
+            self._note_append()
+        for message in messages:
+            if isinstance(message, AssistantMessage):
+                self._answered(message)
+            elif isinstance(message, ExtensionMessage) and message.kind in _KINDS:
+                try:
+                    event = parse_event(message)
+                except MessageError:
+                    continue
+                match event:
+                    case AgentStarted(loop_id=loop_id, agent=agent):
+                        self._context.agent, self.loop_id = self._context.agent or agent, loop_id
+                        self._begin(loop_id)
+                        write_event(_log, LoopBegun(loop=loop_id), self._context)
+                    case TurnStarted(turn_id=turn_id):
+                        self._context.turn = str(turn_id)
+                        self._begin(str(turn_id))
+                    case TurnEnded(turn_id=turn_id):
+                        self._end_turn(turn_id, event)
+                    case AgentEnded():
+                        self._end_loop(event)
+                    case _:
+                        pass
+
+    def _begin(self, what: str) -> None:
+        self._began[what] = anyio.current_time()
+
+    def _seconds(self, what: str) -> float | None:
+        began = self._began.pop(what, None)
+        return None if began is None else anyio.current_time() - began
+
+    def _answered(self, message: AssistantMessage) -> None:
+        self._model = model = message.model or ""
+        if not model and not message.provider:
+            return  # an empty answer that only marks the end of a loop
+        if message.usage is not None:
+            self._count_usage(model, message.usage)
+        if message.stop_reason == "error":
+            failure = failure_of(message)
+            status = None if failure is None else failure.status
+            self._counts.model_failures.add(model, "" if status is None else str(status))
+            is_transient = failure is not None and failure.is_transient
+            failed = ModelFailed(provider=message.provider or "", model=model, status=status, is_transient=is_transient)
+            write_event(_log, failed, self._context)
+
+    def _count_usage(self, model: str, usage: Usage) -> None:
+        counts = self._counts
+        kinds = {
+            "input": usage.input,
+            "output": usage.output,
+            "cache_read": usage.cache_read,
+            "cache_write": usage.cache_write,
+        }
+        for kind, tokens in kinds.items():
+            if tokens > 0:  # counts come from the provider unchecked
+                counts.tokens.add(model, kind, amount=tokens)
+        if usage.input > 0 or usage.cache_read > 0:
+            counts.prompts.add(model, "hit" if usage.cache_read > 0 else "miss")
+        if usage.cost is not None and usage.cost.total > 0:
+            counts.cost.add(model, amount=float(usage.cost.total))
+
+    def _end_turn(self, turn_id: TurnId, event: TurnEnded) -> None:
+        self._context.turn = str(turn_id)
+        self._counts.turns.add(self._context.agent, self._model, event.stop_reason)
+        if (seconds := self._seconds(str(turn_id))) is not None:
+            self._counts.turn_seconds.add(seconds)
+        done = TurnDone(reason=event.stop_reason, model=self._model, tokens=event.usage.total_tokens)
+        write_event(_log, done, self._context)
+        self._context.turn = ""
+
+    def _end_loop(self, event: AgentEnded) -> None:
+        self._counts.loops.add(self._context.agent, event.stop_reason)
+        seconds = self._seconds(event.loop_id)
+        ended = LoopEnded(
+            loop=event.loop_id,
+            reason=event.stop_reason,
+            turns=event.turns,
+            tokens=event.usage.total_tokens,
+            seconds=None if seconds is None else round(seconds, 3),
+        )
+        write_event(_log, ended, self._context)
 
 
 class Run:

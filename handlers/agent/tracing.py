@@ -1,17 +1,15 @@
-"""The seam for traces of agents: their runs, model calls and tool calls."""
+"""The seam for traces of agents: their runs, model calls and tool calls, and the messages that a run continues."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, TypeVar, runtime_checkable
 
+from lanebus.bus import Redaction, Tracing
 from lanebus.bus.errors import RedactionFailed
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.bus.redaction import Redaction
-from lanebus.bus.tracing import Tracing
+from lanebus.bus.messages import AssistantMessage, LlmMessage, Publishable, ToolCallBlock, ToolResultMessage
+from lanebus.bus.wire import Envelope
 from lanebus.handlers.agent.models.model import Model, ModelRequest
-
-__all__ = ("AgentTracing", "CallRecord", "ToolRecord", "agent_tracing")
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, unread_prompts
 
 
 class CallRecord(Protocol):
@@ -139,3 +137,48 @@ def agent_tracing(tracing: Tracing, redaction: Redaction) -> AgentTracing:
     if not isinstance(tracing, AgentTracing):
         return _NONE
     return _RedactedTracing(tracing, redaction) if redaction.is_active else tracing
+
+
+def loop_messages(snapshot: SessionSnapshot) -> list[Publishable]:
+    """Return the messages that the next run answers. The message that began the open loop comes first.
+
+    A worker that takes a loop over gets the same first message as the worker that began the loop. If that message is no
+    longer in the context, such as after a compaction, the loop's oldest answer takes its place.
+    """
+    path, state = snapshot.context.path, snapshot.loop_state
+    found: dict[int, Publishable] = {}
+    if state.loop_id is not None:
+        for envelope in _beginning(path, state.loop_id):
+            _add(found, envelope)
+    if state.prompts:
+        wanted, first = frozenset(state.prompts), min(state.prompts)
+        unread: list[Envelope] = []
+        for envelope in reversed(path):
+            if envelope.position < first:
+                break
+            if envelope.position in wanted:
+                unread.append(envelope)
+        for envelope in reversed(unread):
+            _add(found, envelope)
+    return [*found.values()]
+
+
+def _beginning(path: Sequence[Envelope], loop_id: str) -> tuple[Envelope, ...]:
+    """Return the prompts that the loop's first turn answered, else the loop's oldest message; empty before it."""
+    oldest: int | None = None
+    for index in range(len(path) - 1, -1, -1):
+        message = path[index].message
+        if not isinstance(message, LlmMessage) or path[index].is_imported:
+            continue
+        if message.turn_id is not None and message.turn_id.loop_id == loop_id:
+            oldest = index
+        elif message.turn_id is not None or isinstance(message, AssistantMessage):
+            break  # of an earlier loop
+    if oldest is None:
+        return ()
+    return unread_prompts(path, oldest) or (path[oldest],)
+
+
+def _add(found: dict[int, Publishable], envelope: Envelope) -> None:
+    if isinstance(envelope.message, LlmMessage):
+        found.setdefault(envelope.position, envelope.message)

@@ -1,39 +1,49 @@
-"""Open the bus or the session that a command needs.
-
-A command calls `on_bus` or `on_session` to run one coroutine function. Coroutines use `open_bus` or `open_session`.
-"""
+"""Run the coroutine of a command, cancel it on Ctrl-C or SIGTERM, and open the bus or the session that it needs."""
 
 import asyncio
 import logging
+import os
+import signal
+import sys
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from hashlib import sha256
+from importlib.metadata import entry_points
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 import anyio
 import click
 
-from lanebus.bus.archive.blob_archive import archive_store_at
-from lanebus.bus.bus import Bus, DurabilityWarning
-from lanebus.bus.embedded.data_dir import default_state_dir
+from lanebus.bus import (
+    BEGINS,
+    NO_TRACING,
+    Bus,
+    NamespaceLog,
+    Redact,
+    Session,
+    Tracing,
+    archive_store_at,
+    default_state_dir,
+    media_store_at,
+)
 from lanebus.bus.errors import DirectoryNotCreated, SessionErased, Unavailable, Unconnectable
-from lanebus.bus.log.namespace import BEGINS, NamespaceLog
-from lanebus.bus.media.blob_media import media_store_at
-from lanebus.bus.redaction import Redact
-from lanebus.bus.servers.backoff import Backoff
-from lanebus.bus.session.session import Session
-from lanebus.bus.storage.state_file import StateFile
+from lanebus.bus.servers import Backoff, DurabilityWarning
+from lanebus.bus.storage import StateFile
+from lanebus.bus.text import describe_error
+from lanebus.handlers.agent import ServerAwaited, ServerFound, write_event
 from lanebus.handlers.cli.errors import ServerSilent, SessionEmpty
+from lanebus.handlers.cli.exits import Terminated
+from lanebus.handlers.cli.modules import redact_of
 from lanebus.handlers.cli.options import Settings
-from lanebus.handlers.cli.redact import redact_of
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.terminal.output import tell
-from lanebus.handlers.cli.traces import tracing_of
-from lanebus.handlers.monitoring.log_events import ServerAwaited, ServerFound, write_event
+from lanebus.handlers.cli.output import tell
+from lanebus.handlers.integrations import TracesFailed, TracesMissing, is_sdk_set_up, otel_tracing
 
-__all__ = ("Patience", "existing", "on_bus", "on_session", "open_bus", "open_session", "remember")
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace.export import SpanExporter
+
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +185,7 @@ def _warnings_of_server() -> Generator[None]:
     with warnings.catch_warnings(), ExitStack() as stack:
         if is_ignored:
             warnings.simplefilter("ignore", DurabilityWarning)
-        for name in ("lanebus.bus.servers.advisories", "lanebus.bus.servers.transport"):
+        for name in ("lanebus.bus.servers.health", "lanebus.bus.servers.health"):
             logging.getLogger(name).addFilter(refuse_or_print)
             stack.callback(logging.getLogger(name).removeFilter, refuse_or_print)
         yield
@@ -241,3 +251,123 @@ def on_session(ctx: click.Context, session_id: str, do: Callable[[Session], Awai
             return await do(session)
 
     return run(main)
+
+
+# Run a coroutine function of a command, and cancel it on Ctrl-C or SIGTERM.
+
+
+def run(main: Callable[[], Awaitable[T]]) -> T:
+    """Run `main`, and return its result. Ctrl-C and SIGTERM cancel `main`, so that it closes everything it has opened.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed.
+        Terminated: the process received SIGTERM.
+    """
+
+    async def guarded() -> T:
+        # Ctrl-C needs no handler: asyncio cancels the main task.
+        with anyio.CancelScope() as scope, on_sigterm(scope.cancel):
+            return await main()
+        raise Terminated
+
+    return anyio.run(guarded)
+
+
+@contextmanager
+def on_sigterm(callback: Callable[[], object]) -> Generator[None]:
+    """Call `callback` on SIGTERM during the block, instead of ending the process. In nested blocks, only the innermost
+    callback is called. Does nothing on Windows."""
+    if sys.platform == "win32":  # Windows has no SIGTERM handlers
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    outer = _callbacks.get()
+    loop.add_signal_handler(signal.SIGTERM, callback)
+    token = _callbacks.set(callback)
+    try:
+        yield
+    finally:
+        _callbacks.reset(token)
+        if outer is None:
+            loop.remove_signal_handler(signal.SIGTERM)
+        else:
+            loop.add_signal_handler(signal.SIGTERM, outer)
+
+
+_callbacks: ContextVar[Callable[[], object] | None] = ContextVar("lanebus_sigterm", default=None)
+
+
+EXPORTERS = "OTEL_TRACES_EXPORTER"
+SERVICE = "OTEL_SERVICE_NAME"
+CONSOLE, OTLP = "console", "otlp"
+PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+"""the variables that choose between the exporters of OTLP; the first that is set counts"""
+
+_BY_PROTOCOL = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+"""protocol → name of the exporter's entry point. OpenTelemetry's `otlp` itself is always the one of gRPC"""
+
+
+def tracing_of(*, is_wanted: bool) -> Tracing:
+    """Return the tracing of a command's bus.
+
+    Args:
+        is_wanted: whether to set up the SDK from the environment if it is not set up yet. If False, traces are recorded
+            only if the SDK is set up already, such as by `opentelemetry-instrument`.
+
+    Raises:
+        TracesMissing: `opentelemetry-api`, `opentelemetry-sdk` or the exporter of the OTLP protocol is not installed.
+        TracesFailed: another exporter is not installed, an exporter cannot be made, or the OTLP protocol is unknown.
+    """
+    if is_wanted and not is_sdk_set_up():
+        otel_tracing()  # raises if the extra is missing
+        _set_up_sdk()
+    return otel_tracing() if is_sdk_set_up() else NO_TRACING
+
+
+def _set_up_sdk() -> None:
+    """Make a provider for all of the process. The SDK reads its own variables, and sends the last spans at the exit."""
+    try:
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415  # a program's choice, so no dependency
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise TracesMissing("opentelemetry-sdk", "opentelemetry-sdk opentelemetry-exporter-otlp") from None
+    from opentelemetry.trace import set_tracer_provider  # noqa: PLC0415
+
+    os.environ.setdefault(SERVICE, "lanebus")
+    provider = TracerProvider()
+    for name in (os.environ.get(EXPORTERS) or OTLP).split(","):
+        if name.strip() != "none":
+            provider.add_span_processor(BatchSpanProcessor(_exporter(name.strip())))
+    set_tracer_provider(provider)
+
+
+def _exporter(name: str) -> "SpanExporter":
+    protocol = _protocol() if name == OTLP else ""
+    found = [*entry_points(group="opentelemetry_traces_exporter", name=_BY_PROTOCOL.get(protocol, name))]
+    if not found and protocol:
+        package = f"opentelemetry-exporter-otlp-proto-{protocol.partition('/')[0]}"
+        raise TracesMissing(package, f"{package}, or set {PROTOCOLS[1]} to the protocol of the one that you have")
+    if not found:
+        raise TracesFailed(
+            f"the exporter {name!r} of {EXPORTERS} is not installed",
+            "pip install its package, such as opentelemetry-exporter-otlp, or name another one, such as console",
+        )
+    try:
+        if name == CONSOLE:  # stdout has the command's own output
+            return cast("Callable[..., SpanExporter]", found[0].load())(out=sys.stderr)
+        return cast("Callable[[], SpanExporter]", found[0].load())()
+    except Exception as error:  # of the exporter's package
+        raise TracesFailed(
+            f"the exporter {name!r}: {describe_error(error)}", "check the OTEL_… variables of this exporter"
+        ) from error
+
+
+def _protocol() -> str:
+    """Return the protocol of OTLP that the environment names; "grpc" if it names none, as in OpenTelemetry's SDK."""
+    variable = next((name for name in PROTOCOLS if os.environ.get(name)), PROTOCOLS[1])
+    protocol = os.environ.get(variable, "").strip() or "grpc"
+    if protocol not in _BY_PROTOCOL:
+        raise TracesFailed(
+            f"{variable} is {protocol[:100]!r}, which is not supported", f"set it to {' or '.join(_BY_PROTOCOL)}"
+        )
+    return protocol

@@ -6,16 +6,12 @@ from typing import NamedTuple, TypeVar
 
 import click
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.digits import number_in
+from lanebus.bus import Bus
 from lanebus.bus.errors import MissingExtra
-from lanebus.handlers.agent.worker.background import in_background
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.monitoring.bounds import DEFAULT_MONITOR_BOUNDS
-from lanebus.handlers.monitoring.log_watch import LogWatch
-from lanebus.handlers.monitoring.server_health import ServerHealth, watch_server
-from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
+from lanebus.bus.text import number_in
+from lanebus.handlers.agent import ConnectionCounts, LogWatch, ServerHealth, Worker, in_background, watch_server
+from lanebus.handlers.cli.exits import WrongUsage
+from lanebus.handlers.serve import DEFAULT_MONITOR_BOUNDS
 
 __all__ = ("MonitorAddress", "monitor_options", "page_monitor", "worker_monitor")
 
@@ -137,9 +133,12 @@ async def _monitor(
         yield
         return
     try:  # these packages are an extra and may be missing
-        from lanebus.handlers.monitoring.metrics import Observed, ObservedWorker  # noqa: PLC0415
-        from lanebus.handlers.monitoring.readings import ServerReader  # noqa: PLC0415
-        from lanebus.handlers.ui.monitor import monitored  # noqa: PLC0415
+        from lanebus.handlers.serve import (  # noqa: PLC0415
+            Observed,
+            ObservedWorker,
+            ServerReader,
+            monitored,
+        )
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
             raise MissingExtra(str(error.name), "metrics") from None

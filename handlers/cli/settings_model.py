@@ -1,6 +1,6 @@
 """The settings of the command line as one typed object, from the environment and a settings file.
 
-`variables.py` names the environment variables. Arguments come before the environment, which comes before the file.
+`sources.py` names the environment variables. Arguments come before the environment, which comes before the file.
 """
 
 import os
@@ -22,13 +22,12 @@ from pydantic_settings import (
     SettingsError,
 )
 
-from lanebus.bus.bounds import Bounds
+from lanebus.bus import Bounds
 from lanebus.bus.errors import InvalidBound, SetupError
-from lanebus.bus.storage.ownership import open_owned
-from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY
+from lanebus.bus.storage import open_owned
+from lanebus.handlers.agent import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY
 from lanebus.handlers.cli.modules import warn_of_others
-from lanebus.handlers.cli.settings_file import FILE_NAME
-from lanebus.handlers.cli.variables import CONFIG, PREFIX, SHORT, short_settings, variable_of
+from lanebus.handlers.cli.sources import CONFIG, FILE_NAME, PREFIX, SHORT, short_settings, variable_of
 
 __all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_configuration", "refuse_unknown")
 

@@ -5,34 +5,216 @@ does not grow with the history. After a leaf move, a compaction or a prune, the 
 entries.
 """
 
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from lanebus.bus.errors import ForgedEntry, MessageError, require_instance
-from lanebus.bus.messages.content import ToolResultBlock
-from lanebus.bus.messages.context_entry import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     BranchSummary,
     Compaction,
+    Delta,
+    DeveloperMessage,
+    ExtensionMessage,
+    Lane,
     LeafMove,
+    LlmMessage,
     LoopCompaction,
     ModelChange,
     Prune,
+    RedactedThinkingBlock,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
     ThinkingLevelChange,
+    ToolCallBlock,
+    ToolResultBlock,
+    ToolResultMessage,
+    UserMessage,
 )
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage, UserMessage
-from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.bus.wire import DecodeFailure, Envelope
 from lanebus.handlers.context.errors import Misplaced, UnknownTarget
-from lanebus.handlers.context.overlay import Placed, overlaid
+from lanebus.handlers.context.persistent_list import PersistentList
 from lanebus.handlers.context.read_marks import left_over
-from lanebus.handlers.context.summaries import branch_message, compaction_message
-from lanebus.handlers.context.tool_pairs import Pairing
-from lanebus.handlers.context.tree import find, path_to_leaf
-from lanebus.handlers.persistent_list import PersistentList
 
-__all__ = ("Context", "Fault", "evolve")
+# Overlays on the log: compactions of single loops, and pruned entries.
+#
+# Nothing is removed from the log. An overlay is an entry of its own and covers only earlier entries. So the context of
+# an earlier position still shows the covered entries.
+
+
+class Placed(NamedTuple):
+    """An entry at its place in the context, or an overlay in place of the entries that the overlay covers.
+
+    An overlay is a loop compaction or a prune.
+    """
+
+    envelope: Envelope
+    instead: tuple[LlmMessage, ...] | None = None
+    """For an overlay, the messages that replace the covered entries. None for any other entry."""
+
+
+def overlaid(path: Sequence[Envelope]) -> list[Placed]:
+    """Apply the overlays on a path. Return the remaining entries and overlays. Pure.
+
+    Each overlay takes the place of the first entry that it covers. An overlay that covers nothing adds no messages.
+    """
+    remaining = [Placed(envelope) for envelope in path]
+    latest = {envelope.message.loop_id: envelope for envelope in path if isinstance(envelope.message, LoopCompaction)}
+    for overlay in path:
+        match overlay.message:
+            case LoopCompaction() as compaction if latest[compaction.loop_id] is overlay:
+                covered = _turns_left_out(remaining, overlay.position, compaction)
+                remaining = _replaced(remaining, covered, Placed(overlay, compaction.block.messages))
+            case Prune(pruned=pruned) as prune:
+                covered = {position for position in pruned if position < overlay.position}
+                memo = prune_message(prune)
+                remaining = _replaced(remaining, covered, Placed(overlay, (memo,) if memo else ()))
+            case _:
+                pass
+    return remaining
+
+
+def _turns_left_out(remaining: Iterable[Placed], before: int, compaction: LoopCompaction) -> set[int]:
+    """Return the positions of a loop's messages before position `before`, without the turns that `compaction` keeps."""
+    kept = compaction.block.keep_first
+    return {
+        placed.envelope.position
+        for placed in remaining
+        if placed.envelope.position < before
+        and isinstance(message := placed.envelope.message, LlmMessage)
+        and message.turn_id is not None
+        and message.turn_id.loop_id == compaction.loop_id
+        and (kept is None or message.turn_id.turn_index not in kept)
+    }
+
+
+def _replaced(remaining: Sequence[Placed], covered: set[int], replacement: Placed) -> list[Placed]:
+    """Put `replacement` in place of all covered entries. Covered instructions stay, because they still hold."""
+    result: list[Placed] = []
+    is_placed = False
+    for placed in remaining:
+        is_instruction = isinstance(placed.envelope.message, SystemMessage | DeveloperMessage)
+        if placed.envelope.position not in covered or is_instruction:
+            result.append(placed)
+        elif not is_placed:
+            result.append(replacement)
+            is_placed = True
+    return result
+
+
+# Put tool calls and their results into the one order that every provider accepts.
+#
+# Each assistant message is followed by exactly one result per call, in the order of the calls. The order in which the
+# results arrived does not matter. A call without a result has a placeholder until its result arrives.
+
+NO_RESULT = "No result provided"
+"""Text of the placeholder that the model reads if a call has no result. Source: pi."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Messages in provider order, and the calls that still wait for their results."""
+
+    messages: PersistentList[LlmMessage] = field(default_factory=PersistentList[LlmMessage])
+    waiting: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    """Call id → indexes in `messages` of the placeholders for calls with this id. There are several only if one message
+    repeats the id.
+    """
+    placeholders: frozenset[int] = frozenset()
+    """Indexes in `messages` of all placeholders, also for calls whose results are no longer accepted."""
+
+    def joined_by(self, message: LlmMessage) -> "Pairing":
+        """Return the pairing with `message` added.
+
+        - A failed or aborted answer is left out, together with its calls and the results of these calls.
+        - A result is left out if no call waits for it: no call has its id, or the call already has a result.
+        - Results inside another message are removed from that message and added like result messages.
+        """
+        if isinstance(message, ToolResultMessage):
+            return self._answered(message)
+        if isinstance(message, AssistantMessage) and message.is_failed:
+            # Call ids may repeat. Later results belong to a call of this answer, not to an older call with the same id.
+            return self._without({call.id for call in message.tool_calls()})
+        results = [_as_message(block) for block in message.content if isinstance(block, ToolResultBlock)]
+        rest = _without_results(message) if results else message
+        joined = self if results and not rest.content else self._appended(rest)
+        for result in results:
+            joined = joined._answered(result)
+        return joined
+
+    def leaving_out(self, removed: Sequence[LlmMessage]) -> "Pairing":
+        """Return the pairing without these message objects. None of `removed` may have a call or a result."""
+        gone = Counter(map(id, removed))
+        start, kept = len(self.messages), list[LlmMessage]()
+        while start and gone.total():
+            start -= 1
+            message = self.messages[start]
+            if gone[id(message)]:
+                gone[id(message)] -= 1
+            else:
+                kept.append(message)
+        # Each message after the first removed message has a new index.
+        places = {id(message): place for place, message in enumerate(reversed(kept), start)}
+        waiting = {
+            call: tuple(place if place < start else places[id(self.messages[place])] for place in old)
+            for call, old in self.waiting.items()
+        }
+        placeholders = (place if place < start else places[id(self.messages[place])] for place in self.placeholders)
+        return Pairing(self.messages.beginning(start).appended(*reversed(kept)), waiting, frozenset(placeholders))
+
+    def _appended(self, message: LlmMessage) -> "Pairing":
+        calls = tuple(message.tool_calls()) if isinstance(message, AssistantMessage) else ()
+        if not calls:
+            return replace(self, messages=self.messages.appended(message))
+        first = len(self.messages) + 1
+        waiting = {**self._without({call.id for call in calls}).waiting}
+        for place, call in enumerate(calls, first):
+            waiting[call.id] = (*waiting.get(call.id, ()), place)
+        placeholders = self.placeholders.union(range(first, first + len(calls)))
+        return Pairing(self.messages.appended(message, *map(_no_result, calls)), waiting, placeholders)
+
+    def _answered(self, result: ToolResultMessage) -> "Pairing":
+        places = self.waiting.get(result.tool_call_id)
+        if places is None:
+            return self
+        waiting = {**self.waiting, result.tool_call_id: places[1:]}
+        if not places[1:]:
+            del waiting[result.tool_call_id]
+        return Pairing(self.messages.replaced(places[0], result), waiting, self.placeholders - {places[0]})
+
+    def _without(self, ids: set[str]) -> "Pairing":
+        if ids.isdisjoint(self.waiting):
+            return self
+        return replace(self, waiting={call: places for call, places in self.waiting.items() if call not in ids})
+
+
+def _no_result(call: ToolCallBlock) -> LlmMessage:
+    return ToolResultMessage(
+        tool_call_id=call.id, tool_name=call.name, content=(TextBlock(text=NO_RESULT),), is_error=True
+    )
+
+
+def _as_message(block: ToolResultBlock) -> ToolResultMessage:
+    return ToolResultMessage(
+        tool_call_id=block.tool_call_id,
+        content=block.content,
+        structured=block.structured,
+        is_error=block.is_error,
+        status=block.status,
+        metadata=block.metadata,
+        terminate=block.terminate,
+        terminate_message=block.terminate_message,
+    )
+
+
+def _without_results(message: LlmMessage) -> LlmMessage:
+    rest = tuple(block for block in message.content if not isinstance(block, ToolResultBlock))
+    return message.model_copy(update={"content": rest})
+
 
 Instruction = SystemMessage | DeveloperMessage
 
@@ -268,3 +450,126 @@ def _shown_by(envelope: Envelope) -> tuple[LlmMessage, ...] | None:
             return (message,)
         case _:
             return None
+
+
+# Pure functions that find entries and paths in a session's tree. Entries are of the LLM lane, in order of position.
+#
+# No entry names its parent. An entry continues the previous entry; after a leaf move, it continues the move's target.
+# So each step towards the root leads to a smaller position, and the tree has no cycle.
+
+
+def find(entries: Sequence[Envelope], position: int) -> int | None:
+    """Return the index of the entry at this position; None if `entries` has no such entry."""
+    index = bisect_left(entries, position, key=_position)
+    return index if index < len(entries) and entries[index].position == position else None
+
+
+def path_to_leaf(entries: Sequence[Envelope]) -> list[Envelope]:
+    """Return the entries from the root to the leaf. Leaf moves steer the path but are not part of it.
+
+    If the target of a leaf move is itself a leaf move, the path continues at the target of that second move. A leaf
+    move whose target is not an earlier entry has no effect.
+    """
+    return list(_towards_root(entries))[::-1]
+
+
+def _towards_root(entries: Sequence[Envelope]) -> Iterator[Envelope]:
+    index = len(entries) - 1
+    while index >= 0:
+        envelope = entries[index]
+        move = envelope.message
+        if not isinstance(move, LeafMove):
+            yield envelope
+        elif move.to is None:
+            return
+        elif move.to < envelope.position and (target := find(entries, move.to)) is not None:
+            index = target
+            continue
+        index -= 1
+
+
+def _position(envelope: Envelope) -> int:
+    return envelope.position
+
+
+# Convert summaries to the user messages that a model reads. They exist only in a context and are never published.
+
+_COMPACTION = "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"
+_BRANCH = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
+
+EXPLORED = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
+"""Start of a branch summary that a model was asked to write. Source: pi."""
+
+
+def compaction_message(compaction: Compaction) -> UserMessage | None:
+    """Return the message that the model reads in place of compacted entries; None if the summary is blank.
+
+    Source: the text is pi's.
+    """
+    if not compaction.summary.strip():
+        return None
+    return _user(f"{_COMPACTION}{compaction.summary}\n</summary>", compaction.timestamp)
+
+
+def branch_message(summary: BranchSummary) -> UserMessage | None:
+    """Return the message that the model reads about a branch that the session left; None if the summary is blank.
+
+    Source: the text is pi's. Unlike the text for compactions, it has no newline before the closing tag.
+    """
+    return _user(f"{_BRANCH}{summary.summary}</summary>", summary.timestamp) if summary.summary.strip() else None
+
+
+def prune_message(prune: Prune) -> UserMessage | None:
+    """Return the message that the model reads in place of pruned entries; None if the prune has no memo."""
+    if prune.memo is None or not prune.memo.strip():
+        return None
+    return _user(f"[Pruned context summary: {prune.memo}]", prune.timestamp)
+
+
+def _user(text: str, timestamp: int | None) -> UserMessage:
+    return UserMessage(content=(TextBlock(text=text),), timestamp=timestamp)
+
+
+def visible_context(context: Context, deferred: Collection[int]) -> Context:
+    """Return the context without the messages at the positions in `deferred`.
+
+    To rebuild the context that a model was sent for an answer, pass the context at the position `READ_UP_TO` of the
+    answer's metadata, and the metadata's `DEFERRED`.
+    """
+    if not deferred:
+        return context
+    waiting = (envelope.message for envelope in context.path if envelope.position in deferred)
+    hidden = [message for message in waiting if isinstance(message, LlmMessage)]
+    return replace(context, pairing=context.pairing.leaving_out(hidden))
+
+
+# Leave out answers that are useless in the next request. Pure: the log keeps these answers.
+#
+# Source: the documentation of the `coding-agent` system, on how a request is prepared.
+
+
+def without_unusable_end(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ...]:
+    """Return the messages up to the last message that a model can continue from.
+
+    An answer at the end is dropped if it was cut short, calls tools or is blank. Its calls have no results, because
+    results would follow the answer.
+    """
+    end = len(messages)
+    while end and isinstance(last := messages[end - 1], AssistantMessage) and not _is_usable(last):
+        end -= 1
+    return tuple(messages[:end])
+
+
+def without_empty_answers(messages: Sequence[LlmMessage]) -> tuple[LlmMessage, ...]:
+    """Return the messages without answers that have no text, no call and no thinking."""
+    return tuple(message for message in messages if not isinstance(message, AssistantMessage) or _has_content(message))
+
+
+def _is_usable(answer: AssistantMessage) -> bool:
+    is_calling = any(True for _ in answer.tool_calls())
+    return answer.stop_reason == "stop" and not is_calling and bool(answer.text_content().strip())
+
+
+def _has_content(answer: AssistantMessage) -> bool:
+    kinds = (ToolCallBlock, ThinkingBlock, RedactedThinkingBlock)
+    return bool(answer.text_content()) or any(isinstance(block, kinds) for block in answer.content)

@@ -1,26 +1,74 @@
 """Make compaction blocks of single loops, with the `two-lane-agent` system's method and texts. Pure: publishes
-nothing."""
+nothing.
+"""
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import (
+from pydantic import JsonValue, ValidationError
+
+from lanebus.bus.errors import DecodeError, MessageError, require_instance
+from lanebus.bus.messages import (
     AssistantMessage,
+    CompactedSection,
+    CompactionBlock,
     DeveloperMessage,
+    ExtensionMessage,
     LlmMessage,
+    Publishable,
     SystemMessage,
+    TextBlock,
     ToolResultMessage,
+    TurnRange,
     UserMessage,
+    parse_json,
+    read_message,
 )
+from lanebus.handlers.context.cutting import truncated
+from lanebus.handlers.context.json_fields import first_fault
 from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator
-from lanebus.handlers.context.truncation import truncated
-from lanebus.handlers.context.turn_list import MessageTurn, turns_of
 
-__all__ = ("BlockSettings", "block_of", "blocks_of", "one_line_each")
+# Group messages by turns and loops. Pure.
+
+_MESSAGES = "pass a list of messages, such as `context.messages`"
+
+
+class MessageTurn(NamedTuple):
+    """The messages of one turn."""
+
+    number: int
+    """Index of the turn in its loop, or the index of this item in the list if the message has no turn id."""
+    messages: tuple[LlmMessage, ...]
+
+
+def turns_of(messages: Iterable[LlmMessage]) -> tuple[MessageTurn, ...]:
+    """Return the turns of one loop's messages, in order. Each message without a turn id is a turn of its own."""
+    turns: list[MessageTurn] = []
+    is_stamped = False
+    for message in messages:
+        stamp = message.turn_id
+        if stamp and is_stamped and turns[-1].number == stamp.turn_index:
+            turns[-1] = MessageTurn(turns[-1].number, (*turns[-1].messages, message))
+        else:
+            turns.append(MessageTurn(stamp.turn_index if stamp else len(turns), (message,)))
+        is_stamped = stamp is not None
+    return tuple(turns)
+
+
+def loops_of(messages: Iterable[LlmMessage]) -> dict[str, tuple[LlmMessage, ...]]:
+    """Return the messages of each loop, by loop id and in the order of the loops. Messages without a loop are left
+    out."""
+    require_instance("messages", messages, Iterable, _MESSAGES)
+    loops: dict[str, list[LlmMessage]] = {}
+    for message in messages:
+        require_instance("messages", message, LlmMessage, _MESSAGES)
+        if message.turn_id is not None:
+            loops.setdefault(message.turn_id.loop_id, []).append(message)
+    return {loop: tuple(grouped) for loop, grouped in loops.items()}
+
 
 _SHORT_BYTES = 200
 """Maximum number of bytes of a text that is used as its own summary."""
@@ -181,3 +229,66 @@ def _line(answer: AssistantMessage) -> str:
 
 def _user(text: str) -> UserMessage:
     return UserMessage(content=(TextBlock(text=text),))
+
+
+# Read and write a compaction block as JSON in the `two-lane-agent` format. In the log, it has no extension
+# messages.
+
+_SECTIONS = ("keep_recent", "keep_compacted")
+
+
+class ReadBlock(NamedTuple):
+    """A compaction block, and the parts of its JSON that were left out."""
+
+    block: CompactionBlock
+    left_out: tuple[str, ...]
+    """Paths of the extension messages in the JSON. They are left out because no model may read them."""
+
+
+def read_block(value: JsonValue) -> ReadBlock:
+    """Read a compaction block from JSON in the `two-lane-agent` format. The messages in the block may have any spelling
+    that the bus reads.
+
+    Raises:
+        DecodeError: `value` is not a compaction block. The error names the path to the fault.
+    """
+    if not isinstance(value, dict):
+        raise DecodeError("", "a compaction block is a JSON object")
+    left_out: list[str] = []
+    fields: dict[str, JsonValue] = {key: item for key, item in value.items() if item is not None}
+    for name in _SECTIONS:
+        if name in fields:
+            fields[name] = _read_section(fields[name], name, left_out)
+    try:
+        return ReadBlock(CompactionBlock.model_validate_json(json.dumps(fields)), tuple(left_out))
+    except ValidationError as error:
+        names, reason = first_fault(error)
+        raise DecodeError(".".join(names), reason) from None
+
+
+def write_block(block: CompactionBlock) -> JsonValue:
+    """Return the block as JSON in the `two-lane-agent` format."""
+    return parse_json(block.to_json())
+
+
+def _read_section(section: JsonValue, path: str, left_out: list[str]) -> JsonValue:
+    if not isinstance(section, dict) or not isinstance(messages := section.get("messages"), list):
+        raise DecodeError(path, "wants an object with a range and a list of messages")
+    read: list[JsonValue] = []
+    for index, value in enumerate(messages):
+        place = f"{path}.messages.{index}"
+        message = _message(value, place)
+        if isinstance(message, ExtensionMessage):
+            left_out.append(place)
+        else:
+            read.append(parse_json(message.to_json()))
+    return {**section, "messages": read}
+
+
+def _message(value: JsonValue, path: str) -> Publishable:
+    try:
+        return read_message(json.dumps(value))
+    except DecodeError as error:
+        raise DecodeError(f"{path}.{error.path}" if error.path else path, error.reason) from None
+    except MessageError as error:
+        raise DecodeError(path, str(error)) from None

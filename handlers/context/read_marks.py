@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.messages import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.wire import Envelope
 
 __all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_mark", "is_prompt", "left_over", "read_position")
 

@@ -1,25 +1,135 @@
 """`@projection`, which makes a projection of one annotated function."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import is_dataclass
-from typing import Generic, Protocol, TypeVar, cast, get_origin, get_type_hints, overload
+from types import UnionType
+from typing import Annotated, Generic, Protocol, TypeVar, Union, cast, get_args, get_origin, get_type_hints, overload
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
+from lanebus.bus import ALL_LANES, check_name
 from lanebus.bus.errors import InvalidName, MessageError, require_all
-from lanebus.bus.log.checkpoints import check_name
-from lanebus.bus.messages.base import Frozen
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.bus.wire.selection import Selection
-from lanebus.handlers.projections.errors import InvalidProjection
-from lanebus.handlers.projections.fold_input import FoldInput, classes_of
-from lanebus.handlers.projections.projection import Projection
-from lanebus.handlers.projections.state_schema import structured_key
+from lanebus.bus.messages import (
+    AgentEvent,
+    ContextEntry,
+    Control,
+    ExtensionMessage,
+    Frozen,
+    Lane,
+    LlmMessage,
+    parse_control,
+    parse_event,
+)
+from lanebus.bus.wire import DecodeFailure, Envelope, Selection
+from lanebus.handlers.projections.folding import InvalidProjection, Projection
 
-__all__ = ("OWN_NAMES", "ProjectionDecorator", "projection")
+# Convert an entry to the event that a fold is called with: a value of the classes in the fold's annotation.
+
+
+class FoldInput:
+    """The classes of events that a fold accepts, as its annotation says. `read` reads such an event from an
+    envelope."""
+
+    lanes: frozenset[Lane]
+    """The lanes that can hold values of the fold's classes."""
+    kinds: frozenset[str] | None
+    """The kinds of messages that can hold values of the fold's classes; None means all kinds."""
+    foreign: tuple[str, ...]
+    """The names of classes that no entry holds. A fold would never be called with an event of such a class."""
+
+    def __init__(self, classes: tuple[type, ...]) -> None:
+        self._classes = classes
+        self.is_envelope = classes == (Envelope,)
+        roots = (LlmMessage, ContextEntry, ExtensionMessage, AgentEvent, Control, DecodeFailure)
+        self.foreign = () if self.is_envelope else tuple(e.__name__ for e in classes if not issubclass(e, roots))
+        self._events = {
+            each.KIND: each for each in classes if issubclass(each, AgentEvent | Control) and _has_kind(each)
+        }
+        self._has_all_events, self._has_all_controls = AgentEvent in classes, Control in classes
+        lanes = {_lane_of(each) for each in classes if each not in {Envelope, DecodeFailure}}
+        self.lanes = frozenset(lanes) if lanes else ALL_LANES
+        kinds = [_kind_of(each) for each in classes if each is not DecodeFailure]
+        self.kinds = frozenset(kind for kind in kinds if kind is not None) if kinds and None not in kinds else None
+
+    def read(self, envelope: Envelope) -> object | None:
+        """Return the event to call the fold with; None if the fold is not called for this entry.
+
+        Raises:
+            MessageError: the entry cannot be read, and the annotation does not include `DecodeFailure`.
+        """
+        message = envelope.message
+        if self.is_envelope:
+            return envelope
+        if isinstance(message, DecodeFailure):
+            return self._unreadable(message)
+        if isinstance(message, self._classes):
+            return message
+        if isinstance(message, ExtensionMessage):
+            try:
+                return self._event(message)
+            except MessageError as error:
+                return self._unreadable(DecodeFailure(error, message.to_json_bytes()))
+        return None
+
+    def _event(self, message: ExtensionMessage) -> AgentEvent | Control | None:
+        if (event := self._events.get(message.kind)) is not None:
+            return event.read(message.data)
+        if self._has_all_events and (found := parse_event(message)) is not None:
+            return found
+        return parse_control(message) if self._has_all_controls else None
+
+    def _unreadable(self, failure: DecodeFailure) -> DecodeFailure:
+        if DecodeFailure in self._classes:
+            return failure
+        raise failure.error
+
+
+def classes_of(annotation: object) -> tuple[type, ...] | None:
+    """Return the classes of an annotation that is a class, a union of classes or an alias of these.
+
+    Return None for any other annotation.
+    """
+    if (value := getattr(annotation, "__value__", None)) is not None:  # `type Alias = …`
+        return classes_of(cast("object", value))
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return classes_of(get_args(annotation)[0])
+    if origin in {Union, UnionType}:
+        return _flat(classes_of(each) for each in get_args(annotation))
+    return (annotation,) if isinstance(annotation, type) else None
+
+
+def _flat(parts: Iterable[tuple[type, ...] | None]) -> tuple[type, ...] | None:
+    found: dict[type, None] = {}
+    for part in parts:
+        if part is None:
+            return None
+        found |= dict.fromkeys(part)
+    return tuple(found)
+
+
+def _has_kind(each: type[AgentEvent | Control]) -> bool:
+    """Whether `each` is the class of one event or command, and not a base class."""
+    return isinstance(getattr(each, "KIND", None), str)
+
+
+def _lane_of(each: type) -> Lane:
+    return Lane.LLM if issubclass(each, LlmMessage | ContextEntry) else Lane.EXTENSION
+
+
+def _kind_of(each: type) -> str | None:
+    """Return the kind that selects the entries of a class; None if no kind selects exactly these entries."""
+    if issubclass(each, AgentEvent | Control):
+        if _has_kind(each):
+            return each.KIND
+        return {AgentEvent: "agent.*", Control: "control.*"}.get(each)
+    if issubclass(each, LlmMessage | ContextEntry):
+        field = each.model_fields.get("kind" if issubclass(each, ContextEntry) else "role")
+        return field.default if field is not None and isinstance(field.default, str) else None
+    return None
+
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -292,3 +402,38 @@ def _is_async(function: object) -> bool:
 
 def _text(hint: object) -> str:
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
+
+
+_STRUCTURED = frozenset(
+    {"tuple", "list", "set", "frozenset", "dict", "model", "dataclass", "typed-dict", "generator", "call"}
+)
+
+
+def structured_key(schema: object) -> str | None:
+    """Return the first type of mapping keys that cannot be read back from JSON, such as a tuple.
+
+    JSON writes keys as text. Return None if all keys of all mappings can be read back.
+
+    Args:
+        schema: pydantic's core schema of the state.
+    """
+    for mapping in _mappings(schema):
+        keys = mapping.get("keys_schema")
+        kind = cast("Mapping[str, object]", keys).get("type") if isinstance(keys, Mapping) else None
+        if kind in _STRUCTURED:
+            return str(kind)
+    return None
+
+
+def _mappings(schema: object) -> Iterator[Mapping[str, object]]:
+    """Yield the schema of every mapping inside a schema. Recursive types are references, so the search ends."""
+    parts: Iterable[object] = ()
+    if isinstance(schema, Mapping):
+        part = cast("Mapping[str, object]", schema)
+        if part.get("type") == "dict":
+            yield part
+        parts = part.values()
+    elif isinstance(schema, list | tuple):
+        parts = cast("list[object]", schema)
+    for each in parts:
+        yield from _mappings(each)

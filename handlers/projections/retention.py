@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from lanebus.bus.digits import number_in
+from lanebus.bus import Session, require_session
 from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, require_count, require_flag
-from lanebus.bus.session.session import Session, require_session
+from lanebus.bus.text import number_in
 from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import fold, load_stored, start_of
+from lanebus.handlers.projections.folding import fold, load_stored, start_of
 from lanebus.handlers.projections.sessions import SESSIONS
 from lanebus.handlers.projections.timeline import TIMELINE
 from lanebus.handlers.projections.turns import TURNS
@@ -17,8 +17,8 @@ from lanebus.handlers.projections.usage import USAGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lanebus.bus.retention.trim import Trimmed
-    from lanebus.handlers.projections.projection import Projection
+    from lanebus.bus import Trimmed
+    from lanebus.handlers.projections.folding import Projection
 
 __all__ = ("trim_session",)
 

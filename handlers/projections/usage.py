@@ -1,32 +1,118 @@
-"""Fold the usage of a session's model calls: tokens and cost, in total and for each model.
+"""Fold the usage of a session's model calls, in total and for each model, and sum it over a tree of sessions."""
 
-Each assistant message of the LLM lane is counted as one call, also if it failed, was aborted or was imported. The empty
-message that records the end of a loop is no call. A `UsageSettled` replaces the estimated usage of its message, once.
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import NamedTuple, NotRequired, TypedDict, cast
 
-`TurnEnded` and `AgentEnded` repeat the sum of a turn or loop. This sum is compared with the sum over the messages and
-never added to the totals. The comparison uses the usage that the messages report, so a later settlement causes no
-mismatch.
-
-The model calls for the summaries of compactions are counted in the totals, also if they failed. They are part of no
-turn or loop.
-"""
-
-from collections.abc import Mapping
-from typing import NotRequired, TypedDict, cast
-
-from lanebus.bus.errors import MessageError, require_instance
-from lanebus.bus.messages.base import Frozen
-from lanebus.bus.messages.events import AgentEnded, AgentEvent, TurnEnded, UsageSettled, parse_event
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.context.read_marks import is_mark
+from lanebus.bus import Session, require_session
+from lanebus.bus.errors import BusError, MessageError, SessionErased, is_of_session, require_instance
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentEvent,
+    AssistantMessage,
+    Compaction,
+    CompactionFailed,
+    ExtensionMessage,
+    Frozen,
+    SessionLinked,
+    TurnEnded,
+    Usage,
+    UsageSettled,
+    parse_event,
+)
+from lanebus.bus.wire import START, DecodeFailure, Envelope
+from lanebus.handlers.context import is_mark
 from lanebus.handlers.projections.definition import projection
-from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
-from lanebus.handlers.projections.summary_calls import summary_call
+from lanebus.handlers.projections.folding import look
 
-__all__ = ("USAGE", "CostSummary", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
+# Sum usages so that the settled usage of a message can later replace its estimate.
+
+_KEPT = 256
+
+Early = Mapping[str, Usage]
+"""message position → final usage, from each `UsageSettled` that comes before its message in the log."""
+
+
+class Pending(Frozen):
+    """The estimated usages in a sum. Usages cannot be subtracted, so `reported` holds the sum without them."""
+
+    reported: Usage = Usage()
+    """the sum without the estimates"""
+    estimates: Mapping[str, Usage] = {}
+    """message position → estimate; at most 256. If there are more, the oldest estimate is added to `reported` and can
+    no longer be replaced by the final usage."""
+
+
+def added(total: Usage, pending: Pending | None, position: int, usage: Usage) -> tuple[Usage, Pending | None]:
+    """Add the usage of one message. Return the new sum, and the estimates in the new sum.
+
+    Args:
+        total: the sum so far.
+        pending: the estimates in `total`; None if there are none.
+        position: position of the message.
+        usage: usage of the message.
+    """
+    usage = Usage().combine(usage)  # combining drops `raw`, the provider's own object
+    if not usage.estimated:
+        if pending is not None:
+            pending = Pending(reported=pending.reported.combine(usage), estimates=pending.estimates)
+        return total.combine(usage), pending
+    known = pending or Pending(reported=total)
+    reported, estimates = known.reported, {**known.estimates, str(position): usage}
+    if len(estimates) > _KEPT:
+        reported = reported.combine(estimates.pop(next(iter(estimates))))
+    return total.combine(usage), Pending(reported=reported, estimates=estimates)
+
+
+def settled(pending: Pending, event: UsageSettled) -> tuple[Usage, Pending | None]:
+    """Replace the estimate of a message by its final usage. Return the new sum and the remaining estimates.
+
+    Args:
+        pending: the estimates in the sum. They must contain an estimate for the message of `event`.
+        event: has the final usage.
+    """
+    estimates = {at: usage for at, usage in pending.estimates.items() if at != str(event.message)}
+    total = reported = pending.reported.combine(event.usage)
+    for usage in estimates.values():
+        total = total.combine(usage)
+    return total, Pending(reported=reported, estimates=estimates) if estimates else None
+
+
+def with_early(early: Early, position: int, event: UsageSettled) -> Early:
+    """Return `early` with the final usage of a message that comes later in the log.
+
+    A repeated event for a message, or an event that comes after its message, changes nothing.
+
+    Args:
+        early: the final usages so far. At most 256 are kept; if there are more, the oldest is dropped.
+        position: position of the event.
+        event: has the final usage.
+    """
+    if event.message <= position or str(event.message) in early:
+        return early
+    kept = {**early, str(event.message): Usage().combine(event.usage)}
+    if len(kept) > _KEPT:
+        del kept[next(iter(kept))]
+    return kept
+
+
+def take_early(early: Early, position: int, usage: Usage | None) -> tuple[Usage | None, Early]:
+    """Return the usage to count for a message, and `early` without this message.
+
+    If the message reports an estimate and `early` has its final usage, the final usage is returned.
+
+    Args:
+        early: the final usages so far.
+        position: position of the message.
+        usage: usage that the message reports; None if it reports no usage.
+    """
+    if str(position) not in early:
+        return usage, early
+    known = early[str(position)]
+    rest = {at: told for at, told in early.items() if at != str(position)}
+    return (known if usage is not None and usage.estimated else usage), rest
+
 
 _MISMATCHES_KEPT = 100
 _OPEN_KEPT = 256
@@ -269,3 +355,150 @@ def _agree(said: Usage, folded: Usage) -> bool:
 
 USAGE = projection("usage", version=4, forked=UsageState(has_forgotten=True))(_evolve)
 """The usage of a session. For a fork, only the fork's own calls are counted."""
+
+
+# Sum the usage of a session and of the sessions that its tool calls created.
+
+
+@dataclass(frozen=True, slots=True)
+class TreeUsage:
+    """The usage of a session and of its descendants."""
+
+    session: str
+    """session id"""
+    agent: str | None
+    """name of the agent for which the parent created the session; None for the root of the tree"""
+    own: Totals
+    """totals of this session alone"""
+    children: tuple["TreeUsage", ...] = ()
+    """usage of each session that this session's tool calls created"""
+    is_erased: bool = False
+    """True if the session was erased. Its usage and children are then unknown, and `own` and `children` are empty"""
+    counted_from: int | None = None
+    """position of the first counted entry, if earlier entries were trimmed before they were counted; otherwise None"""
+    error: str | None = None
+    """why the log of this descendant cannot be read, so that its usage is not counted; None if it is counted"""
+
+    @property
+    def usage(self) -> Usage:
+        """The sum over the session and its descendants. The cost is None until the cost of one call is known."""
+        total = self.own.usage
+        for child in self.children:
+            total = total.combine(child.usage)
+        return total
+
+    def walk(self, depth: int = 0) -> Iterator[tuple[int, "TreeUsage"]]:
+        """Yield the session and its descendants, each with its depth, parents before children.
+
+        Args:
+            depth: depth of this session.
+        """
+        yield depth, self
+        for child in self.children:
+            yield from child.walk(depth + 1)
+
+
+async def tree_usage(session: Session) -> TreeUsage:
+    """Return the usage of a session and its descendants. A session that several links name is counted once.
+
+    If the first entries of a log were trimmed before they were counted, only the remaining entries are counted. See
+    `TreeUsage.counted_from`.
+
+    Args:
+        session: the root of the tree.
+
+    Raises:
+        SessionErased: `session` was erased.
+        BusError: the session's own log could not be read. A descendant that cannot be read has an `error`.
+    """
+    require_session(session)
+    return await _tree(session, None, {session.id})
+
+
+async def _tree(session: Session, agent: str | None, known: set[str]) -> TreeUsage:
+    own = await look(session, USAGE)
+    children: list[TreeUsage] = []
+    for link in (await read_links(session)).children:
+        if link.child in known:
+            continue
+        known.add(link.child)
+        try:
+            children.append(await _tree(session.sibling(link.child), link.agent, known))
+        except SessionErased:
+            children.append(TreeUsage(link.child, link.agent, Totals(), is_erased=True))
+        except BusError as error:
+            if not is_of_session(error):
+                raise
+            children.append(TreeUsage(link.child, link.agent, Totals(), error=str(error)))
+    return TreeUsage(session.id, agent, own.state.total, tuple(children), counted_from=own.counted_from)
+
+
+# The links between sessions: the tool call that created a session, and the sessions that its tool calls created.
+
+
+class Links(NamedTuple):
+    """The links of one session."""
+
+    parent: SessionLinked | None
+    """the link to the tool call that created the session; None if no tool call did"""
+    children: tuple[SessionLinked, ...]
+    """links to the sessions that the session's tool calls created, in order of position. Links in entries that a fork
+    shares are left out, because they link children of the fork's parent."""
+
+
+async def read_links(session: Session) -> Links:
+    """Return the links in the session's remaining entries, except for imported entries.
+
+    Use these links to close, archive or erase a session together with the sessions that its tool calls created.
+
+    Args:
+        session: the session to read.
+
+    Raises:
+        BusError: the log could not be read.
+    """
+    require_session(session)
+    head = await session.head()
+    after = max(head.own_start, head.cursor_at(head.trimmed) if head.trimmed else START)
+    parent: SessionLinked | None = None
+    children: dict[str, SessionLinked] = {}
+    async with aclosing(session.read(kinds={SessionLinked.KIND}, after=after)) as entries:
+        async for envelope in entries:
+            link = None if envelope.is_imported else _link(envelope.message)
+            if link is not None and link.child == session.id:
+                parent = parent or link
+            elif link is not None and link.parent == session.id:
+                children.setdefault(link.child, link)
+    return Links(parent, tuple(children.values()))
+
+
+def _link(message: object) -> SessionLinked | None:
+    try:
+        return SessionLinked.read(message.data) if isinstance(message, ExtensionMessage) else None
+    except MessageError:
+        return None
+
+
+# The model calls that write the summaries of compactions. They belong to no turn, but are part of the session's usage.
+
+
+def summary_call(message: object) -> AssistantMessage | None:
+    """Return the summary call that a `Compaction` or `CompactionFailed` reports, as an answer without content.
+
+    Returns:
+        An answer with only the provider, model and usage. None if the message is of another class or reports no call.
+    """
+    match message:
+        case Compaction(provider=provider, model=model, usage=usage):
+            pass
+        case ExtensionMessage(kind=CompactionFailed.KIND, data=data):
+            try:
+                failed = CompactionFailed.read(data)
+            except MessageError:
+                return None
+            provider, model, usage = failed.provider, failed.model, failed.usage
+        case _:
+            return None
+    if provider is None and model is None and usage is None:  # no model was called, or the log does not say which
+        return None
+    return AssistantMessage(provider=provider, model=model, usage=usage)

@@ -13,18 +13,18 @@ from typing import NamedTuple, TypeVar
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, SetupError
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AudioBlock,
     DocumentBlock,
     ImageBlock,
+    MediaRef,
     TextBlock,
+    UserMessage,
     VideoBlock,
     media_block,
+    sanitize_filename,
 )
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.media_checks import sanitize_filename
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.json_fields import as_text, made
+from lanebus.handlers.context import as_text, made
 
 __all__ = (
     "DEFAULT_CONTENT_RULES",

@@ -2,29 +2,45 @@
 
 A run begins with a user's message, or with the answer to a call that waited, and lasts until the agent rests: it may
 have several turns, and several loops if the context is compacted or further messages arrive meanwhile.
+
+`WorkState` says whether the agent rests, and why. `RunPlace` is where a run is in the log.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
+    AgentStarted,
+    Approve,
+    AssistantMessage,
+    ControlAnswered,
+    Delta,
+    Deny,
+    ExtensionMessage,
+    LlmMessage,
     MessageEnded,
+    MessageStarted,
     Progress,
     SessionLinked,
+    ToolResultMessage,
     ToolStarted,
+    ToolWaiting,
     TurnEnded,
     TurnStarted,
+    Usage,
     UsageSettled,
+    UserMessage,
+    parse_control,
     parse_event,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.decide.open_answer import is_cut
+from lanebus.handlers.agent import FOLLOW_UP, LastAnswer, is_cut, wanted_calls
+from lanebus.handlers.context import deferred_positions, is_prompt, read_position
+from lanebus.handlers.projections import Loop, TurnsState, find_loop
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,
     CallProgressed,
@@ -38,16 +54,15 @@ from lanebus.handlers.protocols.run_events import (
     StepBegun,
     StepEnded,
     UserSpoke,
+    WaitingCall,
 )
 from lanebus.handlers.protocols.shown_answer import ShownAnswer, call_id
-from lanebus.handlers.protocols.work_state import OpenCall, WorkState
 
 if TYPE_CHECKING:
-    from lanebus.bus.messages.events import AgentEvent
-    from lanebus.bus.messages.turn import TurnId
-    from lanebus.bus.wire.envelope import Envelope
+    from collections.abc import Mapping
 
-__all__ = ("RunFold", "message_id_of")
+    from lanebus.bus.messages import AgentEvent, Control, StopReason, ToolCallBlock, TurnId
+    from lanebus.bus.wire import Envelope
 
 
 def message_id_of(envelope: Envelope) -> str:
@@ -253,3 +268,250 @@ def _with_usage(rested: RunRested, usage: dict[int, tuple[str | None, str | None
         sums[provider, model] = sums.get((provider, model), Usage()).combine(each)
     entries = tuple((provider, model, each) for (provider, model), each in sums.items())
     return RunRested(rested.outcome, rested.position, rested.stop_reason, rested.fault, rested.waiting, entries)
+
+
+# Whether the agent of a session rests, and why. Pure.
+
+_HALT_REASONS: Mapping[str, Literal["paused", "handoff"]] = {"paused": "paused", "handoff": "handoff"}
+"""stop reasons of loops after which workers wait for `Resume`"""
+
+
+class OpenCall(NamedTuple):
+    """A call without a result."""
+
+    id: str
+    """as events name it"""
+    block: ToolCallBlock
+
+
+class WorkState:
+    """What is left to do in a session, as far as the entries that were folded say.
+
+    The fold may begin at any position: it then learns of the open loop with the loop's next event.
+    """
+
+    def __init__(self) -> None:
+        self.calls: dict[str, OpenCall] = {}
+        """calls of the newest answers that have no result, by the provider's id"""
+        self._unread: dict[int, bool] = {}
+        """position of each message that no model has read → whether it waits for the end of the loop"""
+        self._commands: dict[int, Control | None] = {}
+        """position → command that is not answered; None if it cannot be read"""
+        self._waiting: dict[str, ToolWaiting] = {}
+        self._denied = set[str]()
+        """calls of the newest answer that a person denied"""
+        self._loop: str | None = None
+        """the open loop"""
+        self._stopped: StopReason | None = None
+        """stop reason of the last loop, or of the last answer outside of a loop"""
+        self._halted: Literal["paused", "handoff"] | None = None
+        self._last = LastAnswer()
+
+    def add_message(self, envelope: Envelope, message_id: str) -> None:
+        """Fold an entry of the LLM lane.
+
+        Args:
+            envelope: the entry, which is not imported.
+            message_id: the id of the message for events.
+        """
+        message = envelope.message
+        if (seen := read_position(envelope)) is not None:
+            held = deferred_positions(envelope)
+            self._unread = {at: late for at, late in self._unread.items() if at > seen or at in held}
+        match message:
+            case UserMessage() if is_prompt(envelope):
+                self._unread[envelope.position] = FOLLOW_UP in (message.metadata or {})
+            case UserMessage():
+                self._last.add(message)
+            case AssistantMessage():
+                self._last.add(message)
+                calls = wanted_calls(message)
+                self.calls = {
+                    call.id: OpenCall(call_id(message_id, index), call)
+                    for index, call in enumerate(message.tool_calls())
+                    if call in calls
+                }
+                self._waiting.clear()
+                self._denied.clear()
+                # Outside of loops: an agent that is a function, an abort, or the record of a failure. A failure without
+                # a turn also ends a loop that can no longer be read, or that a fork took over from its parent.
+                is_outside = self._loop is None or (message.turn_id is None and message.is_failed)
+                if is_outside and not calls and not is_cut(message):
+                    self._loop, self._stopped = None, message.stop_reason
+            case ToolResultMessage(tool_call_id=call):
+                self.calls.pop(call, None)
+                self._waiting.pop(call, None)
+            case _:
+                pass
+
+    def add_command(self, position: int, message: ExtensionMessage) -> None:
+        """Fold a command."""
+        try:
+            self._commands[position] = parse_control(message)
+        except MessageError:
+            self._commands[position] = None
+
+    def add_event(self, event: AgentEvent) -> None:
+        """Fold an agent event."""
+        match event:
+            case AgentStarted(loop_id=loop_id):
+                self._loop, self._stopped, self._halted = loop_id, None, None
+            case TurnStarted(turn_id=turn_id) | MessageStarted(turn_id=turn_id):
+                self._loop, self._stopped = turn_id.loop_id, None
+            case AgentEnded(stop_reason=stop_reason):
+                self._loop, self._stopped = None, stop_reason
+                self._halted = _HALT_REASONS.get(stop_reason) or self._halted
+            case ToolWaiting(tool_call_id=call):
+                self._waiting[call] = event
+            case ToolStarted(turn_id=turn_id, tool_call_id=call):
+                self._loop, self._stopped = turn_id.loop_id, None
+                self._waiting.pop(call, None)
+            case ControlAnswered(control=position, outcome=outcome):
+                self._on_answered(position, is_applied=outcome == "applied")
+            case _:
+                pass
+
+    def _on_answered(self, position: int, *, is_applied: bool) -> None:
+        command = self._commands.pop(position, None)
+        if not is_applied or command is None:
+            return
+        match command:
+            case Approve(tool_call_id=call):
+                self._waiting.pop(call, None)
+            case Deny(tool_call_id=call):
+                question = self._waiting.pop(call, None)
+                if question is None or question.why == "approval":  # otherwise the call was started, and may have run
+                    self._denied.add(call)
+            case _ if command.KIND == "control.pause":
+                self._halted = "paused"
+            case _ if command.KIND == "control.handoff":
+                self._halted = "handoff"
+            case _ if command.KIND == "control.resume":
+                self._halted = None
+            case _ if command.KIND == "control.abort" and self._loop is None:
+                self.calls.clear()
+            case _:
+                pass
+
+    def was_denied(self, call: str) -> bool:
+        """Return whether a person denied a call, by the provider's id."""
+        return call in self._denied
+
+    def rest(self, position: int) -> RunRested | None:
+        """Return why the agent rests as of this position; None if it works, or has work to do."""
+        if self._commands:
+            return None
+        if self._halted is not None and self._loop is None:
+            return RunRested("paused", position, self._stopped or self._halted)
+        if self._loop is not None or self.calls:
+            return self._wait(position)
+        if self._unread or self._stopped == "contextCompacted":
+            return None
+        stop_reason = self._stopped
+        if stop_reason in {"aborted", "userStop"}:
+            return RunRested("aborted", position, stop_reason)
+        fault = None if stop_reason is None else self._last.fault(stop_reason)
+        if fault is not None or stop_reason == "error":
+            return RunRested("failed", position, stop_reason, fault or "the agent failed")
+        return RunRested("finished", position, stop_reason)
+
+    def _wait(self, position: int) -> RunRested | None:
+        """Return that a person has to act, if every open call waits for one."""
+        if not self.calls or not self.calls.keys() <= self._waiting.keys() or not all(self._unread.values()):
+            return None
+        waiting = tuple(
+            WaitingCall(call.id, self._waiting[known].turn_id, call.block, self._waiting[known].why)
+            for known, call in self.calls.items()
+        )
+        return RunRested("waiting", position, waiting=waiting)
+
+
+# Where a run is in the log: the entries that a client has to read to show it from its beginning. Pure.
+
+
+class RunPlace(NamedTuple):
+    """The beginning of a run."""
+
+    first: int
+    """position from which to read"""
+    loop_id: str | None
+    """the run's first loop; None if no loop has begun. Entries before its first turn may belong to an earlier run"""
+
+
+def run_of_message(turns: TurnsState, position: int) -> RunPlace:
+    """Return the run that answers a user's message: the one that has read it, otherwise the open one or the next one.
+
+    Args:
+        turns: state of `TURNS`, which includes the message.
+        position: position of the message.
+    """
+    for turn in reversed(turns.turns):
+        if position in turn.prompts and turn.loop_id is not None:
+            return _place_of_loop(turns, turn.loop_id)
+    loop_id = _open_loop(turns)
+    return RunPlace(position, None) if loop_id is None else _place_of_loop(turns, loop_id)
+
+
+def run_of_loop(turns: TurnsState, loop_id: str) -> RunPlace | None:
+    """Return the run that a loop belongs to; None if there is no such loop."""
+    return None if find_loop(turns, loop_id) is None else _place_of_loop(turns, loop_id)
+
+
+def open_run(turns: TurnsState) -> RunPlace | None:
+    """Return the run that is under way or waits for a person, or that a worker will begin; None if there is none."""
+    loop_id = _open_loop(turns)
+    if loop_id is not None:
+        return _place_of_loop(turns, loop_id)
+    return RunPlace(min(turns.waiting), None) if turns.waiting else None
+
+
+def run_at(turns: TurnsState, position: int) -> RunPlace | None:
+    """Return the run that a position belongs to, whether or not it has ended; None if no turn began before it."""
+    for turn in reversed(turns.turns):
+        known = (*turn.prompts, *turn.results, *(() if turn.message is None else (turn.message,)))
+        if turn.loop_id is None or not known or min(known) > position:
+            continue
+        loop = find_loop(turns, turn.loop_id)
+        if loop is not None and not loop.is_beside:
+            return _place_of_loop(turns, turn.loop_id)
+    return None
+
+
+def _open_loop(turns: TurnsState) -> str | None:
+    own = [loop for name in turns.running if (loop := find_loop(turns, name)) is not None and not loop.is_beside]
+    if own:
+        return own[-1].loop_id
+    last = next((loop for loop in reversed(turns.loops) if not loop.is_beside), None)
+    return last.loop_id if last is not None and _continues(last) else None
+
+
+def _continues(loop: Loop) -> bool:
+    return loop.stop_reason == "contextCompacted"  # the next loop belongs to the same run
+
+
+def _place_of_loop(turns: TurnsState, loop_id: str) -> RunPlace:
+    loop, seen = find_loop(turns, loop_id), {loop_id}
+    while loop is not None and loop.parent is not None and loop.parent not in seen:
+        before = find_loop(turns, loop.parent)
+        if before is None or not _continues(before):
+            break
+        seen.add(before.loop_id)
+        loop_id, loop = before.loop_id, before
+    return RunPlace(_first_prompt(turns, loop_id), loop_id)
+
+
+def _first_prompt(turns: TurnsState, loop_id: str) -> int:
+    """Return the first prompt of a loop; if none is recorded, the position after the turn before the loop."""
+    known = turns.turns
+    at = next((at for at, turn in enumerate(known) if turn.loop_id == loop_id), len(known))
+    if at < len(known) and known[at].prompts:
+        return min(known[at].prompts)
+    if at == 0:
+        return 1
+    last = known[at - 1]
+    return max((*last.prompts, *last.results, last.message or 0)) + 1
+
+
+def no_worker(agent: str) -> dict[str, JsonValue]:
+    """Return the notice as clients get it: the agent, and a text for people."""
+    return {"agent": agent, "text": f"No worker serves the agent {agent!r} now: the answer waits until one does."}

@@ -9,10 +9,15 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
+from lanebus.bus.messages import (
+    AssistantMessage,
+    StopReason,
+    ToolCallBlock,
+    ToolResultMessage,
+    TurnId,
+    Usage,
+    UserMessage,
+)
 
 __all__ = (
     "AnswerBegun",

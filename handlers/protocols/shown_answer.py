@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages import ToolCallBlock
 from lanebus.handlers.protocols.run_events import (
     AnswerBegun,
     CallArgumentsAdded,
@@ -21,9 +21,7 @@ from lanebus.handlers.protocols.run_events import (
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from lanebus.bus.messages.delta import Delta
-    from lanebus.bus.messages.message import AssistantMessage
-    from lanebus.bus.messages.turn import TurnId
+    from lanebus.bus.messages import AssistantMessage, Delta, TurnId
 
 __all__ = ("ShownAnswer", "arguments_text", "call_id")
 

@@ -5,13 +5,12 @@ from functools import partial
 from importlib import import_module
 from typing import NamedTuple, Protocol, Unpack, cast
 
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Rates
-from lanebus.handlers.context.fold import Context
-from lanebus.handlers.lazy import Lazy
-from lanebus.handlers.providers.common.answer import Answer
-from lanebus.handlers.providers.common.request import Json, ProviderRequest
-from lanebus.handlers.providers.common.target import RequestOptions
+from lanebus.bus.messages import AssistantMessage, Rates
+from lanebus.handlers.context import Context
+from lanebus.handlers.projections import Lazy
+from lanebus.handlers.providers.answer import Answer
+from lanebus.handlers.providers.options import RequestOptions
+from lanebus.handlers.providers.request import Json, ProviderRequest
 
 __all__ = ("PROVIDERS", "Provider")
 

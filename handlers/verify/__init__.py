@@ -3,6 +3,8 @@
 verify_session   check one session: positions, entries, head, producers, publish keys, checkpoints, projections
 verify_all       check every session, then the keys that belong to no session
 replay           fold projections from the log, and compare them with the stored states
+
+Start with `session.py`; `entries.py` checks its entries, and `problem.py` has the report.
 """
 
 from lanebus.handlers.verify.namespace import verify_all

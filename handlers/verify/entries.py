@@ -1,18 +1,270 @@
-"""Check the stored entries of both lanes: their positions, headers, incarnations and checksums."""
+"""Check the head of a session and its entries: own, archived, of a fork's parent, or in shared streams."""
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
-from lanebus.bus.errors import EntryDamaged
-from lanebus.bus.inspection import Inspector
-from lanebus.bus.log.head import Incarnation, start_of
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.codec import Entry, decode, token_of
-from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.bus import Bus, Incarnation, Inspector, start_of
+from lanebus.bus.errors import CursorTrimmed, EntryDamaged, InvalidCursor, InvalidSessionId, StreamError
+from lanebus.bus.messages import Lane
+from lanebus.bus.wire import START, Cursor, DecodeFailure, Entry, check_session_id, decode, token_of
 from lanebus.handlers.verify.problem import Findings, ProblemKind, look
 
-__all__ = ("EntryCheck", "merged_entries", "place_of")
+# Read and check the stored fields of a session's head.
+
+_NUMBERS = ("position", "bytes", "created", "updated", "trimmed", "archived", "epoch")
+_FIELDS = (*_NUMBERS, "state", "incarnation", "incarnations", "parent", "fork")
+_STATES = frozenset({b"closed", b"erased"})
+_NUMBER = re.compile(rb"[0-9]{1,18}")
+_INCARNATION = re.compile(r"([0-9]{1,18})_[A-Za-z0-9_-]{1,13}")
+
+
+class HeadFields(NamedTuple):
+    """The fields of a session's head. A field whose stored value is invalid is 0 or empty."""
+
+    is_there: bool
+    position: int
+    size_bytes: int
+    trimmed: int
+    archived: int
+    is_erased: bool
+    incarnations: tuple[Incarnation, ...]
+    parent: str = ""
+    """id of the session whose entries this session shares; "" if this session is not a fork"""
+    fork: Cursor = START
+    """cursor of the last shared entry"""
+
+    @property
+    def first(self) -> int:
+        """The first position in the session's own lanes."""
+        return max(self.trimmed, self.fork.position) + 1
+
+    def incarnation_of(self, position: int) -> str | None:
+        """Return the incarnation that wrote the entry at `position`; None if the head no longer lists it."""
+        for token, start in reversed(self.incarnations):
+            if start < position:
+                return token
+        return None
+
+    def has_grown_to(self, later: "HeadFields") -> bool:
+        """Whether the log has only gained entries until `later`: it was not trimmed, erased or rolled back."""
+        return (
+            (later.trimmed, later.is_erased) == (self.trimmed, self.is_erased)
+            and later.position >= self.position
+            and later.incarnation_of(self.position) == self.incarnation_of(self.position)
+        )
+
+
+async def look_at_head(inspector: Inspector, session: str, findings: Findings | None = None) -> HeadFields:
+    """Read the head of a session, and add the head's problems to the findings.
+
+    Raises:
+        Refused: the key of the head has the wrong type.
+    """
+    fields = await inspector.fields(inspector.keys.head(session), _FIELDS)
+    return parse_head_fields(fields, Findings(session) if findings is None else findings)
+
+
+def parse_head_fields(fields: Mapping[str, bytes], findings: Findings) -> HeadFields:
+    """Parse the fields of a session's head. Add a problem to `findings` for each invalid field. Pure."""
+    numbers = {name: _number(fields, name, findings) for name in _NUMBERS}
+    position, trimmed = numbers["position"], numbers["trimmed"]
+    state = fields.get("state", b"")
+    if state and state not in _STATES:
+        findings.add("head", 0, f"its state is {state[:40]!r}")
+    if trimmed > position:
+        findings.add("head", trimmed, f"entries up to {trimmed} were trimmed, but the last entry is {position}")
+    if numbers["archived"] > position:
+        findings.add("head", numbers["archived"], f"archived up to here, but the last entry is {position}")
+    if numbers["created"] > numbers["updated"]:
+        findings.add("head", 0, "its last append is older than its first")
+    incarnations = _incarnations(fields, position, findings)
+    return HeadFields(
+        bool(fields),
+        position,
+        *(numbers["bytes"], trimmed, numbers["archived"]),
+        state == b"erased",
+        incarnations,
+        *_origin(fields, position, findings),
+    )
+
+
+def _origin(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[str, Cursor]:
+    """Return the id of the parent, and the cursor of the last shared entry. Without a parent, return ("", START)."""
+    parent = fields.get("parent", b"").decode(errors="replace")
+    if not parent or fields.get("state") == b"erased":
+        return "", START
+    try:
+        fork = Cursor.parse(fields.get("fork", b"").decode(errors="replace"))
+        check_session_id(parent)
+    except (InvalidCursor, InvalidSessionId) as error:
+        findings.add("head", 0, f"its reference to a parent is invalid: {error}")
+        return "", START
+    if fork.position > position:
+        findings.add("head", fork.position, f"it shares entries up to here, but its last entry is {position}")
+    return parent, fork
+
+
+def _number(fields: Mapping[str, bytes], name: str, findings: Findings) -> int:
+    value = fields.get(name, b"0")
+    if _NUMBER.fullmatch(value) is None:
+        findings.add("head", 0, f"its {name} is {value[:40]!r}")
+        return 0
+    return int(value)
+
+
+def _incarnations(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[Incarnation, ...]:
+    """Return the listed incarnations. Each must have its own token, and start after the previous incarnation."""
+    text = fields.get("incarnations", b"").decode(errors="replace")
+    listed: list[Incarnation] = []
+    for word in text.split():
+        match = _INCARNATION.fullmatch(word)
+        if match is None:
+            findings.add("incarnation", 0, f"{word[:40]!r} is no incarnation")
+            return ()
+        listed.append(Incarnation(word, int(match[1])))
+    for previous, each in pairwise(listed):
+        if each.start <= previous.start:
+            text = f"{each.token} starts after position {each.start}, not later than the previous {previous.token}"
+            findings.add("incarnation", each.start, text)
+    if len({token for token, _ in listed}) < len(listed):
+        findings.add("incarnation", 0, "two have the same token")
+    if position and listed and listed[-1].start >= position:
+        findings.add("incarnation", listed[-1].start, f"{listed[-1].token} starts after the last entry, {position}")
+    newest = fields.get("incarnation", b"").decode(errors="replace")
+    if newest != (listed[-1].token if listed else ""):
+        findings.add("incarnation", 0, f"the newest is {newest[:40]!r}, which is not the last in the list")
+    return tuple(listed)
+
+
+async def check_entries(bus: Bus, session: str, head_fields: HeadFields, findings: Findings) -> int:
+    """Check that every position exists once and can be read, and that the head's byte count is right.
+
+    Returns:
+        The number of entries.
+
+    Raises:
+        Refused: the key of a lane has the wrong type.
+        Unavailable: the server or the archive cannot be reached.
+    """
+    inspector, kept = bus.inspector, head_fields.first
+    first = await _first_archived(bus, session, head_fields, findings)
+    if first > head_fields.fork.position + 1:
+        findings.note(f"it begins at {first}: earlier entries were trimmed")
+    if findings.has("head"):  # the head's first position may be wrong
+        check = EntryCheck(findings, 0)
+    else:
+        check = EntryCheck(findings, first, head_fields.incarnations, head_fields.fork.position)
+    if first < kept:
+        head = await bus.session(session).head()
+        async with aclosing(inspector.archived_pages(head, first - 1, head_fields.trimmed)) as pages:
+            async for page in pages:
+                for lane, entry in page:
+                    check.take(lane, entry)
+    check.begin(kept)
+    async with aclosing(merged_entries(inspector, session, kept, head_fields.position)) as entries:
+        async for lane, entry in entries:
+            check.take(lane, entry)
+    check.end(head_fields.position)
+    if check.size_bytes != head_fields.size_bytes and not findings.has("hole", "double", "head"):
+        findings.add("bytes", 0, f"the head counts {head_fields.size_bytes} bytes, its entries have {check.size_bytes}")
+    return check.entries
+
+
+async def _first_archived(bus: Bus, session: str, head_fields: HeadFields, findings: Findings) -> int:
+    """Check the archive. Return the first position that can be read from the archive, or else from the log."""
+    inspector, begin = bus.inspector, head_fields.fork.position
+    if head_fields.archived and not inspector.has_archive:
+        archived = head_fields.archived
+        findings.note(f"entries up to {archived} are archived; they were not checked, as no archive was given")
+    if not inspector.has_archive or findings.has("head"):
+        return head_fields.first
+    async with aclosing(bus.session(session).check_archive()) as problems:
+        async for problem in problems:
+            segment = f"segment {problem.segment}: " if problem.segment else ""
+            findings.add("archive", 0, f"{problem.kind}: {segment}{problem.text}")
+    if findings.has("archive"):
+        findings.note("trimmed entries were not checked, as the archive is damaged")
+        return head_fields.first
+    if head_fields.trimmed <= begin:
+        return head_fields.first
+    head = await bus.session(session).head()
+    try:
+        async with aclosing(inspector.archived_pages(head, begin, begin + 1)) as pages:
+            await anext(pages)
+    except CursorTrimmed as error:
+        return min(error.first_kept, head_fields.first)
+    return begin + 1
+
+
+async def check_lineage(bus: Bus, session: str, head_fields: HeadFields, findings: Findings) -> None:
+    """Check that a fork's parent exists, did not lose the shared entries, and has a checkpoint that trims respect.
+    Check also that the fork can read these entries. Do nothing if the session shares no entries.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    name, shared = head_fields.parent, head_fields.fork.position
+    if not name or not shared:
+        return  # no entry is shared, so the parent need not exist
+    inspector = bus.inspector
+    parent = await look_at_head(inspector, name)
+    if parent.is_erased or not parent.is_there:
+        findings.add("fork", shared, f"its parent {name!r} {'was erased' if parent.is_erased else 'does not exist'}")
+        return
+    writer = parent.incarnation_of(shared)
+    forked_from = head_fields.fork.incarnation
+    if parent.position < shared or (forked_from and writer not in {None, forked_from}):
+        findings.add("fork", shared, f"its parent {name!r} lost shared entries, and may have grown again")
+        return
+    if not await inspector.fields(inspector.keys.checkpoints(name), (f"f:{session}",)):
+        findings.add("fork", shared, f"its parent {name!r} has no checkpoint for it: trims may remove shared entries")
+    await _read_shared(bus, session, head_fields, findings)
+
+
+async def _read_shared(bus: Bus, session: str, head_fields: HeadFields, findings: Findings) -> None:
+    """Check that the shared entries can be read through the fork, without a gap."""
+    position = await _trimmed_before(bus, session, min(head_fields.trimmed, head_fields.fork.position))
+    if position:
+        findings.note(f"of the shared entries, those up to {position} were trimmed before the fork")
+    try:
+        reading = bus.session(session).read(after=Cursor(position), until=head_fields.fork.position)
+        async with aclosing(reading) as envelopes:
+            async for envelope in envelopes:
+                position = max(position, envelope.position)
+    except StreamError as error:
+        findings.add("fork", position + 1, f"the shared entries cannot be read: {error}")
+        return
+    if position < head_fields.fork.position:
+        findings.add("fork", position + 1, f"the shared entries end before {head_fields.fork.position}")
+
+
+async def _trimmed_before(bus: Bus, session: str, trimmed: int) -> int:
+    """Return the last position that the parent had trimmed when the fork was made.
+
+    Args:
+        bus: the bus.
+        session: id of the fork.
+        trimmed: the fork's trimmed position, at most the last shared position. It is higher than the result if the fork
+            itself was trimmed.
+    """
+    last = 0
+    while last < trimmed:
+        try:
+            async with aclosing(bus.session(session).read(after=Cursor(last), until=last + 1)) as envelopes:
+                await anext(envelopes, None)
+        except CursorTrimmed as gap:
+            last = min(gap.first_kept - 1, trimmed)
+        except StreamError:
+            break  # the caller reads from this position on, and reports the error
+        else:
+            break
+    return last
+
 
 HIGHEST = 2**64 - 1
 """highest possible number after the dash in an entry id"""
@@ -172,3 +424,73 @@ async def _single(inspector: Inspector, key: str, first: str, last: str) -> Asyn
 def _body(fields: Sequence[bytes]) -> bytes:
     """Return the field that holds a message's JSON, or b"" if there is no such field."""
     return fields[3] if len(fields) > 3 else b""
+
+
+# Read the two streams that a bucket's sessions share: the index of new entries, and the quarantined entries.
+
+SHOWN = 20
+"""maximum number of quarantined entries to report per session"""
+
+
+@dataclass
+class Pointers:
+    """The contents of a bucket's index and of the bucket's stream of quarantined entries, by session."""
+
+    highest: dict[str, int] = field(default_factory=dict[str, int])
+    """the highest position that a pointer names, by session id"""
+    quarantined: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """descriptions of quarantined entries, by session id"""
+    bad: list[str] = field(default_factory=list[str])
+    """descriptions of invalid pointers"""
+
+    def add_to(self, findings: Findings) -> None:
+        """Add to `findings` what concerns its session: a note for each quarantined entry, and the highest pointer as a
+        suspected problem."""
+        session = findings.session
+        if session in self.highest:
+            findings.suspect("pointer", self.highest[session], "a pointer of the index names it")
+        for text in self.quarantined.get(session, []):
+            findings.note(text)
+
+
+async def read_pointers(inspector: Inspector, bucket: int, *, into: Pointers, only: str | None = None) -> None:
+    """Read a bucket's index and its stream of quarantined entries.
+
+    Args:
+        inspector: the bus's inspector.
+        bucket: number of the bucket.
+        into: receives the contents.
+        only: id of the session to read; None means all sessions.
+
+    Raises:
+        Refused: a key has the wrong type.
+        Unavailable: the server cannot be reached.
+    """
+    async for page in inspector.stream_pages(inspector.keys.index(bucket)):
+        for entry in page:
+            _take_pointer(into, entry, only)
+    async for page in inspector.stream_pages(inspector.keys.forged(bucket)):
+        for _, fields in page:
+            named = dict(zip(fields[::2], fields[1::2], strict=False))
+            session = named.get(b"s", b"").decode(errors="replace")
+            if only in {None, session} and len(into.quarantined[session]) < SHOWN:
+                lane, entry_id = (named.get(name, b"").decode(errors="replace") for name in (b"lane", b"id"))
+                text = f"quarantined from the {lane} lane, not written by the bus: entry {entry_id}, "
+                into.quarantined[session].append(text + look(b" ".join(fields[6:])))
+
+
+def _take_pointer(pointers: Pointers, entry: Entry, only: str | None) -> None:
+    fields = entry[1]
+    named = dict(zip(fields[::2], fields[1::2], strict=False))
+    session, position = named.get(b"s", b"").decode(errors="replace"), named.get(b"z", b"")
+    try:
+        check_session_id(session)
+        number = int(position) if position.isdigit() and len(position) < 19 else None
+    except InvalidSessionId:
+        number = None
+    if only not in {None, session}:
+        return
+    if number is not None:  # 0 is that of a fork without shared entries
+        pointers.highest[session] = max(pointers.highest.get(session, 0), number)
+    else:
+        pointers.bad.append(f"pointer {entry[0].decode()} of the index is invalid: {look(b' '.join(fields))}")

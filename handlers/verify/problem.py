@@ -1,12 +1,31 @@
-"""The problems that a verification finds, and the report on one session."""
+"""The problems that a verification finds, the report on one session, and the bounds of a verification."""
 
 from collections.abc import Awaitable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lanebus.bus.errors import Refused
-from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
+from lanebus.bus.errors import Refused, check_bounds
 
-__all__ = ("Findings", "Problem", "ProblemKind", "Report", "look", "typed")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyBounds:
+    """Limits on the problems in a report, and on the attempts to read values that change during the check."""
+
+    problems: int = 1_000
+    """maximum number of problems in a session's report, and of notes. Further problems are only counted"""
+    session_attempts: int = 3
+    """attempts to check a session that is trimmed, rolled back or handed over during the check"""
+    byte_attempts: int = 5
+    """attempts to read a bucket's counts while the bucket is published to"""
+    state_attempts: int = 4
+    """attempts to read a projection's checkpoint and state. They are written in one step but read in two steps"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self, zero=("problems", "byte_attempts"))
+
+
+DEFAULT_VERIFY_BOUNDS = VerifyBounds()
+
 
 ProblemKind = Literal[
     "hole",  # a position is in no lane

@@ -7,15 +7,19 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from lanebus.bus.log.checkpoints import Checkpoint
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import Cursor, Envelope
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import Projected, Projection, folded, start_of
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.timeline import TIMELINE
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.bus import Checkpoint, Session
+from lanebus.bus.wire import Cursor, Envelope
+from lanebus.handlers.projections import (
+    SESSIONS,
+    STATUS,
+    TIMELINE,
+    TURNS,
+    USAGE,
+    Projected,
+    Projection,
+    folded,
+    start_of,
+)
 
 __all__ = ("PROJECTION_KEYS", "PROJECTION_NAMES", "BeginFold", "Replayed", "differs", "fold_of", "replay")
 

@@ -1,22 +1,28 @@
-"""Verify one session: the head, the entries, and all records that refer to entries."""
+"""Verify one session: the head, the entries, and all records that refer to the session or its positions."""
 
-from collections.abc import Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple, cast
 
-from lanebus.bus.bus import Bus
+from lanebus.bus import Bus, Inspector
 from lanebus.bus.errors import StreamError
-from lanebus.bus.inspection import Inspector
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.verify.agents import check_agent
-from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
-from lanebus.handlers.verify.head_fields import HeadFields, look_at_head
-from lanebus.handlers.verify.lanes import check_entries
-from lanebus.handlers.verify.lineage import check_lineage
-from lanebus.handlers.verify.pointers import Pointers, read_pointers
-from lanebus.handlers.verify.problem import Findings, Report, typed
-from lanebus.handlers.verify.references import CLAIMS, Claimant
+from lanebus.bus.messages import Lane
+from lanebus.bus.text import number_in
+from lanebus.bus.wire import ALL_AGENTS, DecodeFailure, decode_delta
+from lanebus.handlers.verify.entries import (
+    HIGHEST,
+    HeadFields,
+    Pointers,
+    check_entries,
+    check_lineage,
+    look_at_head,
+    place_of,
+    read_pointers,
+)
+from lanebus.handlers.verify.problem import DEFAULT_VERIFY_BOUNDS, Findings, Report, VerifyBounds, look, typed
 from lanebus.handlers.verify.replay_check import PROJECTION_KEYS, differs, replay
-
-__all__ = ("verify_session",)
 
 
 async def verify_session(
@@ -154,3 +160,203 @@ class _Attempt:
 async def _is_listed(inspector: Inspector, session: str) -> bool:
     key = inspector.keys.sessions(inspector.keys.bucket(session))
     return bool(await inspector.fields(key, (session,)))
+
+
+# Check the records that refer to a session's positions: producers, publish keys, checkpoints and live deltas.
+#
+# The records are read between two reads of the head. So at the second read, every entry that a record refers to must
+# exist.
+
+_ANSWER_FORM = re.compile(r"([0-9]{1,18}) ([0-9]{1,18}) (\S{0,32}) .*", re.DOTALL)
+_PLACES_FORM = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})(?:\+(\S{0,32}))?")
+_CHECKPOINT_FORM = re.compile(r"([0-9]{1,18})(?:-[0-9]{1,18}(?:\.\S{1,32})?)?")
+
+
+class Claimant(NamedTuple):
+    """The arguments of the functions in `CLAIMS`."""
+
+    inspector: Inspector
+    session: str
+    head_fields: HeadFields
+    """the head, read before the check"""
+    findings: Findings
+    """receives the problems"""
+
+
+async def _producers(at: Claimant) -> None:
+    """Check that the stored answers to a producer have numbers without gaps, and refer to entries that exist."""
+    inspector, findings = at.inspector, at.findings
+    async for page in inspector.hash_pages(inspector.keys.head(at.session), "p:*"):
+        for field, value in page.items():
+            name = field.decode(errors="replace").removeprefix("p:")
+            _, _, kept = value.decode(errors="replace").partition(" ")
+            answers = [_ANSWER_FORM.fullmatch(answer) for answer in kept.split("|")]
+            numbers = [int(answer[1]) for answer in answers if answer]
+            if len(numbers) < len(answers) or [numbers[0] - index for index in range(len(numbers))] != numbers:
+                findings.add("producer", 0, f"{name}: {look(value)}")
+                continue
+            for answer in answers:
+                if answer:
+                    findings.suspect("producer", int(answer[2]), f"{name}: its append {answer[1]} begins after it")
+
+
+async def _caller_keys(at: Claimant) -> None:
+    """Check that the entries published under a caller's key exist."""
+    inspector, findings = at.inspector, at.findings
+    async for page in inspector.hash_pages(inspector.keys.caller_keys(at.session)):
+        for field, value in page.items():
+            name = field.decode(errors="replace")[:80]
+            if value == b"0+1+":  # a handover to the agent that the session had from its first message on
+                continue
+            places = _PLACES_FORM.fullmatch(value.decode(errors="replace"))
+            if places is None or not int(places[1]) or not int(places[2]):
+                findings.add("caller_key", 0, f"{name!r}: {look(value)}")
+                continue
+            first, last = int(places[1]), int(places[1]) + int(places[2]) - 1
+            written_by = at.head_fields.incarnation_of(first)
+            if last <= at.head_fields.position and places[3] and written_by not in {None, places[3]}:
+                text = f"{name!r}: published in incarnation {places[3]}, but the entry is from {written_by}"
+                findings.add("caller_key", first, text)
+            findings.suspect("caller_key", last, f"{name!r}: published at positions {first} to {last}")
+
+
+async def _checkpoints(at: Claimant) -> None:
+    """Check that every checkpoint is at an entry that exists, and that every stored projection has a checkpoint."""
+    inspector, findings = at.inspector, at.findings
+    listed: set[str] = set()
+    async for page in inspector.hash_pages(inspector.keys.checkpoints(at.session)):
+        for field, value in page.items():
+            name = field.decode(errors="replace")
+            listed.add(name)
+            place = _CHECKPOINT_FORM.fullmatch(value.decode(errors="replace"))
+            if place is None:
+                findings.add("checkpoint", 0, f"{name[:80]}: {look(value)}")
+                continue
+            findings.suspect("checkpoint", int(place[1]), f"{name[:80]}: its checkpoint is here")
+    for name in sorted({name.removeprefix("p:") for name in listed if name.startswith("p:")} | PROJECTION_KEYS):
+        await _stored_state(at, name)
+
+
+async def _stored_state(at: Claimant, name: str) -> None:
+    """Check that a projection's checkpoint equals the checkpoint stored with its state. Retry if they differ.
+
+    Both are written in one step but read in two steps.
+    """
+    keys, listed, stored = at.inspector.keys, None, None
+    plain, _, digits = name.rpartition("@")
+    version = number_in(digits)
+    if version is None:
+        at.findings.add("checkpoint", 0, f"p:{name[:80]}: not a name of a projection")
+        return
+    for _ in range(at.findings.bounds.state_attempts):
+        listed = (await at.inspector.fields(keys.checkpoints(at.session), (f"p:{name}",))).get(f"p:{name}")
+        fields = await at.inspector.fields(keys.projection(at.session, plain, version), ("position",))
+        stored = fields.get("position")
+        if listed == stored:
+            return
+    checkpoint = "is stored without a checkpoint" if listed is None else f"its checkpoint is {look(listed)}"
+    at.findings.add("checkpoint", 0, f"projection {name}: {checkpoint}, the state has {look(stored or b'')}")
+
+
+async def _live_deltas(at: Claimant) -> None:
+    """Check that live deltas can be decoded, and belong to positions that exist."""
+    async for page in at.inspector.stream_pages(at.inspector.keys.live(at.session)):
+        for entry in page:
+            position, delta = place_of(entry)
+            if not delta:
+                at.findings.add("live", position, "a live delta has the id of an entry")
+            elif isinstance(message := decode_delta(at.session, entry).message, DecodeFailure):
+                at.findings.add("live", position, f"delta {delta}: {message.error}; {look(message.raw)}")
+            at.findings.suspect("live", position, f"live delta {delta} belongs to it")
+
+
+async def _entries_above(at: Claimant) -> None:
+    """Check that no lane has entries after the head's last position."""
+    for lane in Lane:
+        key = at.inspector.keys.lane(at.session, lane)
+        async for page in at.inspector.stream_pages(key, f"({at.head_fields.position}-{HIGHEST}"):
+            for entry in page:
+                text = f"entry {entry[0].decode()} of the {lane} lane is after the head: {look(b' '.join(entry[1]))}"
+                at.findings.suspect("above_head", place_of(entry)[0], text)
+
+
+CLAIMS: Mapping[str, Callable[[Claimant], Awaitable[None]]] = {
+    "producers": _producers,
+    "caller's keys": _caller_keys,
+    "checkpoints": _checkpoints,
+    "live deltas": _live_deltas,
+    "lanes": _entries_above,
+}
+"""function that checks all records of a kind, by the kind's name"""
+
+
+# Check the records of which agent a session belongs to: its head, the list of sessions, and the bucket's counts.
+
+
+async def check_agent(inspector: Inspector, session: str, findings: Findings) -> None:
+    """Check that the list of sessions and the session's head name the same agent. The bus writes both in one step.
+
+    Workers and `lanebus agents` read the agent from the list; appends read it from the head. The check is repeated if
+    the session is handed over meanwhile.
+
+    Raises:
+        Refused: a key has the wrong type.
+        Unavailable: the server cannot be reached.
+    """
+    keys = inspector.keys
+    for _ in range(findings.bounds.session_attempts):
+        before = await _agent_of_head(inspector, session)
+        listed = (await inspector.fields(keys.sessions(keys.bucket(session)), (session,))).get(session)
+        if before == await _agent_of_head(inspector, session):
+            if listed is not None and _agent_listed(listed) != before:
+                text = f"the list of sessions names the agent {_agent_listed(listed)!r}, its head {before!r}"
+                findings.add("agent", 0, text)
+            return
+    findings.note("its agent was not checked, as it was handed over all the time")
+
+
+async def check_agent_counts(inspector: Inspector, bucket: int, findings: Findings) -> None:
+    """Check that a bucket's counts of sessions by agent agree with its list of sessions. Retry if either changes
+    meanwhile.
+
+    Raises:
+        Refused: a key has the wrong type.
+        Unavailable: the server cannot be reached.
+    """
+    key = inspector.keys.sessions(bucket)
+    for _ in range(findings.bounds.byte_attempts):
+        before = (await inspector.fields(key, (ALL_AGENTS,))).get(ALL_AGENTS, b"{}")
+        listed = await _listed_agents(inspector, key)
+        if before == (await inspector.fields(key, (ALL_AGENTS,))).get(ALL_AGENTS, b"{}"):
+            if (counted := _stored_counts(before)) != listed:
+                shown = look(before) if counted is None else str(dict(sorted(counted.items())))
+                text = f"bucket {bucket} counts sessions of agents {shown}, its list has {dict(sorted(listed.items()))}"
+                findings.add("agent", 0, text)
+            return
+    findings.note(f"bucket {bucket}: its sessions of agents were not counted, as they changed all the time")
+
+
+async def _agent_of_head(inspector: Inspector, session: str) -> str:
+    fields = await inspector.fields(inspector.keys.head(session), ("agent",))
+    return fields.get("agent", b"").decode(errors="replace")
+
+
+def _agent_listed(value: bytes) -> str:
+    return value.decode(errors="replace").partition(" ")[2]
+
+
+async def _listed_agents(inspector: Inspector, key: str) -> dict[str, int]:
+    agents = dict[str, str]()  # by session: a page may repeat one
+    async for page in inspector.hash_pages(key):
+        named = {name.decode(errors="replace"): value for name, value in page.items() if not name.startswith(b":")}
+        agents.update((name, agent) for name, value in named.items() if (agent := _agent_listed(value)))
+    return dict(Counter(agents.values()))
+
+
+def _stored_counts(text: bytes) -> dict[str, int] | None:
+    """Return the stored counts; None if they are invalid."""
+    try:
+        counts = cast("object", json.loads(text))
+    except ValueError:
+        return None
+    return cast("dict[str, int]", counts) if isinstance(counts, dict) else None

@@ -9,10 +9,10 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import Bus, Closed, SetupError, Unavailable
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bounds import PublishBounds
+from lanebus.bus import Bounds
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import OldNamespace, UnsafeServer
-from lanebus.bus.publishing.bounds import PublishBounds
 from lanebus.errors import DurabilityWarning, InvalidSessionId, OutcomeUnknown
 from tests.support.log.said import said, words
 from tests.support.paths import ROOT
@@ -180,7 +180,7 @@ async def test_a_bad_session_id_is_refused(shared_valkey: RealServer, name: str)
             bus.session(name)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_leaving_a_program_by_exit_keeps_its_code(short_dir: Path) -> None:
     code = (
         "import asyncio, pathlib, sys\nfrom lanebus import Bus\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lanebus.bus.digits import number_in
+from lanebus.bus.text import number_in
 from lanebus.errors import DecodeError
 from lanebus.messages import TurnId
 

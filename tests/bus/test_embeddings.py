@@ -14,7 +14,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus, SetupError
-from lanebus.bus.embedded.server import server_status
+from lanebus.bus import server_status
 from lanebus.errors import OpenedElsewhere
 from tests.support.log.said import said, words
 from tests.support.paths import ROOT
@@ -41,6 +41,7 @@ async def run(program: str, data_dir: Path) -> dict[str, object]:
     return cast("dict[str, object]", json.loads(printed))
 
 
+@pytest.mark.full
 async def test_a_forked_child_is_refused_each_call_and_its_parent_loses_nothing(short_dir: Path) -> None:
     found = await run("forked", short_dir)
     for calls in cast("list[dict[str, str]]", found["calls"]):
@@ -48,11 +49,13 @@ async def test_a_forked_child_is_refused_each_call_and_its_parent_loses_nothing(
     assert found["log"] == ["first", "parent 0", "parent 1", "parent 2"]
 
 
+@pytest.mark.full
 async def test_a_child_that_leaves_the_blocks_of_its_parent_closes_nothing(short_dir: Path) -> None:
     found = await run("forked_within", short_dir)
     assert found == {"status": 7, "followed": [2, 3], "log": ["first", "in flight", "after"]}
 
 
+@pytest.mark.full
 async def test_the_embedded_server_ends_with_its_openers_and_not_with_their_forked_children(short_dir: Path) -> None:
     with begin("outlived", short_dir) as process:
         assert process.stdout is not None
@@ -67,10 +70,12 @@ async def test_the_embedded_server_ends_with_its_openers_and_not_with_their_fork
             os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.full
 async def test_children_of_each_kind_open_a_bus_of_their_own(short_dir: Path) -> None:
     assert await run("started", short_dir) == {"log": ["first", "child", "child", "child"]}
 
 
+@pytest.mark.full
 async def test_the_loop_of_another_thread_is_refused_each_call_before_anything_is_sent(short_dir: Path) -> None:
     found = await run("threaded", short_dir)
     calls = cast("dict[str, str]", found["calls"])
@@ -78,11 +83,13 @@ async def test_the_loop_of_another_thread_is_refused_each_call_before_anything_i
     assert found["log"] == ["first", "thread"]
 
 
+@pytest.mark.full
 async def test_a_second_loop_is_refused_each_call_after_the_first_has_ended(short_dir: Path) -> None:
     calls = cast("dict[str, str]", (await run("twice", short_dir))["calls"])
     assert {name: error for name, error in calls.items() if error not in {REFUSED, "Closed"}} == {}
 
 
+@pytest.mark.full
 async def test_a_loop_that_is_run_anew_for_each_call_works(short_dir: Path) -> None:
     assert await run("nested", short_dir) == {"followed": [1, 2], "log": ["first", "second"]}
 

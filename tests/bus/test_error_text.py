@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from lanebus.bus.error_text import describe_error, logged, without_login, without_secrets
+from lanebus.bus.text import describe_error, logged, without_login, without_secrets
 from lanebus.errors import Unavailable
 from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
@@ -99,11 +99,11 @@ UNITS = (
 )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_the_time_grows_with_the_text_and_not_with_its_square() -> None:
     # In a process, which can be stopped: a search of quadratic time would take hours.
     code = (
-        "from lanebus.bus.error_text import without_secrets\n"
+        "from lanebus.bus.text import without_secrets\n"
         f"for unit in {UNITS}: without_secrets(unit * (300_000 // len(unit)), 300_000)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=SECONDS)

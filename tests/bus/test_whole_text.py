@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import AssistantMessage, TextBlock, ToolCallBlock
-from lanebus.bus.whole_text import split_half, whole_json, whole_model, whole_text
+from lanebus.bus.text import split_half, whole_json, whole_model, whole_text
 
 __all__ = ()
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 import anyio
 
 from lanebus import ToolCallBlock, UserMessage
-from lanebus.agent import tool
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import Piece
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.agent import AgentLoop, tool
+from lanebus.handlers.agent import Worker
+from lanebus.handlers.providers import Piece
+from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.node.client import npm
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, wire_to

@@ -10,11 +10,10 @@ import anyio
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
-from lanebus.agent import tool
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import Piece
-from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.agent import AgentLoop, tool
+from lanebus.handlers.agent import Worker
+from lanebus.handlers.providers import Piece
+from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.agent.served_agent import served_agent
 from tests.support.node.client import following

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.handlers.agent.demo import demo_agent
+from lanebus.handlers.agent import demo_agent
 from tests.support.agent.served_agent import served_agent
 from tests.support.docs.blocks import blocks
 from tests.support.node.client import npm

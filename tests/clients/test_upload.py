@@ -6,9 +6,9 @@ from pathlib import Path
 
 import anyio
 
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.ui.bounds import UiBounds
-from lanebus.handlers.ui.uploads.bounds import UploadBounds
+from lanebus.bus.messages import Lane
+from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.uploads.folder import UploadBounds
 from lanebus.messages import UserMessage
 from tests.support.node.running import NODE
 from tests.support.page.browsing import wire_to

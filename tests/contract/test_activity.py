@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from lanebus import Bounds, UserMessage
-from lanebus.bus.groups.activity import ActivityBounds, Span
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import ActivityBounds
+from lanebus.bus.groups.status import Span
+from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidSessionId
 from tests.support.log.said import told
 from tests.support.servers.real import AnyServer

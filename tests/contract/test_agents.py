@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from lanebus import Bus, Receipt
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import PublishBounds
+from lanebus.bus import Bounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidName, SessionErased, SetupError, WrongAgent
 from lanebus.groups import Work
 from tests.support.log.groups import take_all

@@ -10,10 +10,10 @@ import pytest
 from lanebus import Bus, Lane, TrimRefused, Unavailable
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.archive import archiver as writing
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, NoArchive, SessionErased
-from lanebus.handlers.projections.projection import project, rebuild
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project, rebuild
 from tests.contract.test_erase import picture
 from tests.support.log.archived import (
     archive_on,
@@ -127,7 +127,7 @@ async def test_archiving_raises_at_a_deleted_entry_even_if_a_foreign_one_has_its
         assert (caught.value.cursor, caught.value.first_kept) == ("2-0", 4)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 async def test_concurrent_archivers_make_one_chain(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, files) as other:

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from lanebus import Cursor, Envelope
-from lanebus.bus.archive.names import SegmentName
-from lanebus.bus.archive.segment import line_of, sealed
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.archive.segment import SegmentName, line_of, sealed
+from lanebus.bus.wire import Keys
 from lanebus.errors import ArchiveDamaged
 from tests.support.log.archived import archive_on, archiving, fill, kinds, names, place, problems, seen_until, trim
 from tests.support.log.said import assert_gap_free, read, said

@@ -11,14 +11,14 @@ import pytest
 from lanebus import Bus, Cursor, DecodeFailure, Envelope, Lane
 from lanebus.archive import DirectoryArchive, ObjectArchive
 from lanebus.bus.errors import Refused
-from lanebus.bus.servers.topology import Argument, ConnectionPool, Reply
-from lanebus.bus.wire.keys import Keys
-from lanebus.bus.wire.upcasters import UPCASTERS, MessageJson
+from lanebus.bus.servers import Argument, Reply
+from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.wire import Keys
+from lanebus.bus.wire.codec import UPCASTERS, MessageJson
 from lanebus.errors import CursorTrimmed
-from lanebus.handlers.context.build import build_context
-from lanebus.handlers.projections.projection import project, rebuild
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.context import build_context
+from lanebus.handlers.projections import TURNS, USAGE
+from lanebus.projections import project, rebuild
 from tests.support.log.archived import (
     LANES,
     archiving,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from obstore.store import S3Store
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("trimmed", [1, 40, 41, 79, 99, 100])
@@ -122,6 +123,7 @@ async def test_a_gap_in_the_archive_of_a_parent_raises_for_the_fork(server: AnyS
         assert (caught.value.session, caught.value.cursor, caught.value.first_kept) == ("child", "5-0", 11)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
 async def test_trimming_during_a_read_is_not_noticed_by_the_reader(server: AnyServer, files: Path, lanes: str) -> None:

@@ -6,13 +6,11 @@ import anyio
 import pytest
 
 from lanebus import Bus, Unavailable
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bounds import ConnectionBounds, PublishBounds
+from lanebus.bus import Bounds
+from lanebus.bus.servers import Argument, Endpoint
+from lanebus.bus.servers.connection import ConnectionPool
 from lanebus.bus.servers.grouped_pool import GroupedPool
-from lanebus.bus.servers.pool import ConnectionPool
-from lanebus.bus.servers.replies import Argument
 from tests.support.log.said import said, told, word, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, eventually, shortly

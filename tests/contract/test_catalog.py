@@ -5,11 +5,9 @@ from itertools import pairwise
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.bounds import Bounds
+from lanebus.bus import Bounds, CatalogCursor, LogBounds, SessionState
 from lanebus.bus.errors import InvalidCursor
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.log.catalog import CatalogCursor, SessionState
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from tests.support.log.said import said
 from tests.support.servers.bounded import TINY
 from tests.support.servers.real import AnyServer, RealServer

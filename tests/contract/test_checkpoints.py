@@ -3,10 +3,10 @@
 import pytest
 
 from lanebus import START, Cursor
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidName, LogRolledBack, SessionErased
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project
 from tests.support.log.said import read, said
 from tests.support.servers.real import AnyServer, RealServer
 

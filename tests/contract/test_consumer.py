@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from lanebus import Bus, Unavailable
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.groups import Consumer, Work
 from tests.support.log.groups import pending, take_all, take_one, works
 from tests.support.log.said import said, told
@@ -115,7 +115,7 @@ async def test_work_of_a_dead_consumer_is_claimed_after_its_heartbeat(server: An
         assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["a"]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_dead_consumer_is_found_among_much_pending_work(server: AnyServer) -> None:
     names = [f"s{number}" for number in range(700)]

@@ -26,14 +26,14 @@ from lanebus import (
     Unavailable,
     UserMessage,
 )
+from lanebus.bus import Log, LogBounds
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.log.log import Log
-from lanebus.bus.log.script import Script
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.log.log import Script
+from lanebus.bus.messages import Lane
 from lanebus.bus.retention.erase import erase
-from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.servers import Argument, Endpoint, Reply
+from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.wire import Keys
 from lanebus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased
 from lanebus.media import DirectoryMedia
 from tests.support.log.groups import take_one

@@ -8,9 +8,9 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Delta, Lane, Limits, SetupError, Unavailable
+from lanebus.bus import LogBounds
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
 from lanebus.groups import Consumer
 from tests.support.log.groups import works
@@ -39,7 +39,7 @@ def slots_of(cluster: RealCluster, *sessions: str) -> dict[str, int]:
     return {session: cluster.slot(Keys().head(session)) for session in sessions}
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: RealCluster) -> None:
     """MOVED, as the reply to a publish and to a blocked read."""
     async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
@@ -86,7 +86,7 @@ class Move:
             node.do("CLUSTER", "SETSLOT", self._slot, "NODE", self._ids[1])
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_session_whose_keys_move_one_by_one_is_never_split(cluster: RealCluster) -> None:
     """ASK and TRYAGAIN."""
     async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
@@ -155,7 +155,7 @@ async def test_calls_wait_for_a_slot_that_no_server_holds(cluster: RealCluster) 
         await running.more(5)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_server_of_a_cluster_that_dies_and_comes_back_is_waited_for(cluster: RealCluster) -> None:
     async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
         node = cluster.nodes[cluster.owner(slots_of(cluster, "a")["a"])]
@@ -344,7 +344,7 @@ async def test_a_primary_that_was_demoted_and_promoted_counts_as_another_server(
             assert (caught.value.seen, caught.value.found) == (4, 2)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_failover_under_load_reports_every_loss(sentinel: RealSentinel) -> None:
     async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
         before = sentinel.primary_port
@@ -375,6 +375,7 @@ async def assert_losses_are_told(sentinel: RealSentinel, running: Traffic) -> No
 # --- a server that will not --------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_a_server_that_reads_its_file_is_waited_for(process: RealServer) -> None:
     """LOADING, as the reply to open connections and to new ones."""
     process.options = ("--key-load-delay", "200")  # microseconds; it looks at its clients every 1,024 commands

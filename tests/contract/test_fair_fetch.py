@@ -3,7 +3,7 @@
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.groups import Consumer, Work
 from tests.support.log.groups import take_all
 from tests.support.log.said import said

@@ -20,9 +20,8 @@ from lanebus import (
     Notice,
     Session,
 )
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.wire.keys import Keys
-from lanebus.bus.wire.selection import Selection
+from lanebus.bounds import HubBounds
+from lanebus.bus.wire import Keys, Selection
 from lanebus.errors import CursorTrimmed, NoKinds, NoLanes
 from lanebus.messages import Compaction, Publishable
 from tests.support.log.following import Subscriber
@@ -116,6 +115,7 @@ async def test_what_a_framework_stores_is_read_and_followed_only_with_the_llm_la
                     assert [(await anext(followed)).position for _ in positions] == positions
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_follower_that_stops_and_resumes_anywhere_gets_each_entry_once(
     server: AnyServer, way: None, seed: int
@@ -162,6 +162,7 @@ async def test_a_follower_that_stops_and_resumes_anywhere_gets_each_entry_once(
             assert mine == [envelope async for envelope in session.read(lanes=lanes, kinds=kinds)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("lanes", [ALL_LANES, frozenset({Lane.LLM})], ids=["both", "llm"])
 async def test_a_cursor_to_resume_at_comes_at_least_every_thousand_entries(
     server: AnyServer, way: None, lanes: Collection[Lane]

@@ -9,9 +9,8 @@ import pytest
 from anyio.abc import TaskGroup
 
 from lanebus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, Notice, Session
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import ConnectionBounds, HubBounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, NoLanes
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber
@@ -58,6 +57,7 @@ def piece(text: str) -> Delta:
     return Delta(kind="text", message_id="m", delta=text)
 
 
+@pytest.mark.full
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_followers_that_join_anywhere_see_each_entry_once(server: AnyServer, limit: int) -> None:
@@ -123,6 +123,7 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(process: Rea
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.full
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
     server: AnyServer,

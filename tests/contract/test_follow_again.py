@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from lanebus import Delta, Envelope, Session
-from lanebus.bus.iteration import Resumable
-from lanebus.bus.wire.notice import Notice
+from lanebus.bus.concurrency import Resumable
+from lanebus.bus.wire import Notice
 from lanebus.projections import TURNS
 from lanebus.projections import follow as follow_projection
 from tests.support.log.said import said

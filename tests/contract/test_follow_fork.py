@@ -3,7 +3,7 @@
 import pytest
 
 from lanebus import ALL_LANES, START, Lane
-from lanebus.bus.following.subscription import HubBounds
+from lanebus.bounds import HubBounds
 from tests.support.laws.follower import Follower
 from tests.support.log.said import said, told, word
 from tests.support.servers.real import RealServer, eventually, shortly
@@ -11,7 +11,6 @@ from tests.support.servers.real import RealServer, eventually, shortly
 LLM = frozenset({Lane.LLM})
 
 
-@pytest.mark.drawn("others", "lanes", "wanted", "is_quiet")
 @pytest.mark.parametrize("others", [0, HubBounds().direct_sessions], ids=["direct", "by indexes"])
 @pytest.mark.parametrize(("lanes", "wanted"), [(ALL_LANES, "abcX"), (LLM, "acX")], ids=["both lanes", "one lane"])
 @pytest.mark.parametrize("is_quiet", [True, False], ids=["quiet", "appended to"])

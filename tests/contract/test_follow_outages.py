@@ -8,9 +8,9 @@ import pytest
 from anyio.abc import TaskGroup
 
 from lanebus import Bounds, Lane, Session, Unavailable
+from lanebus.bus import LogBounds
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from tests.contract.test_follow import Follower
 from tests.support.log.said import assert_gap_free, said
 from tests.support.servers.real import RealServer, eventually

@@ -6,12 +6,11 @@ import anyio
 import pytest
 
 from lanebus import ALL_LANES, Bus, Cursor, DecodeFailure, Envelope, ExtensionMessage, Lane, Session
-from lanebus.bus.bounds import Bounds
+from lanebus.bounds import HubBounds
+from lanebus.bus import Bounds, LogBounds
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.servers.rights import acl_users
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.servers import acl_users
+from lanebus.bus.wire import Keys
 from lanebus.errors import CursorTrimmed, ForgedEntry
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.groups import works
@@ -94,7 +93,6 @@ async def test_publishing_and_reading_continue_past_a_forged_entry(server: AnySe
         assert "BAD" not in [word(envelope) for envelope in envelopes]
 
 
-@pytest.mark.drawn("what", "lanes", "lane")
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("what", FORGED)

@@ -8,7 +8,7 @@ import pytest
 
 from lanebus import ALL_LANES, START, Bus, Cursor, Delta, Envelope, Lane, Session, TrimRefused
 from lanebus.bus.log.head import Origin
-from lanebus.bus.wire.keys import ALL_BYTES, Keys
+from lanebus.bus.wire import ALL_BYTES, Keys
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, ParentErased, SessionErased, SessionExists
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.real import AnyServer, RealServer, shortly
@@ -517,7 +517,7 @@ async def test_an_interrupted_fork_is_finished_by_the_next_attempt(
                     tasks.cancel_scope.cancel()
                     await anyio.sleep_forever()
 
-                patched.setattr("lanebus.bus.log.fork._begin", never)
+                patched.setattr("lanebus.bus.log.lineage._begin", never)
                 await parent.fork(2, id="c")
         assert pins(server, "p") == {"f:c": "0"}
         assert (await bus.session("c").head()).origin is None

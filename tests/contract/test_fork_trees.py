@@ -40,7 +40,7 @@ _say = st.builds(Say, st.integers(-2, 9), st.text("le", min_size=1, max_size=4))
 _fork = st.builds(Fork, st.integers(-2, 9), st.floats(0, 1))  # mostly of a young one, so that chains grow long
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(steps=st.lists(st.one_of(_say, _fork), min_size=6, max_size=24), data=st.data())
 def test_every_session_of_a_tree_reads_as_in_the_model(

@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 from lanebus import Bus, Unavailable
-from lanebus.bus.bounds import Bounds
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
 from lanebus.bus.groups.group_log import Fetched, GroupLog, Mode
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.servers.replies import Calling
-from lanebus.bus.wire.keys import AgentBucket, Keys
+from lanebus.bus.servers.calls import Calling
+from lanebus.bus.wire import AgentBucket, Keys
 from lanebus.groups import Consumer, Work
 from tests.support.log.groups import TINY, pending, take_all, take_one, wake
 from tests.support.log.late import Late

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.groups import Consumer
 from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.servers.real import AnyServer, eventually

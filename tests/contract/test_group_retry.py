@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from lanebus import Bus, TrimRefused
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidLetterId
 from lanebus.groups import DeadLetter
 from tests.support.log.groups import pending, take_all, take_one, wake

@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
+from lanebus.bus.wire import Keys
 from tests.support.agent.agents import until
 from tests.support.log.groups import take_all, take_one, wake
 from tests.support.log.said import told

@@ -8,7 +8,7 @@ import pytest
 
 from lanebus import SetupError
 from lanebus.bus.groups.group_log import Fetched, GroupLog
-from lanebus.bus.wire.keys import AgentBucket, Keys
+from lanebus.bus.wire import AgentBucket, Keys
 from lanebus.errors import InvalidName, Unavailable
 from lanebus.groups import Work
 from tests.support.log.groups import pending, take_all, take_one, wake

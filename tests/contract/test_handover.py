@@ -3,9 +3,9 @@
 import pytest
 
 from lanebus import Conflict, Fenced, SessionClosed
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.errors import KeyReserved, NoSuchPosition, WrongAgent
-from lanebus.handlers.verify.session import verify_session
+from lanebus.handlers.verify import verify_session
 from lanebus.messages import SessionAssigned, parse_event
 from tests.support.log.groups import pending, take_all
 from tests.support.log.said import read, said

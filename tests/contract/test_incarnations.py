@@ -5,11 +5,11 @@ import shutil
 import pytest
 
 from lanebus import Bus, Cursor
-from lanebus.bus.log.head import Incarnation, SessionHead
+from lanebus.bus import Incarnation, SessionHead
 from lanebus.context import WarmContext
 from lanebus.errors import LogRolledBack
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project
 from tests.support.log.said import read, said, words
 from tests.support.servers.real import AnyServer, RealServer
 

@@ -9,9 +9,8 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import Bus, Session
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bounds import ConnectionBounds, PublishBounds
+from lanebus.bus import Bounds
 from lanebus.errors import OutcomeUnknown
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import Proxy, proxy
@@ -85,7 +84,7 @@ async def test_settled_publish_is_never_appended_however_late_its_copy(process: 
         assert await words(session) == ["a", "c", "d"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_publish_that_is_refused_for_lack_of_memory_is_settled_and_known(process: RealServer) -> None:
     """Settling needs no memory, so a caller that waits long enough learns that nothing was appended."""
     refuse, allow = REFUSALS["OOM"]

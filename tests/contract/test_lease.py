@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lanebus import Bus, Cursor, Delta, Fenced
-from lanebus.bus.log.checkpoints import Checkpoint
-from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.bus import Checkpoint
+from lanebus.bus.servers.connection import ConnectionPool
 from lanebus.groups import Lease
 from tests.support.log.groups import works
 from tests.support.log.said import assert_gap_free, read, said, told, words
@@ -189,7 +189,7 @@ def is_at_rest(bus: Bus) -> bool:
     return hub.followed == {} and pool.borrowed == 0 and not any(connection.is_broken for connection in pool.idle)
 
 
-@pytest.mark.drawn("call", "is_warm")
+@pytest.mark.full
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("call", [_publish, _read, _follow, _head, _sessions, _lease, _work, _preview])
 async def test_a_call_cancelled_at_any_suspension_leaves_nothing(

@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from lanebus import Bus, Cursor, ExtensionMessage, UserMessage
-from lanebus.bus.log.first_page import FirstPage
+from lanebus.bus import FirstPage
 from lanebus.bus.log.head import read_head
-from lanebus.bus.messages.control import Abort
+from lanebus.bus.messages import Abort
 from lanebus.errors import SessionErased
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, shortly

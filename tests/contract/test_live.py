@@ -23,12 +23,11 @@ from lanebus import (
     TextBlock,
     Unavailable,
 )
+from lanebus.bus import Log
+from lanebus.bus import previews as live_streams
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.log import Log
-from lanebus.bus.previews import live_streams
-from lanebus.bus.previews.deltas import show_deltas
-from lanebus.bus.wire.codec import Entry, decode_delta
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.previews import show_deltas
+from lanebus.bus.wire import Entry, Keys, decode_delta
 from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull
 from tests.contract.test_follow import Follower, piece
 from tests.support.log.said import assert_gap_free, said, told
@@ -233,7 +232,7 @@ async def test_a_preview_gives_up_on_a_server_that_does_not_answer_and_goes_on_w
 # --- room ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_the_beginning_of_a_long_message_is_kept_until_its_end(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -634,7 +633,7 @@ async def test_a_live_delta_after_many_entries_waits_for_them(server: AnyServer,
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_followers_that_come_and_go_have_the_text_of_every_message(
     server: AnyServer,

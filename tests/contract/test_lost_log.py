@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.log.namespace import LogLoss, SeenLog, StoredNamespace, loss_of
-from lanebus.bus.servers.rights import acl_users
-from lanebus.bus.storage.state_file import StateFile
+from lanebus.bus import LogLoss
+from lanebus.bus.log.namespace import SeenLog, StoredNamespace, loss_of
+from lanebus.bus.servers import acl_users
+from lanebus.bus.storage import StateFile
 from lanebus.errors import LogEmptied, LogRolledBack
 from tests.support.log.said import said
 from tests.support.servers.real import RealServer, copied, empty

@@ -4,8 +4,8 @@ import anyio
 import pytest
 
 from lanebus import Lane, Session
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
 from tests.support.log.said import said, told
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.real import AnyServer, eventually

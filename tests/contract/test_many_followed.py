@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Delta, Envelope, Lane, Notice
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import HubBounds
+from lanebus.bus import LogBounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told
@@ -137,6 +137,7 @@ async def test_a_follower_of_a_new_lane_gets_the_entries_that_the_hub_had_not_re
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.full
 async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join(valkey: RealServer) -> None:
     count = 300
     bound_hub(valkey, sessions_at_once=100, unsized_sessions=16)

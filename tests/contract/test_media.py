@@ -14,15 +14,14 @@ import httpx2
 import pytest
 
 from lanebus import SetupError, Unavailable
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bounds import ConnectionBounds, MediaBounds
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import DirectoryNotCreated, InvalidMediaKey, MissingExtra
-from lanebus.bus.media.bounds import MediaBounds
-from lanebus.bus.media.store import MediaHead
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.topology import ConnectionPool, Endpoint, topology_at
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.servers import Endpoint, topology_at
+from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.wire import Keys
 from lanebus.errors import MediaDamaged, MediaMissing, MediaTooLarge
-from lanebus.media import DirectoryMedia, MediaStore, ObjectMedia, RedisMedia, SigningStore
+from lanebus.media import DirectoryMedia, MediaHead, MediaStore, ObjectMedia, RedisMedia, SigningStore
 from tests.support.servers.object_store import bucket_at
 from tests.support.servers.real import AnyServer, RealServer, real_server, shortly
 from tests.support.suite.needs import find
@@ -72,8 +71,8 @@ def in_directory(path: Path) -> Place:
 
 
 STORES = [
-    *("valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))),
-    *("cluster", "directory", "memory", "local", "s3"),
+    *("valkey", pytest.param("redis", marks=[pytest.mark.needs("redis-server"), pytest.mark.full])),
+    *(pytest.param("cluster", marks=pytest.mark.full), "directory", "memory", "local", "s3"),
 ]
 
 
@@ -194,6 +193,7 @@ async def test_what_is_no_sha256_is_never_looked_up(place: Place, key: str) -> N
             await look(key)
 
 
+@pytest.mark.full
 async def test_large_media_go_through(place: Place) -> None:
     data = os.urandom(1024) * 20_000
     async with shortly():

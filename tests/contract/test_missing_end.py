@@ -9,15 +9,14 @@ import pytest
 
 from lanebus import ALL_LANES, Bus, Cursor, Envelope, Lane, Session
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import HubBounds
+from lanebus.bus import Bounds, LogBounds
+from lanebus.bus.wire import Keys
+from lanebus.context import WarmContext
 from lanebus.errors import CursorTrimmed, EntriesMissing, HeadMissing
-from lanebus.handlers.context.build import WarmContext, build_context
-from lanebus.handlers.context.past import PastContexts
-from lanebus.handlers.projections.projection import project, rebuild
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.context import PastContexts, build_context
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project, rebuild
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.real import AnyServer, RealServer, blocked, eventually
 
@@ -63,7 +62,6 @@ async def told_by(envelopes: AsyncIterator[Envelope]) -> tuple[list[str], str, i
     return seen, caught.value.cursor, caught.value.first_kept
 
 
-@pytest.mark.drawn("what", "lanes", "lane", "page_entries")
 @pytest.mark.parametrize("page_entries", [1, 500])
 @pytest.mark.parametrize("lanes", ["both", "one"])
 @pytest.mark.parametrize("lane", Lane)

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from lanebus import BusError, Delta, ExtensionMessage, MessageError, Usage, UserMessage
-from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages import Publishable
 from lanebus.errors import NotAMessage
 from lanebus.messages import ImageBlock, MediaRef, TurnEnded, TurnId
 from tests.support.agent.agents import fresh_bus

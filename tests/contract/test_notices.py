@@ -9,8 +9,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from lanebus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session, UserMessage
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.session.session import CLOSED
+from lanebus.bounds import HubBounds
+from lanebus.bus.wire import CLOSED
 from lanebus.errors import LogRolledBack
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber
@@ -119,7 +119,6 @@ async def test_one_entry_larger_than_the_buffer_gets_through(server: AnyServer) 
 # --- closed and open ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.drawn("lanes", "kinds")
 @pytest.mark.parametrize("lanes", [ALL_LANES, LLM, EXTENSION], ids=["both", "llm", "extension"])
 @pytest.mark.parametrize("kinds", [None, ["user", "told"], ["nothing"]], ids=["all", "some", "none"])
 async def test_notices_of_the_sessions_state_come_for_any_selection(
@@ -287,6 +286,7 @@ async def test_followers_of_a_rolled_back_log_raise_once_and_resume_from_the_com
 # --- cancelled ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resumes_without_loss(
     server: AnyServer,
@@ -322,6 +322,7 @@ async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resume
         await eventually(lambda: hub.followed == {})
 
 
+@pytest.mark.full
 async def test_a_subscriber_cancelled_during_its_head_request_does_not_affect_others(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions: list[Session] = [bus.session(f"s{number}") for number in range(300)]

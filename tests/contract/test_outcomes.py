@@ -3,8 +3,8 @@
 import pytest
 
 from lanebus import Conflict, Cursor, ExtensionMessage, Fenced, Limits, Receipt, SessionClosed
-from lanebus.bus.bus import Bus
-from lanebus.bus.session.session import CLOSED, REOPENED
+from lanebus.bus import Bus
+from lanebus.bus.wire import CLOSED, REOPENED
 from lanebus.errors import MessageTooLarge, OverLimit
 from tests.support.log.said import read, said, told, words
 from tests.support.servers.real import AnyServer

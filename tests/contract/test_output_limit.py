@@ -8,10 +8,10 @@ import pytest
 
 from lanebus import Bounds, Bus, BusError, Cursor, DecodeFailure, Delta, Envelope, Lane, Session
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import HubBounds
+from lanebus.bus.wire import Keys
 from lanebus.errors import ReplyTooLarge
-from lanebus.handlers.verify.session import verify_session
+from lanebus.handlers.verify import verify_session
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.bounded import TINY
@@ -39,6 +39,7 @@ async def fill(session: Session, entries: int, text: str = LARGE) -> None:
         await session.publish(said(text), told(text))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sessions", [1, 12, 40])
 async def test_a_follower_of_a_stalled_process_continues_however_much_came_meanwhile(
     narrow: RealServer, sessions: int
@@ -65,6 +66,7 @@ async def test_a_follower_of_a_stalled_process_continues_however_much_came_meanw
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.full
 async def test_followers_of_one_lane_and_of_live_deltas_go_on_too(narrow: RealServer) -> None:
     async def publish() -> None:
         async with narrow.bus() as other:
@@ -98,7 +100,7 @@ def _length(envelope: Envelope) -> int:
     return len(envelope.message.delta) if isinstance(envelope.message, Delta) else 0
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_any_session_is_read_archived_forked_joined_and_verified(narrow: RealServer, tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path)
     async with Bus.open(narrow.url, archive=archive, bounds=narrow.bounds) as bus:
@@ -132,7 +134,7 @@ async def test_a_late_follower_gets_the_whole_preview(narrow: RealServer) -> Non
             assert _length(await anext(envelopes)) == len(LARGE) * 80
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_all_sessions_are_listed(narrow: RealServer) -> None:
     keys, names = Keys(), [f"s{number}" for number in range(6_000)]
     with narrow.talk() as say:

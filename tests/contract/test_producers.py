@@ -9,14 +9,11 @@ import anyio
 import pytest
 
 from lanebus import Bus, Session
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.bounds import LogBounds
+from lanebus.bounds import ConnectionBounds, PublishBounds
+from lanebus.bus import Bounds, LogBounds
 from lanebus.bus.publishing import publisher
-from lanebus.bus.publishing.append import publish_command
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.publishing.outboxes import Outboxes
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.publishing.outbox import Outboxes, publish_command
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, OutcomeUnknown
 from tests.support.log.said import assert_gap_free, read, said, words
 from tests.support.servers.proxy import proxy

@@ -10,10 +10,10 @@ import anyio
 import pytest
 
 from lanebus import Bus, Conflict, Cursor, ExtensionMessage, Fenced, Lane, Receipt, Session, Unavailable, UserMessage
-from lanebus.bus.bounds import Bounds
+from lanebus.bounds import PublishBounds
+from lanebus.bus import Bounds
 from lanebus.bus.errors import DecodeError, KeyTooLong, Refused
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, MessageTooLarge, OutcomeUnknown
 from tests.support.agent.agents import until
 from tests.support.log.said import assert_gap_free, read, said, told, word, words

@@ -9,11 +9,11 @@ import pytest
 
 from lanebus import START, Bounds, Bus, Cursor, Delta, Envelope, Lane, Session
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.embedded.launcher import find_binary
-from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus import LogBounds
+from lanebus.bus.embedded.server import find_binary
 from lanebus.errors import CursorTrimmed, LogRolledBack
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.real import RealServer, real_server
 from tests.support.suite.scale import count
@@ -44,7 +44,7 @@ async def behind(session: Session, cursor: Cursor, lanes: frozenset[Lane] = froz
     return [envelope async for envelope in session.read(after=cursor, lanes=lanes)]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_cursors_stay_good_over_any_number_of_restarts_and_the_head_does_not_grow(
     restarting: RealServer,
 ) -> None:

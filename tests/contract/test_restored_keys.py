@@ -6,12 +6,12 @@ import anyio
 import pytest
 
 from lanebus import ALL_LANES, START, Bus, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
-from lanebus.bus.wire.keys import Keys
-from lanebus.bus.wire.receipt import Expected
+from lanebus.bus.wire import Keys
+from lanebus.bus.wire.envelope import Expected
 from lanebus.context import WarmContext
 from lanebus.errors import LogRolledBack
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.real import RealServer, eventually

@@ -4,8 +4,8 @@ import anyio
 import pytest
 
 from lanebus import Bus, Session
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bounds import ConnectionBounds
+from lanebus.bus import Bounds
 from lanebus.errors import LogRolledBack, OutcomeUnknown
 from tests.support.laws.cancelling import Moment, cut
 from tests.support.log.said import said, words

@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from lanebus import Bus, Closed, Cursor, Session, SetupError, Unavailable
-from lanebus.bus.bounds import Bounds
+from lanebus.bounds import ConnectionBounds
+from lanebus.bus import Bounds
 from lanebus.bus.errors import Refused
 from lanebus.bus.following.hub import Hub
-from lanebus.bus.servers.bounds import ConnectionBounds
 from lanebus.errors import LoginRefused, OutcomeUnknown
 from tests.support.log.said import said, word, words
 from tests.support.servers.clusters import RealCluster

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from lanebus import Fenced, Session, UserMessage
-from lanebus.bus.session.session_lease import SessionLease
+from lanebus.bus import SessionLease
 from lanebus.errors import LeaseHeld, LeaseNotHeld
 from tests.support.agent.agents import fresh_bus
 from tests.support.laws.cancelling import Moment, cut

@@ -25,18 +25,19 @@ from lanebus import (
     Unavailable,
 )
 from lanebus.archive import Trimmed
+from lanebus.bus import Log
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.log import Log
-from lanebus.bus.log.script import Script
-from lanebus.bus.reading.reader import read_pages
+from lanebus.bus.log.log import Script
+from lanebus.bus.log.reading import read_pages
 from lanebus.bus.retention.trim import trim
-from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
-from lanebus.bus.wire.keys import Keys
-from lanebus.bus.wire.selection import Selection
+from lanebus.bus.servers import Argument, Endpoint, Reply
+from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.wire import Keys, Selection
+from lanebus.context import WarmContext
 from lanebus.errors import CursorTrimmed, NoSuchPosition, SessionErased
-from lanebus.handlers.context.build import WarmContext, build_context
-from lanebus.handlers.projections.projection import project, rebuild
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.context import build_context
+from lanebus.handlers.projections import USAGE
+from lanebus.projections import project, rebuild
 from tests.support.log.groups import begin, take_all, take_one
 from tests.support.log.said import read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer, eventually
@@ -608,6 +609,7 @@ async def test_a_step_whose_answer_was_lost_is_not_done_twice(shared_valkey: Rea
         await assert_sound(bus, shared_valkey, "s")
 
 
+@pytest.mark.full
 async def test_a_server_killed_in_the_middle_has_trimmed_less(process: RealServer) -> None:
     async with process.bus() as bus:
         session = bus.session("s")

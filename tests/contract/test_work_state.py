@@ -7,9 +7,9 @@ import anyio
 import pytest
 
 from lanebus import Bus, Cursor
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
+from lanebus.bus.wire import Keys
 from lanebus.groups import Consumer
 from tests.support.log.groups import TINY, begin, take_all, take_one, wake
 from tests.support.log.said import said, told
@@ -58,7 +58,7 @@ async def test_work_of_a_dead_consumer_is_given_whatever_else_is_appended(server
             await find(consumer)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: RealServer) -> None:
     """With the default bounds, the stream of wake-ups has its longest length."""
     async with valkey.bus() as bus:

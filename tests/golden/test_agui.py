@@ -24,7 +24,7 @@ def test_every_golden_stream_belongs_to_a_session() -> None:
     assert {path.stem for path in HERE.iterdir()} == {*STREAMS}
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_the_validator_finds_no_fault_in_golden_streams() -> None:
     await check_streams([path.read_text() for path in HERE.iterdir()])
 

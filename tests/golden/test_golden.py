@@ -8,16 +8,11 @@ import pytest
 from pydantic import BaseModel
 
 from lanebus import DecodeFailure, Delta, Envelope, ExtensionMessage, Lane
-from lanebus.bus.messages import content, context_entry, control, events, message
-from lanebus.bus.messages.control import Control
-from lanebus.bus.messages.events import AgentEvent, parse_event
-from lanebus.bus.wire.codec import encode
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.messages import AgentEvent, Control, content, context_entry, control, events, message, parse_event
+from lanebus.bus.wire import Keys, encode
 from lanebus.context import build_context
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE
+from lanebus.projections import project
 from tests.support.golden.logs import (
     FOLDERS,
     MATERIAL,

@@ -7,17 +7,14 @@ from typing import TypeVar
 import pytest
 
 from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane
-from lanebus.bus.messages.events import AgentEnded, ControlAnswered, ToolWaiting, parse_event
+from lanebus.bus.messages import AgentEnded, ControlAnswered, ToolWaiting, parse_event
+from lanebus.bus.wire import Keys
 from lanebus.bus.wire.codec import VERSION
-from lanebus.bus.wire.keys import Keys
 from lanebus.context import build_context
 from lanebus.handlers.agent.metadata_keys import AGAIN
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.formats import import_transcript
+from lanebus.handlers.projections import SESSIONS, STATUS, TURNS, USAGE
+from lanebus.projections import project
 from tests.support.golden.logs import pretty, requests
 from tests.support.golden.sessions import (
     FOLDERS,

@@ -23,22 +23,19 @@ from lanebus import (
     ToolCallBlock,
     UserMessage,
 )
-from lanebus.agent import AgentLoop, Recorder, SubAgent, Worker, tool
-from lanebus.bus.servers.endpoint import Endpoint
-from lanebus.bus.tracing import Tracing
+from lanebus.agent import AgentLoop, Recorder, SubAgent, TryAgain, Worker, tool
+from lanebus.bus import Tracing
+from lanebus.bus.servers import Endpoint
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.models.model import Model
-from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent import Agent, Model, Run, WorkerCounts
 from lanebus.handlers.cli.errors import ModuleRaised
 from lanebus.handlers.cli.exits import print_error
+from lanebus.handlers.cli.log_options import JsonLines, TerminalLines
 from lanebus.handlers.cli.modules import load_module
-from lanebus.handlers.cli.terminal.log_lines import JsonLines, TerminalLines
-from lanebus.handlers.monitoring.worker_counts import WorkerCounts
-from lanebus.handlers.projections.errors import FoldFailed
-from lanebus.handlers.telemetry.active_span import ActiveSpan
-from lanebus.handlers.ui.replies import answer_error
+from lanebus.handlers.integrations.telemetry.messaging_spans import ActiveSpan
+from lanebus.handlers.serve.replies import answer_error
 from lanebus.mcp import McpUnavailable, mcp_tools
+from lanebus.projections import FoldFailed
 from lanebus.telemetry import otel_tracing
 from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, said, wait_for
 from tests.support.models.model_api import Step, serve_api
@@ -323,7 +320,7 @@ async def test_a_dead_letter_and_a_retry_of_your_own_consumer_have_no_keys(share
         assert "CANARY" not in contents(shared_valkey, name)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_an_mcp_server_that_cannot_be_reached_is_named_without_keys() -> None:
     with all_logs() as logs, pytest.raises(McpUnavailable) as caught:
         async with mcp_tools(f"http://me:{CANARY}@127.0.0.1:1/mcp?key={CANARY}"):

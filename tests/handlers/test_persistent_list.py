@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.messages.base import Frozen
-from lanebus.handlers.persistent_list import PersistentList
+from lanebus.bus.messages import Frozen
+from lanebus.handlers.context import PersistentList
 
 __all__ = ()
 

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Cursor, Envelope, ExtensionMessage
-from lanebus.bus.embedded.server import server_status
+from lanebus.bus import server_status
 from lanebus.bus.retention.trim import TRIMMED
-from lanebus.bus.session.session import CLOSED, REOPENED
+from lanebus.bus.wire import CLOSED, REOPENED
 from tests.support.laws.calls import BUSES, CALLS, Call, Point, open_bus
 from tests.support.laws.cancelling import Moment, Trial, cut
 from tests.support.laws.mutants import KEPT, MUTANTS
@@ -138,7 +138,6 @@ async def _cut_warm(server: RealServer, call: Call, every: int = EVERY) -> None:
         assert bench.points >= len(Moment) // every
 
 
-@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: RealServer, name: str) -> None:
     if is_tiny(list(CALLS).index(name)):
@@ -146,7 +145,6 @@ async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: Re
     await _cut_warm(valkey, CALLS[name])
 
 
-@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", CALLS)
 async def test_the_first_call_of_a_bus_that_is_cut_leaves_nothing_behind(valkey: RealServer, name: str) -> None:
     if not is_tiny(list(CALLS).index(name)):
@@ -169,6 +167,7 @@ async def test_a_bus_that_is_cut_while_it_opens_works_or_closes_leaves_nothing_b
         assert bench.points >= 10 * len(Moment) // EVERY
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("call", MUTANTS.values(), ids=MUTANTS.keys())
 async def test_a_call_with_a_fault_is_found(valkey: RealServer, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _bench(valkey) as bench, open_bus(valkey) as bus:

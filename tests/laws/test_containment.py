@@ -15,20 +15,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import Bounds, Bus, BusError, ExtensionMessage, Lane, UserMessage
+from lanebus import Bounds, Bus, BusError, ExtensionMessage, Lane, Limits, UserMessage
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.publishing.limits import Limits
-from lanebus.bus.wire.keys import Keys
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.monitoring.watcher import Watcher
-from lanebus.handlers.projections.all_sessions import project_all
-from lanebus.handlers.projections.definition import projection
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.ui.session_index import SessionIndex
+from lanebus.bounds import HubBounds, WorkBounds
+from lanebus.bus.messages import Delta
+from lanebus.bus.wire import Keys
+from lanebus.handlers.agent import Worker, demo_agent
+from lanebus.handlers.projections import projection
+from lanebus.handlers.serve import Watcher
+from lanebus.handlers.serve.session_index import SessionIndex
+from lanebus.projections import project, project_all
 from tests.support.servers.real import DEADLINE, RealServer, eventually
 from tests.support.servers.resp import Resp
 
@@ -356,8 +352,7 @@ async def faults_of(server: RealServer, files: Path, damage: Damage) -> list[str
     return found.faults + other.faults
 
 
-@pytest.mark.slow
-@pytest.mark.drawn("place")
+@pytest.mark.full
 @pytest.mark.parametrize("place", PLACES)
 async def test_damage_of_a_sessions_values_stays_in_the_session(
     place: str, shared_valkey: RealServer, tmp_path: Path
@@ -365,8 +360,7 @@ async def test_damage_of_a_sessions_values_stays_in_the_session(
     assert not await faults_of(shared_valkey, tmp_path, PLACES[place])
 
 
-@pytest.mark.slow
-@pytest.mark.drawn("value")
+@pytest.mark.full
 @pytest.mark.parametrize("value", VALUES)
 async def test_damaged_counts_of_a_bucket_stop_no_session(
     value: str, shared_valkey: RealServer, tmp_path: Path

@@ -7,14 +7,14 @@ import anyio
 import pytest
 
 from lanebus import Bus, Session, UserMessage
-from lanebus.bus.embedded.server import open_server
+from lanebus.agent import WorkerBounds
+from lanebus.bus import open_server
 from lanebus.context import build_context
 from lanebus.handlers.agent import commands
-from lanebus.handlers.agent.bounds import WorkerBounds
-from lanebus.handlers.agent.decide.loop_state import LoopState, SessionSnapshot
 from lanebus.handlers.agent.session_cache import SessionCache
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import project
+from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot
+from lanebus.handlers.projections import STATUS
+from lanebus.projections import project
 from tests.support.agent.agents import short_folder
 from tests.support.laws.disturbed import BOUNDS, CANARY, Life
 from tests.support.laws.disturbed_agent import RUN_ONCE, Wild

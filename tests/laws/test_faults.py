@@ -13,9 +13,9 @@ import pytest
 
 from lanebus import Bus, BusError, Cursor
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.bounds import Bounds
+from lanebus.bus import Bounds
 from lanebus.bus.retention.trim import TRIMMED
-from lanebus.bus.session.session import CLOSED, REOPENED
+from lanebus.bus.wire import CLOSED, REOPENED
 from tests.support.laws.calls import CALLS, Call, Point
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.log.said import said, told, word
@@ -141,7 +141,6 @@ async def _assert_whole(each: Ended) -> None:
         assert each.kept <= set(mine), "lost"
 
 
-@pytest.mark.drawn("kind", "fault", "refusal")
 @pytest.mark.parametrize(
     ("kind", "fault", "refusal"),
     [

@@ -15,13 +15,28 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus import Bounds, Bus, Envelope, ExtensionMessage
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
-from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from lanebus.bus.messages.events import AgentEvent, ControlAnswered
-from lanebus.bus.messages.json_reader import LlmLaneMessage
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import (
+    Abort,
+    AgentEvent,
+    Approve,
+    BranchSummary,
+    Compact,
+    Compaction,
+    Control,
+    ControlAnswered,
+    Deny,
+    Handoff,
+    Label,
+    LeafMove,
+    LlmLaneMessage,
+    Pause,
+    Prune,
+    Resume,
+    Steer,
+    TurnId,
+)
 from lanebus.context import Context, build_context
-from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.handlers.providers import PROVIDERS
 from lanebus.messages import Publishable
 from tests.support.laws.held import held_loop
 from tests.support.laws.tiny import is_tiny, shrink
@@ -187,13 +202,13 @@ def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealS
 _HEADER = """
 from lanebus import AssistantMessage, ExtensionMessage, LlmMessage, UserMessage
 from lanebus.media import resolve_media
-from lanebus.bus.messages.compaction_block import CompactedSection, TurnRange
+from lanebus.bus.messages.context_entry import CompactedSection, TurnRange
 from lanebus.bus.messages.json_reader import LlmLaneMessage
 from lanebus.context import BY_BYTES, Context
-from lanebus.handlers.persistent_list import PersistentList
-from lanebus.handlers.context.tool_pairs import Pairing
+from lanebus.handlers.context.persistent_list import PersistentList
+from lanebus.handlers.context.fold import Pairing
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
-from lanebus.handlers.providers.common.target import Target
+from lanebus.handlers.providers.options import Target
 
 extension = ExtensionMessage.of("progress")
 user, assistant, context = UserMessage.text("a"), AssistantMessage(), Context("s")
@@ -231,7 +246,6 @@ def _complaints(folder: Path, *programs: str) -> list[set[int]]:
     return [{int(number) for name, number, *_ in lines if name == str(path)} for path in paths]
 
 
-@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.skipif(
     find_spec("mypy") is None and os.environ.get("CI") != "true", reason="needs mypy: pip install 'lanebus[check]'"

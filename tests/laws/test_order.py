@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, BusError, ExtensionMessage, ImageBlock, MediaRef, Session, UserMessage
-from lanebus.bus.media.offload import Offload
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.publishing.queue import PublishQueue
+from lanebus.bus.media.store import Offload
+from lanebus.bus.messages import Publishable
+from lanebus.bus.publishing.publisher import PublishQueue
 from tests.support.laws.tiny import LAW_TINY, is_tiny
 from tests.support.log.said import read
 from tests.support.servers.proxy import Proxy, proxy
@@ -162,7 +162,7 @@ def _at_once(_offload: Offload, _session: str) -> nullcontext[None]:
 
 def _admits_the_last(patch: pytest.MonkeyPatch) -> None:
     """The caller that waits the shortest is admitted first."""
-    patch.setattr("lanebus.bus.publishing.queue.OrderedDict", _Reversed)
+    patch.setattr("lanebus.bus.publishing.publisher.OrderedDict", _Reversed)
 
 
 class _Reversed(OrderedDict[object, None]):
@@ -170,6 +170,7 @@ class _Reversed(OrderedDict[object, None]):
         return super().popitem(not last)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("plant", [_lets_newcomers_pass, _passes_media, _admits_the_last])
 async def test_a_fault_in_the_order_is_found(
     valkey: RealServer, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

@@ -23,12 +23,13 @@ from lanebus import (
     UserMessage,
 )
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.session.session import CLOSED, REOPENED
-from lanebus.bus.wire.receipt import REFUSALS
+from lanebus.bus.messages import Publishable
+from lanebus.bus.wire import CLOSED, REOPENED
+from lanebus.bus.wire.envelope import REFUSALS
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, OutcomeUnknown, SessionErased, SessionExists
 from lanebus.groups import Lease
-from lanebus.handlers.projections.projection import Projection, project, rebuild
+from lanebus.handlers.projections import Projection
+from lanebus.projections import project, rebuild
 from tests.support.laws.draws import chosen, fraction, lists, maybe, pairs, whole
 from tests.support.laws.follower import Follower
 from tests.support.laws.held import Held, held_loop
@@ -660,6 +661,7 @@ class _LosesTheLast(ModelSession):
 BROKEN = [_ForgetsKeys, _IgnoresTheFence, _IgnoresTheEnd, _ForgetsTheLimit, _Repeats, _LosesTheLast]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("law", BROKEN)
 def test_a_log_that_breaks_a_law_is_found(valkey: RealServer, law: type[ModelSession]) -> None:
     class Wrong(Machine):

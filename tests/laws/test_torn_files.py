@@ -11,8 +11,7 @@ import pytest
 
 from lanebus import Bus, ExtensionMessage, Session, UserMessage
 from lanebus.errors import DurabilityWarning, HeadMissing, LogRolledBack, SessionDamaged, StreamError
-from lanebus.handlers.verify.namespace import verify_all
-from lanebus.handlers.verify.problem import Report
+from lanebus.handlers.verify import Report, verify_all
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.servers.real import KINDS, RealServer, one_server, real_server
 from tests.support.suite.needs import find

@@ -10,13 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from lanebus import AssistantMessage, Bus, Envelope, ExtensionMessage, ToolResultMessage
-from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import AgentEnded, ControlAnswered, parse_event
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from lanebus.handlers.agent.decide.open_answer import OpenAnswer, is_cut, open_answer
+from lanebus.agent import FunctionTool, RunBounds
+from lanebus.bus.messages import Abort, AgentEnded, ControlAnswered, parse_event
+from lanebus.handlers.agent import OpenAnswer, Run, ToolContext, is_cut
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.metadata_keys import CUT
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext
+from lanebus.handlers.agent.turn.loop_state import open_answer
 from lanebus.messages import TurnId
 from tests.support.agent.agents import log
 from tests.support.laws.await_scenarios import SCENARIOS, Scenario
@@ -167,7 +166,6 @@ def _unnamed(entries: Sequence[object], session: str) -> list[str]:
     return [str(entry).replace(session, "SESSION") for entry in entries]
 
 
-@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_worker_that_is_killed_at_any_await_leaves_what_another_makes_whole(
     valkey: RealServer, forks: Forks, book: Book, name: str
@@ -206,7 +204,7 @@ def _run_again(patch: pytest.MonkeyPatch) -> None:
 
 def _forget_results(patch: pytest.MonkeyPatch) -> None:
     """Let a turn that starts again after a cut omit the results that it answers."""
-    patch.setattr("lanebus.handlers.agent.decide.loop_state.open_answer", _without_results)
+    patch.setattr("lanebus.handlers.agent.turn.loop_state.open_answer", _without_results)
 
 
 def _without_results(path: Sequence[Envelope]) -> OpenAnswer | None:
@@ -214,6 +212,7 @@ def _without_results(path: Sequence[Envelope]) -> OpenAnswer | None:
     return answer._replace(results=()) if answer is not None and is_cut(answer.message) else answer
 
 
+@pytest.mark.full
 async def test_a_lost_answer_that_is_not_recorded_is_found(
     valkey: RealServer, forks: Forks, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,6 +221,7 @@ async def test_a_lost_answer_that_is_not_recorded_is_found(
         await _killed(valkey, forks, book, "an answer")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("plant", "name"),
     [
@@ -254,7 +254,6 @@ def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
             return killed
 
 
-@pytest.mark.drawn("name", "moment")
 @pytest.mark.parametrize(
     ("name", "moment"),
     [

@@ -154,6 +154,7 @@ async def _kinds(book: Book, session: Session) -> set[str]:
     return {fault.kind for fault in _faults(book, await _read_all([session]))}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("mutant", "kinds"),
     [
@@ -179,6 +180,7 @@ async def test_a_worker_that_wakes_up_and_is_not_fenced_is_found(
         assert (found >= kinds) if kinds else (found == set())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("mutant", "kinds"), [("", set[str]()), ("acks first", {"unanswered", "open"})])
 async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
     valkey: RealServer, forks: Forks, book: Book, mutant: str, kinds: set[str]
@@ -193,6 +195,7 @@ async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
         assert await _kinds(book, bus.session("s1")) == kinds
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("mutant", "is_repeated"), [("", False), ("charges again", True)])
 async def test_a_worker_that_runs_again_what_may_not_be_run_twice_is_found(
     valkey: RealServer, forks: Forks, book: Book, mutant: str, is_repeated: bool

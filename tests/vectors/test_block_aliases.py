@@ -5,19 +5,18 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
     AnnotationRef,
     Block,
     ErrorBlock,
+    LlmMessage,
     ThinkingBlock,
     ToolResultBlock,
 )
-from lanebus.bus.messages.message import LlmMessage
-from lanebus.bus.messages.text import result_text
-from lanebus.handlers.codecs.codec import Codec
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.codecs import GRAPH_V1, GRAPH_V2
+from lanebus.handlers.formats import Codec
+from lanebus.messages import result_text
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()

@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.bus.messages import AssistantMessage
+from lanebus.codecs import GRAPH_V2
 from tests.support.vectors.cases import Case, cases
 
 __all__ = ()

@@ -4,15 +4,19 @@ from typing import cast
 
 import pytest
 
-from lanebus.bus.messages.compaction_block import CompactionBlock, TurnRange
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.context_entry import LoopCompaction
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.handlers.context.budget import HeadroomTrigger, ReserveTrigger
-from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of
-from lanebus.handlers.context.tokens import BY_BYTES
-from lanebus.handlers.context.turn_list import turns_of
+from lanebus.bus.messages import (
+    AssistantMessage,
+    CompactionBlock,
+    LlmMessage,
+    LoopCompaction,
+    TextBlock,
+    TurnId,
+    TurnRange,
+    UserMessage,
+)
+from lanebus.context import HeadroomTrigger, ReserveTrigger
+from lanebus.handlers.context import BY_BYTES
+from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of, turns_of
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object, cases
 

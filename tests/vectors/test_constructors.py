@@ -7,9 +7,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import InvalidContent
-from lanebus.bus.messages.content import ImageBlock, ToolResultBlock
-from lanebus.bus.messages.message import LlmMessage
-from lanebus.handlers.codecs.graph.constructors import (
+from lanebus.bus.messages import ImageBlock, LlmMessage, ToolResultBlock
+from lanebus.codecs import GRAPH_V2
+from lanebus.handlers.formats.graph.messages import (
     SpokenRole,
     attach_media,
     file_message,
@@ -17,7 +17,6 @@ from lanebus.handlers.codecs.graph.constructors import (
     text_message,
     tool_message,
 )
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()

@@ -6,9 +6,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.json_reader import read_llm
-from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages import AssistantMessage, StopReason, TextBlock, read_llm
 from lanebus.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat
 from tests.support.log.entries import asks, context_of, results, says
 from tests.support.vectors.cases import Case, Object, cases

@@ -5,10 +5,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
-from lanebus.handlers.codecs.graph.message_list import add_messages, without_tools
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.bus.messages import AssistantMessage, LlmMessage, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.codecs import GRAPH_V2
+from lanebus.handlers.formats.graph.messages import add_messages, without_tools
 from tests.support.vectors.cases import Case, cases
 
 __all__ = ()

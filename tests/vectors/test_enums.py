@@ -6,13 +6,11 @@ from typing import cast
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, LlmMessage
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, EventWriter
-from lanebus.handlers.codecs.two_lane_agent.nodes import node_text, parse_node_id
-from lanebus.handlers.codecs.two_lane_agent.vocabulary import SCOPE
+from lanebus.bus.messages import Delta, Lane, TurnId
+from lanebus.bus.wire import Envelope
+from lanebus.codecs import TWO_LANE_AGENT, EventWriter
+from lanebus.handlers.formats.two_lane_agent.codec import node_text, parse_node_id
+from lanebus.handlers.formats.two_lane_agent.seen import SCOPE
 from tests.support.messages.events_001 import answer, through, turn_start
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, native

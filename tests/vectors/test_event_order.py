@@ -6,9 +6,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import UserMessage
+from lanebus.agent import AgentLoop
+from lanebus.codecs import EventWriter
 from lanebus.context import build_context
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.codecs.two_lane_agent import EventWriter
 from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, log, messages, take_run
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, dumped

@@ -8,7 +8,7 @@ import pytest
 from tests.support.vectors.cases import CLAIMED, all_cases
 
 
-@pytest.mark.needs("shared")
+@pytest.mark.needs("cases")
 def test_every_area_has_its_test() -> None:
     for path in Path(__file__).parent.glob("test_*.py"):
         import_module(f"tests.vectors.{path.stem}")

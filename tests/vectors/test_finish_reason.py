@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages import AssistantMessage
 from lanebus.codecs import UNIVERSAL_CLIENT
 from lanebus.providers import from_anthropic, from_gemini, from_openai_chat, from_openai_responses
 from tests.support.vectors.cases import Case, Object, cases

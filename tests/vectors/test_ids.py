@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
+from lanebus.bus.messages import uuid_id
 from lanebus.bus.messages.ids import (
     Id,
     IdKind,
@@ -19,7 +20,6 @@ from lanebus.bus.messages.ids import (
     int_id,
     short_id,
     timestamp_id,
-    uuid_id,
 )
 from tests.support.vectors.cases import Case, Object, cases
 

@@ -6,9 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ImageBlock, LlmMessage, ToolCallBlock
-from lanebus.bus.messages.content import Block
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT
+from lanebus.bus.messages import Block, parse_json
+from lanebus.codecs import TWO_LANE_AGENT
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, dumped, native
 

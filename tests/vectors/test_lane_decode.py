@@ -6,11 +6,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import MessageError
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
-from lanebus.handlers.codecs.two_lane_agent.writer import write_usage
+from lanebus.bus.messages import AssistantMessage, ExtensionMessage, LlmMessage, Usage
+from lanebus.codecs import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
+from lanebus.handlers.formats.two_lane_agent.codec import write_usage
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json
 

@@ -5,10 +5,9 @@ from typing import cast
 import pytest
 
 from lanebus import LlmMessage
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.messages.node import NodeTag
-from lanebus.bus.wire.codec import encode
-from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT
+from lanebus.bus.messages import NodeTag, parse_json
+from lanebus.bus.wire import encode
+from lanebus.codecs import TWO_LANE_AGENT
 from lanebus.messages import TurnId
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, dumped, native

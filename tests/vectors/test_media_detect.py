@@ -7,10 +7,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import LlmMessage, UserMessage
+from lanebus.bus.messages import LlmMessage, MediaRef, UserMessage
 from lanebus.codecs import CODING_AGENT, coding_agent_codec
-from lanebus.handlers.codecs.coding_agent import to_base64
+from lanebus.handlers.formats.coding_agent import to_base64
 from tests.support.vectors.cases import Case, Object, cases
 
 CONTRADICTED = {

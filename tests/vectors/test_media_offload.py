@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from lanebus import ImageBlock, MediaRef, UserMessage
-from lanebus.bus.media.offload import offloaded
+from lanebus.bus.media.store import offloaded
 from lanebus.media import ObjectMedia, as_agentflow
 from tests.support.vectors.cases import Case, Object, cases
 

@@ -7,8 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import NoMediaStore
-from lanebus.bus.messages.json_reader import read_llm
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages import LlmMessage, read_llm
 from lanebus.media import KeyedMedia, MediaStore, ObjectMedia, resolve_media
 from lanebus.providers import to_openai_chat
 from tests.support.log.entries import context_of

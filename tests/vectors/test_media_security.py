@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from lanebus.bus.errors import MediaTooLarge
-from lanebus.bus.messages.media_checks import is_what_it_claims, require_size, sanitize_filename
+from lanebus.bus.messages import is_what_it_claims, require_size, sanitize_filename
 from tests.support.vectors.cases import Case, cases
 
 

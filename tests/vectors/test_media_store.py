@@ -7,7 +7,7 @@ import pytest
 
 from lanebus import MediaRef
 from lanebus.bus.errors import InvalidMediaKey
-from lanebus.bus.messages.media_checks import extension_of
+from lanebus.bus.messages.media import extension_of
 from lanebus.errors import MediaMissing
 from lanebus.media import KeyedMedia, ObjectMedia, as_agentflow
 from tests.support.vectors.cases import Case, Object, cases

@@ -4,9 +4,7 @@ from typing import cast
 
 import pytest
 
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
-from lanebus.bus.messages.provider_errors import classify_http, says_overflow
-from lanebus.bus.messages.usage import Usage
+from lanebus.bus.messages import AssistantMessage, Usage, UserMessage, classify_http, says_overflow
 from tests.support.vectors.cases import Case, Object, cases
 
 _CLASSES = {

@@ -8,23 +8,25 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import ExtensionMessage, LlmMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.codecs.two_lane_agent.vocabulary import CONTINUATION, TRIGGER, to_theirs
-from lanebus.handlers.codecs.two_lane_agent.writer import write_usage
-from lanebus.handlers.projections.loops import (
+from lanebus.bus.messages import Usage
+from lanebus.handlers.formats.two_lane_agent.codec import write_usage
+from lanebus.handlers.formats.two_lane_agent.seen import CONTINUATION, TRIGGER, to_theirs
+from lanebus.handlers.projections import (
+    SESSIONS,
+    TURNS,
+    USAGE,
+    Loop,
+    Turn,
+    TurnsState,
     chain_to,
     children,
     find_loop,
     loop_messages,
     loop_turns,
-    loop_usage,
-    roots,
     siblings,
     total_usage,
 )
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS, Loop, Turn, TurnsState, abandoned
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections.turns import abandoned, loop_usage, roots
 from lanebus.messages import TurnId
 from tests.support.agent.folding import fold
 from tests.support.messages.events_001 import Through, through

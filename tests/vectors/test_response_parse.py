@@ -5,8 +5,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Usage
+from lanebus.bus.messages import AssistantMessage, Usage
 from lanebus.codecs import UNIVERSAL_CLIENT
 from lanebus.providers import from_anthropic, from_gemini, from_openai_responses
 from tests.support.vectors.cases import Case, Object, cases

@@ -10,15 +10,14 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction
-from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages import BranchSummary, Compaction, LlmMessage
 from lanebus.context import Context, build_context
-from lanebus.handlers.context.summaries import branch_message, compaction_message
-from lanebus.handlers.transcripts.coding_agent import CODING_AGENT_FORMAT
-from lanebus.handlers.transcripts.format import Format
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.transcripts.in_memory import ListedTranscript
-from lanebus.handlers.transcripts.pi import PI
+from lanebus.handlers.context import branch_message
+from lanebus.handlers.context.fold import compaction_message
+from lanebus.handlers.formats import PI, import_transcript
+from lanebus.handlers.formats.coding_agent.transcript import CODING_AGENT_FORMAT
+from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.transcript import Format
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()

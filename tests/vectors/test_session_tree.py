@@ -9,11 +9,10 @@ from typing import cast
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
-from lanebus.bus.session.session import Session
+from lanebus.bus import Session
+from lanebus.bus.messages import AssistantMessage, Lane, UserMessage
 from lanebus.context import UnknownLeaf, branch, read_tree
-from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.formats import import_transcript
 from tests.support.vectors.cases import Case, cases
 
 __all__ = ()

@@ -5,14 +5,22 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import TextBlock, ToolCallBlock
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Prune
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.messages import (
+    AssistantMessage,
+    BranchSummary,
+    Compaction,
+    LlmMessage,
+    Prune,
+    Publishable,
+    TextBlock,
+    ToolCallBlock,
+    UserMessage,
+)
+from lanebus.handlers.context import BY_BYTES
 from lanebus.handlers.context.loop_compaction import one_line_each
-from lanebus.handlers.context.tokens import BY_BYTES
-from lanebus.handlers.transcripts.in_memory import ListedTranscript
-from lanebus.handlers.transcripts.pi import PI, pi
+from lanebus.handlers.formats import PI
+from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.pi import pi
 from lanebus.providers import to_anthropic
 from tests.support.log.entries import asks, context_of
 from tests.support.vectors.cases import Case, Object, cases

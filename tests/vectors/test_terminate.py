@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from lanebus.bus.messages.json_reader import read_llm
+from lanebus.bus.messages import read_llm
 from tests.support.log.entries import asks, calls, context_of
 from tests.support.providers.forms import FORMS
 from tests.support.vectors.cases import Case, Object, cases

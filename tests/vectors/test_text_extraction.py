@@ -7,12 +7,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.json_reader import read_message
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage
-from lanebus.bus.messages.text import split_reasoning
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
-from lanebus.handlers.codecs.two_lane_agent.json_answer import extract_json
-from lanebus.handlers.codecs.universal_client import UNIVERSAL_CLIENT
+from lanebus.bus.messages import AssistantMessage, LlmMessage, read_message
+from lanebus.codecs import GRAPH_V2, UNIVERSAL_CLIENT
+from lanebus.messages import extract_json, split_reasoning
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()

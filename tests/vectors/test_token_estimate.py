@@ -4,10 +4,9 @@ from typing import cast
 
 import pytest
 
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.context.tokens import BY_BYTES, context_tokens
-from lanebus.handlers.context.truncation import head_and_tail
+from lanebus.bus.messages import AssistantMessage, Usage
+from lanebus.handlers.context import BY_BYTES, context_tokens
+from lanebus.handlers.context.cutting import head_and_tail
 from tests.support.log.entries import asks, context_of
 from tests.support.vectors.cases import Case, cases
 

@@ -5,9 +5,8 @@ from typing import cast
 import pytest
 
 from lanebus import AssistantMessage, UserMessage
-from lanebus.bus.messages.events import MessageEnded, TurnEnded
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.codecs.two_lane_agent import EventReader, EventWriter
+from lanebus.bus.messages import MessageEnded, TurnEnded, Usage
+from lanebus.codecs import EventReader, EventWriter
 from lanebus.messages import TurnId
 from tests.support.agent.folding import log_of
 from tests.support.messages.events_001 import answer, message_end, prompt, turn_start

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from lanebus import ExtensionMessage, Lane, LlmMessage, UserMessage
 from lanebus.bus.errors import BusError
-from lanebus.bus.messages.json_reader import read_llm
-from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT
+from lanebus.bus.messages import read_llm
+from lanebus.codecs import TWO_LANE_AGENT
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json

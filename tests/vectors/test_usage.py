@@ -6,10 +6,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.bus.messages import AssistantMessage, Rates, Usage
+from lanebus.codecs import GRAPH_V1
 from lanebus.context import context_tokens, usage_tokens
-from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
 from lanebus.providers import from_anthropic, from_openai_responses
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object, cases

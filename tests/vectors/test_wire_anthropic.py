@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from lanebus.handlers.providers.anthropic.form import PLACEHOLDER
+from lanebus.handlers.providers.anthropic import PLACEHOLDER
 from lanebus.providers import ToolChoice, to_anthropic
 from tests.support.providers.anthropic_rules import require_legal
 from tests.support.vectors.cases import Case, Object, cases

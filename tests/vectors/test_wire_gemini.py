@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages import AssistantMessage
 from lanebus.handlers.providers.gemini.form import PLACEHOLDER
 from lanebus.providers import from_gemini, to_gemini
 from tests.support.providers.gemini_rules import require_legal

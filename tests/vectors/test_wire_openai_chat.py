@@ -5,10 +5,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.message import LlmMessage, SystemMessage, UserMessage
+from lanebus.bus.messages import Compaction, LlmMessage, SystemMessage, UserMessage
+from lanebus.codecs import GRAPH_V2
 from lanebus.context import Context
-from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from lanebus.providers import ProviderRequest, to_openai_chat
 from tests.support.log.entries import context_of
 from tests.support.providers.openai_chat_rules import require_legal

@@ -5,9 +5,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import AudioBlock, TextBlock
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import LlmMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages import AudioBlock, LlmMessage, MediaRef, TextBlock, ToolResultMessage, UserMessage
 from lanebus.providers import ProviderRequest, to_openai_responses
 from tests.support.providers.openai_responses_rules import require_legal
 from tests.support.vectors.cases import Case, Object, cases

@@ -9,7 +9,7 @@ end
 -- Return whether a stored name of an agent is one that a bus accepts.
 local function is_agent(name) return #name <= 64 and string.find(name, '^[%w_.-]+$') ~= nil end
 
--- Return the error reply for a damaged field of a session's head. bus/servers/replies.py raises it as SessionDamaged.
+-- Return the error reply for a damaged field of a session's head. bus/servers/calls.py raises it as SessionDamaged.
 local function damaged(head, field)
   return { err = 'DAMAGED ' .. (string.match(head, ':s:([%w_-]+):head$') or '?') .. ' head, ' .. field }
 end

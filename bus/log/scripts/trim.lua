@@ -84,7 +84,7 @@ local function handled_by(group, place, score, woken)
   if done < woken then return done end
 end
 
--- Return the CRC-32 that zlib computes; see checksum.py. This is slow, but notes are short and rare.
+-- Return the CRC-32 that zlib computes; see codec.py. This is slow, but notes are short and rare.
 local function crc32(text, from)
   local crc = bit.bnot(from)
   for i = 1, #text do

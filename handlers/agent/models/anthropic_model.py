@@ -7,10 +7,10 @@ then, so nothing is duplicated, and all these requests have the same idempotency
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack, cast
 
-from lanebus.handlers.agent.errors import MissingExtra, MissingKey
-from lanebus.handlers.agent.models.provider_model import ProviderModel, key_headers
-from lanebus.handlers.agent.models.request_form import ModelOptions
-from lanebus.handlers.providers.common.request import Json
+from lanebus.bus.errors import MissingExtra
+from lanebus.handlers.agent.errors import MissingKey
+from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel, key_headers
+from lanebus.handlers.providers import Json
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic

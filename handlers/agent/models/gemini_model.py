@@ -3,21 +3,22 @@
 The SDK retries nothing unless its client is configured to. Neither the SDK nor the API has idempotency keys.
 """
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
+import anyio
+
+from lanebus.bus.errors import MissingExtra
 from lanebus.handlers.agent.bounds import ModelBounds
-from lanebus.handlers.agent.errors import MissingExtra, MissingKey
-from lanebus.handlers.agent.models.provider_model import ProviderModel
-from lanebus.handlers.agent.models.read_ahead import read_ahead
-from lanebus.handlers.agent.models.request_form import ModelOptions
-from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.agent.errors import MissingKey
+from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
+from lanebus.handlers.providers import Json
 
 if TYPE_CHECKING:
     from google.genai import Client
 
-__all__ = ("GeminiModel",)
 
 _ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
 """fields that the SDK adds to a response"""
@@ -77,3 +78,43 @@ class GeminiModel(ProviderModel):
         async with aclosing(read_ahead(chunks, self._bounds.read_ahead)) as responses:
             async for response in responses:
                 yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))
+
+
+T = TypeVar("T")
+
+
+async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, None]:
+    """Yield the items, which a separate task reads ahead.
+
+    Closing or cancelling the generator cancels this task, and waits until `items` is closed. The cancellation is raised
+    inside `items`, so generators nested in it, and their connection, are closed at once. Closing only `items` would
+    leave these to the garbage collector.
+
+    Args:
+        limit: maximum number of items in the buffer. One more item is read and waits for room in the buffer.
+    """
+    send, receive = anyio.create_memory_object_stream[T](limit)
+
+    async def read() -> None:
+        with send:
+            async for item in items:
+                try:
+                    await send.send(item)
+                except (asyncio.CancelledError, anyio.BrokenResourceError):
+                    # The cancellation hit between two items. Cancel again while waiting for the next item, to close the
+                    # source.
+                    if (task := asyncio.current_task()) is not None:
+                        task.cancel()
+
+    task = asyncio.create_task(read())
+    try:
+        with receive:
+            async for item in receive:
+                yield item
+        await task
+    finally:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # retrieved, else asyncio logs it

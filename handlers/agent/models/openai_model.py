@@ -8,14 +8,12 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Unpack, cast
 
-from lanebus.bus.error_text import describe_error
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.errors import MissingExtra, MissingKey
-from lanebus.handlers.agent.models.provider_model import ProviderModel, key_headers
-from lanebus.handlers.agent.models.request_form import ModelOptions
-from lanebus.handlers.providers.common.request import Json
-from lanebus.handlers.providers.openai.shared.usage import usage_of
+from lanebus.bus.errors import MissingExtra
+from lanebus.bus.messages import AssistantMessage, Usage
+from lanebus.bus.text import describe_error
+from lanebus.handlers.agent.errors import MissingKey
+from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel, key_headers
+from lanebus.handlers.providers import Json, usage_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

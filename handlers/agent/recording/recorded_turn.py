@@ -1,29 +1,169 @@
 """One turn of a loop that a user writes: a model call with its tools, recorded as they happen."""
 
+import asyncio
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from anyio.lowlevel import checkpoint
 
-from lanebus.bus.errors import require_instance
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
+from lanebus.bus import NO_TRACING
+from lanebus.bus.errors import require_instance, require_text
+from lanebus.bus.messages import AssistantMessage, ToolCallBlock, ToolResultMessage, TurnId, Usage, now_ms
+from lanebus.bus.text import describe_error, logged
 from lanebus.handlers.agent.errors import RecorderMisused
-from lanebus.handlers.agent.models.model import Pricing
-from lanebus.handlers.agent.recording.open_calls import OpenCalls
-from lanebus.handlers.agent.recording.open_turn import OpenTurn, TurnStart
-from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
-from lanebus.handlers.agent.recording.recorded_tool import RecordedTool
-from lanebus.handlers.agent.recording.turn_spans import TurnSpans
+from lanebus.handlers.agent.models.model import ModelRequest, Pricing
+from lanebus.handlers.agent.recording.recorded_loop import OpenCalls, OpenTurn, RecordedLoop, TurnStart
+from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
-from lanebus.handlers.agent.tools.tool_reply import result_of
-from lanebus.handlers.context.fold import Context
-from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
+from lanebus.handlers.agent.tools.tool_call import failed, result_of
+from lanebus.handlers.agent.tracing import CallRecord, ToolRecord, loop_messages
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.context import Context
+from lanebus.handlers.providers import Begun, ModelEvent, Piece
 
-__all__ = ("RecordedTurn",)
+_log = logging.getLogger(__name__)
+
+
+class RecordedTool:
+    """A tool call that you run in an `async with` block. `RecordedTurn.tool` returns it."""
+
+    def __init__(
+        self,
+        call: ToolCallBlock,
+        key: str,
+        *,
+        start: Callable[[], Awaitable[None]],
+        end: Callable[[ToolResultMessage], Awaitable[None]],
+        tell: Callable[[str], Awaitable[None]],
+        execute: Callable[[], AbstractContextManager[ToolRecord | None]],
+    ) -> None:
+        """
+        Args:
+            call: the call.
+            key: see the attribute `key`.
+            start: records the start of the call.
+            end: records its result.
+            tell: publishes progress.
+            execute: begins the span of the call.
+        """
+        self.call = call
+        self.key = key
+        """Idempotency key of the call, the same at every attempt. Pass it to the services that the call uses."""
+        self.result: object = None
+        """The result; set it in the block. Text, blocks, a `ToolReply`, a `ToolResultMessage`, or a value that pydantic
+        can write as JSON"""
+        self._start, self._end, self._tell, self._execute = start, end, tell, execute
+        self._span: AbstractContextManager[ToolRecord | None] = nullcontext()
+        self._record: ToolRecord | None = None
+
+    async def progress(self, text: str) -> None:
+        """Publish the progress of the call, for people. It is not a part of the result.
+
+        Args:
+            text: the progress.
+
+        Raises:
+            BusError: as for `Session.publish`.
+        """
+        require_text("text", text)
+        await self._tell(text)
+
+    async def __aenter__(self) -> Self:
+        """Record the start of the call.
+
+        Raises:
+            Fenced: the lease is lost.
+            BusError: as for `Session.publish`.
+        """
+        self._span = self._execute()
+        self._record = self._span.__enter__()
+        try:
+            await self._start()
+        except BaseException as error:
+            self._span.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Record the result. The last result of an answer also ends the turn.
+
+        An exception becomes the result, marked as an error, and is logged. A cancelled block records no result; the end
+        of the turn's block records one.
+        """
+        if error is not None and not isinstance(error, Exception):
+            self._span.__exit__(kind, error, trace)
+            return False
+        with ExitStack() as stack:
+            stack.push(self._span)
+            if error is None:
+                result = self._message()
+            else:
+                _log.warning("tool %s failed", self.call.name, exc_info=logged(error))
+                result = failed(self.call, describe_error(error))
+            if self._record is not None:
+                self._record.ended(result)
+            await self._end(result)
+        return error is not None
+
+    def _message(self) -> ToolResultMessage:
+        match self.result:
+            case ToolResultMessage() as result if result.tool_call_id == self.call.id:
+                return result
+            case ToolResultMessage():
+                return failed(self.call, f"{self.call.name} gave the result of another call")
+            case output:
+                try:
+                    return result_of(self.call, output)
+                except Exception as error:  # noqa: BLE001  # also an error of the value's own code
+                    return failed(self.call, describe_error(error))
+
+
+class TurnSpans:
+    """Records the same tracing spans for a turn as a worker does. Without tracing, it does nothing."""
+
+    def __init__(self) -> None:
+        self._turn, self._call = ExitStack(), ExitStack()
+        self._record: CallRecord | None = None
+        self._task: asyncio.Task[object] | None = None
+        """the task of the turn's block; only this task may end the spans, which are its current ones"""
+
+    def begin(self, run: Run, settings: LoopSettings, snapshot: SessionSnapshot) -> None:
+        """Begin the spans of the turn. Call this before the turn's start is recorded."""
+        self._task = asyncio.current_task()
+        session, tracing = run.session, run.session.resources.tracing
+        if tracing is not NO_TRACING:
+            self._turn.enter_context(tracing.processing(session.id, loop_messages(snapshot), group="", attempt=1))
+            self._turn.enter_context(run.tracing.invoking(settings.name_in(run), session.id, settings.model))
+
+    def begin_call(self, run: Run, settings: LoopSettings, request: ModelRequest) -> None:
+        """Begin the span of the model call."""
+        self._record = self._call.enter_context(run.tracing.calling(settings.model, request))
+
+    def note_piece(self) -> None:
+        """Record that a piece of the answer has arrived."""
+        if self._record is not None:
+            self._record.began()
+
+    def end_call(self, message: AssistantMessage) -> None:
+        """Record the answer of the model, whole or cut. Later calls do nothing."""
+        record, self._record = self._record, None
+        if record is not None:
+            record.ended(message)
+        if asyncio.current_task() is self._task:
+            self._call.close()
+
+    def end(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """End all spans. If an error ended the turn, the spans record the error's type."""
+        try:
+            self._call.__exit__(kind, error, trace)
+        finally:
+            self._turn.__exit__(kind, error, trace)
+
 
 _ANSWER = "pass an AssistantMessage, its text, or None for the pieces; see lanebus.providers for a provider's answer"
 _CALL = "pass a call of `turn.calls`"

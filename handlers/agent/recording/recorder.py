@@ -10,6 +10,7 @@ from typing import Literal, Self, get_args
 
 import anyio
 
+from lanebus.bus import Session, SessionLease, require_session
 from lanebus.bus.errors import (
     WrongAgent,
     require_choice,
@@ -18,43 +19,41 @@ from lanebus.bus.errors import (
     require_seconds,
     require_text,
 )
-from lanebus.bus.messages.events import ToolOutcome
-from lanebus.bus.session.session import Session, require_session
-from lanebus.bus.session.session_lease import SessionLease
-from lanebus.bus.wire.keys import check_agent
+from lanebus.bus.messages import ToolOutcome
+from lanebus.bus.wire import check_agent
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
-from lanebus.handlers.agent.decide.decision import (
+from lanebus.handlers.agent.errors import LoopHalted, NoProgress, RecorderMisused
+from lanebus.handlers.agent.interrupt import SYSTEM_CLOCK, Clock
+from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, Model
+from lanebus.handlers.agent.recording.recorded_loop import (
+    NamedModel,
+    RecordedLoop,
+    RunLease,
+    TurnStart,
+    as_model,
+    as_tools,
+)
+from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn, TurnSpans
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import LoopSettings, check_limits
+from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.handlers.agent.tools.tool_executor import fail_calls
+from lanebus.handlers.agent.turn.decision import (
     SKIPPED,
     AdoptToolCalls,
     CallModel,
     Decision,
     Idle,
+    LoopLimits,
+    Reached,
     RunTools,
     model_call,
     stop_loop_at,
 )
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.turn_numbers import next_turn
-from lanebus.handlers.agent.errors import LoopHalted, NoProgress, RecorderMisused
-from lanebus.handlers.agent.limits import LoopLimits, Reached
-from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, Model
-from lanebus.handlers.agent.recording.named_model import NamedModel, as_model, as_tools
-from lanebus.handlers.agent.recording.open_turn import TurnStart
-from lanebus.handlers.agent.recording.recorded_loop import RecordedLoop
-from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
-from lanebus.handlers.agent.recording.run_lease import RunLease
-from lanebus.handlers.agent.recording.turn_spans import TurnSpans
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.set_up import check_limits
-from lanebus.handlers.agent.settings import LoopSettings
-from lanebus.handlers.agent.tools.tool import Tool
-from lanebus.handlers.agent.tools.tool_executor import fail_calls
-from lanebus.handlers.agent.turn.end_loop import fail_loop, stop_loop
-from lanebus.handlers.agent.turn.recover_partial import record_lost
-from lanebus.handlers.agent.turn.request_definition import Definitions, Offer
-from lanebus.handlers.agent.turn.turn_start import adopt_calls, start_turn
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, next_turn
+from lanebus.handlers.agent.turn.record import adopt_calls, fail_loop, record_lost, start_turn, stop_loop
+from lanebus.handlers.agent.turn.request import Definitions, Offer
+from lanebus.handlers.providers import ToolSpec
 
 __all__ = ("Recorder",)
 

@@ -9,43 +9,142 @@ is repeated after a crash waits for the same child, and no work is done twice. S
 Ending the parent's tool call does, see `cancel_children`.
 
 Closing or erasing a parent does not affect its children. Children are ordinary sessions, which
-`lanebus.handlers.projections.links` finds.
+`lanebus.handlers.projections.usage` finds.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import aclosing, suppress
+from hashlib import blake2b
 from typing import Annotated, Literal, NamedTuple, cast
 
 import anyio
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lanebus.bus.error_text import describe_error
+from lanebus.bus import Session
 from lanebus.bus.errors import (
     BusError,
+    Conflict,
     Fenced,
     LogRolledBack,
+    MessageError,
+    SessionClosed,
+    SessionErased,
     Unavailable,
     require_count,
     require_seconds,
     require_text,
 )
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.events import SessionLinked
-from lanebus.bus.messages.message import ToolResultMessage
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.keys import check_agent
-from lanebus.bus.wire.reserved_key import ReservedKey
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.errors import DuplicateAgent
+from lanebus.bus.messages import (
+    Abort,
+    ExtensionMessage,
+    SessionLinked,
+    StopReason,
+    ToolCallBlock,
+    ToolEnded,
+    ToolResultMessage,
+    UserMessage,
+    parse_event,
+)
+from lanebus.bus.text import describe_error
+from lanebus.bus.wire import CLOSED, Cursor, ReservedKey, check_agent
+from lanebus.handlers.agent.ask import ENDING_KINDS, LastAnswer, WorkEnd
+from lanebus.handlers.agent.errors import ChildTaken, DuplicateAgent
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP
 from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.set_up import check_runnable
-from lanebus.handlers.agent.tools.child_session import ChildOutcome, abort_child, begin_child, child_id, wait_child
+from lanebus.handlers.agent.settings import check_runnable
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
-from lanebus.handlers.agent.tools.tool_reply import failed, unknown
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.agent.tools.tool_call import failed, unknown
+from lanebus.handlers.agent.turn.loop_state import OpenAnswer, SessionSnapshot
+from lanebus.handlers.projections import Status
+from lanebus.handlers.providers import ToolSpec
 
-__all__ = ("SubAgent", "agents_of", "bound_tools")
+# The child session of a tool call: begin it, wait for its outcome, abort it.
+
+_KEY = "session.linked"
+_PARENT_CHARACTERS = 43
+_DIGEST_BYTES = 10
+
+_ANSWER_KINDS = ENDING_KINDS | {CLOSED}
+
+
+class ChildOutcome(NamedTuple):
+    """How a child session ended, and its last answer."""
+
+    stop_reason: StopReason
+    text: str
+    """text of the child's last answer"""
+    loop_id: str | None
+    """id of the child's last loop; None if no loop began"""
+    fault: str | None = None
+    """why the child gave no answer; None if it gave one, or if no reason is recorded"""
+
+
+def child_id(parent: str, key: str) -> str:
+    """Return the id of a child session: the beginning of the parent's id, and a digest of `parent` and `key`.
+
+    Args:
+        key: identifies the tool call; unique in the parent.
+    """
+    digest = blake2b(f"{parent}\n{key}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{parent[:_PARENT_CHARACTERS]}-{digest}"
+
+
+async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
+    """Publish a child's task and its link to the parent, once and in one step.
+
+    The child's id can be predicted. So the link and the task must be its first entries: in a session that another
+    client began, a foreign task would take the place of this one.
+
+    Raises:
+        ChildTaken: the session has entries that this call has not published. Nothing was published.
+        SessionErased: the child was erased.
+        BusError: as for `Session.publish`.
+    """
+    try:
+        # The server finds a repeat by its key first, also in a child that has grown or was closed since.
+        await child.publish(link.as_extension(), UserMessage.text(task), key=ReservedKey(_KEY), expected=0)
+    except (Conflict, SessionClosed):
+        raise ChildTaken(child.id) from None
+
+
+async def wait_child(child: Session) -> ChildOutcome:
+    """Wait for the outcome of a child session, and return it.
+
+    A child that is paused or handed off is waited for, until it goes on or is aborted. The outcome of a child whose
+    agent failed is an error.
+
+    Raises:
+        SessionClosed: the child was closed before its loop ended.
+        SessionErased: the child was erased.
+        LogRolledBack: the child's log has lost its newest entries. Call `wait_child` again.
+        StreamError: as for `Session.follow`.
+        Unavailable: as for `Session.follow`.
+    """
+    answer = LastAnswer()
+    async with aclosing(child.follow(kinds=_ANSWER_KINDS)) as entries:
+        async for envelope in entries:
+            if (ended := answer.follow(envelope)) is not None:
+                return _outcome(ended, answer)
+            message = envelope.message
+            if isinstance(message, ExtensionMessage) and message.kind == CLOSED and not envelope.is_imported:
+                raise SessionClosed(child.id)
+    raise AssertionError("follow ends only with an error")
+
+
+async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
+    """Publish an abort to a child, once. If the child has already ended, the abort is answered with the outcome "late".
+
+    Raises:
+        BusError: as for `Session.publish`, except for a closed session.
+    """
+    with suppress(SessionClosed):
+        await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=ReservedKey(f"{_KEY}.abort"))
+
+
+def _outcome(ended: WorkEnd, answer: LastAnswer) -> ChildOutcome:
+    text = answer.message.text_content() if answer.message is not None else ""
+    return ChildOutcome(ended.stop_reason, text, ended.loop_id, answer.fault(ended.stop_reason))
+
 
 MAX_DEPTH = 3
 MAX_CHILDREN = 8
@@ -236,3 +335,47 @@ def _result(call: ToolCallBlock, outcome: ChildOutcome) -> ToolResultMessage:
     if outcome.loop_id is None:
         return result
     return result.model_copy(update={"metadata": {CHILD_LOOP: outcome.loop_id}})
+
+
+_REASON = "the parent session no longer waits for it"
+
+_LINK_KINDS = frozenset({SessionLinked.KIND, ToolEnded.KIND})
+
+
+async def cancel_children(run: Run, status: Status) -> None:
+    """Abort child sessions of the newest turn if their tool calls have ended without the child's result.
+
+    An `Abort` or a `Steer` ends calls in this way. Call this function before the command is answered. If the worker
+    then crashes, the next worker finds the command unanswered and calls the function again. A repeat adds nothing.
+
+    Raises:
+        Fenced: the lease was lost.
+        BusError: a log cannot be read, or refuses an append.
+    """
+    loop = status.loop
+    if loop is None or not loop.calls_started:
+        return
+    links: dict[str, SessionLinked] = {}
+    orphans: list[SessionLinked] = []
+    before = Cursor(min(loop.calls_started.values()) - 1)
+    async with aclosing(run.session.read(kinds=_LINK_KINDS, after=before)) as entries:
+        async for envelope in entries:
+            match None if envelope.is_imported else _event(envelope.message):
+                case SessionLinked(parent=run.session.id, turn_id=loop.turn) as link:
+                    links[link.tool_call_id] = link
+                case ToolEnded(turn_id=loop.turn, child_loop_id=None, tool_call_id=call) if call in links:
+                    orphans.append(links[call])
+                case _:
+                    pass
+    for link in orphans:
+        try:
+            await abort_child(run.session.sibling(link.child), link, _REASON)
+        except SessionErased:
+            continue
+
+
+def _event(message: object) -> object:
+    try:
+        return parse_event(message) if isinstance(message, ExtensionMessage) else None
+    except MessageError:
+        return None

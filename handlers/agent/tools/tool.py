@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol, Self, TypedDict, Unpack, cast, get_args, overload
 
-from lanebus.bus.error_text import describe_error
 from lanebus.bus.errors import (
     InvalidArgument,
     require_choice,
@@ -14,15 +13,14 @@ from lanebus.bus.errors import (
     require_seconds,
     require_text,
 )
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import ToolResultMessage
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import ToolCallBlock, ToolResultMessage, TurnId
+from lanebus.bus.text import describe_error
 from lanebus.handlers.agent.errors import ApprovalRefused, OptionUnknown
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tasks import SyncCalls
 from lanebus.handlers.agent.tools.parameters import Function, Parameters
-from lanebus.handlers.agent.tools.sync_calls import SyncCalls
-from lanebus.handlers.agent.tools.tool_reply import ToolReply, failed, result_of
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.agent.tools.tool_call import ToolReply, failed, result_of
+from lanebus.handlers.providers import ToolSpec
 
 __all__ = ("TOOL_SECONDS", "FunctionTool", "OnUnknown", "Tool", "ToolContext", "ToolReply", "failed", "tool")
 

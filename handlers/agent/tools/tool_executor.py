@@ -4,24 +4,41 @@ The start of a call is recorded before its tool runs. So a worker that takes the
 run. For a started call without a result, the tool's settings decide whether the call runs again.
 """
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import anyio
+from pydantic import JsonValue
 
-from lanebus.bus.errors import BusError
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import Progress, ToolOutcome, ToolStarted, ToolWaiting
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.whole_text import whole_text
-from lanebus.bus.wire.reserved_key import ReservedKey
-from lanebus.handlers.agent.deadline import Deadline, Late
-from lanebus.handlers.agent.decide.command_outcome import Interrupt
-from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.decide.tool_decision import (
+from lanebus.bus.errors import BusError, MessageError, MessageTooLarge
+from lanebus.bus.messages import (
+    Abort,
+    AgentEnded,
+    AssistantMessage,
+    Handoff,
+    Progress,
+    Publishable,
+    TextBlock,
+    ToolCallBlock,
+    ToolEnded,
+    ToolOutcome,
+    ToolResultMessage,
+    ToolStarted,
+    ToolWaiting,
+    TurnEnded,
+    TurnId,
+    Usage,
+    now_ms,
+)
+from lanebus.bus.text import describe_error, logged, whole_model, whole_text
+from lanebus.bus.wire import Receipt, ReservedKey
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.interrupt import Deadline, Late, end_task, until_interrupted
+from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, IMPORTED_CALL
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext
+from lanebus.handlers.agent.tools.tool_call import (
     AnswerCall,
     AskPerson,
     AwaitPerson,
@@ -30,17 +47,142 @@ from lanebus.handlers.agent.decide.tool_decision import (
     ToolDecision,
     closing_result,
     decide_calls,
+    failed,
     has_started,
+    split_outcome,
     turn_status,
+    unknown,
 )
-from lanebus.handlers.agent.interrupt import until_interrupted
-from lanebus.handlers.agent.limits import loop_usage
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.invoke_tool import invoke_tool
-from lanebus.handlers.agent.tools.results import Results
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext
+from lanebus.handlers.agent.turn.decision import ABORTED, SKIPPED, ImportedAnswer, Interrupt, loop_usage
+from lanebus.handlers.agent.turn.loop_state import OpenAnswer, SessionSnapshot
+from lanebus.handlers.context import DEFERRED, READ_UP_TO
 
-__all__ = ("fail_calls", "run_tools")
+
+class Results:
+    """The results of one answer's tool calls: results in the log, and results to append."""
+
+    def __init__(self, run: Run, answer: OpenAnswer, usage: Usage) -> None:
+        """
+        Args:
+            answer: the answer that called the tools.
+            usage: total usage of the loop, including this answer.
+        """
+        self._run, self._answer, self._usage = run, answer, usage
+        self._calls = {call.id: call for call in reversed(answer.calls)}
+        self._places = {call.id: place for place, call in reversed([*enumerate(answer.calls)])}
+        self._recorded = {result.tool_call_id: (position, result) for position, result in answer.results}
+
+    def place(self, call_id: str) -> int:
+        """Return the index of a call among the calls of the model's answer."""
+        return self._places[call_id]
+
+    def has(self, call_id: str) -> bool:
+        """Whether the call's result is in the log."""
+        return call_id in self._recorded
+
+    async def append(self, *results: ToolResultMessage) -> Receipt:
+        """Append results in one step. The turn's last result also ends the turn.
+
+        If all results of the turn have `terminate` set, the last result also ends the loop. Text that UTF-8 cannot hold
+        is replaced. A result that the log refuses, such as one that is too large, is replaced by an error.
+
+        Args:
+            results: in the order of their calls.
+
+        Raises:
+            Fenced: the lease was lost.
+            BusError: as for `Session.publish`.
+        """
+        try:
+            return await self._append(results)
+        except MessageError as error:
+            if len(results) == 1:
+                return await self._append_instead(results[0], error)
+        *first, last = results  # the error does not say which one it is about
+        for result in first:
+            await self.append(result)
+        return await self.append(last)
+
+    async def _append(self, results: Sequence[ToolResultMessage]) -> Receipt:
+        split = [split_outcome(result.with_turn_id(self._answer.turn_id)) for result in results]
+        stamped = [result for result, _ in split]
+        recorded: dict[str, tuple[int, ToolResultMessage]] = {}
+
+        def build(position: int) -> list[Publishable]:
+            recorded.clear()
+            batch: list[Publishable] = []
+            for result, outcome in split:
+                recorded[result.tool_call_id] = position + len(batch), result
+                batch += self._entries(result, outcome, position + len(batch))
+            if len(self._recorded.keys() | recorded.keys()) == len(self._places):
+                batch += self._ending({**self._recorded, **recorded})
+            return batch
+
+        # The key contains the call's index and not its id: providers may repeat ids.
+        place = self.place(stamped[0].tool_call_id)
+        receipt = await self._run.publish_at(build, key=ReservedKey(f"{self._answer.turn_id}.result.{place}"))
+        if receipt.is_duplicate:  # only the first result is known to be in the log
+            first = stamped[0]
+            recorded = {first.tool_call_id: (receipt.positions[0], first)}
+        self._recorded |= recorded
+        return receipt
+
+    def _entries(self, result: ToolResultMessage, outcome: ToolOutcome, position: int) -> list[Publishable]:
+        """Return a result with its events."""
+        call, metadata = self._calls[result.tool_call_id], result.metadata or {}
+        child, reason = metadata.get(CHILD_LOOP), metadata.get(HANDOFF)
+        ended = ToolEnded(
+            turn_id=self._answer.turn_id,
+            tool_call_id=call.id,
+            tool_name=call.name,
+            is_error=result.is_error,
+            outcome=outcome,
+            position=position,
+            child_loop_id=child if isinstance(child, str) else None,
+        )
+        entries: list[Publishable] = [result, ended.as_extension()]
+        if isinstance(reason, str):
+            entries.append(Handoff(by=call.name, reason=reason or None).as_extension())
+        return entries
+
+    async def _append_instead(self, result: ToolResultMessage, error: MessageError) -> Receipt:
+        """Append a result that the log has refused: with whole texts, or else an error with the tool's metadata, or
+        else without these."""
+        result = whole_model(result)
+        call, metadata = self._calls[result.tool_call_id], result.metadata or {}
+        bare: dict[str, JsonValue] = {HANDOFF: ""} if HANDOFF in metadata else {}
+        if not isinstance(error, MessageTooLarge):
+            try:
+                return await self._append([result])
+            except MessageError as again:
+                error = again
+        text = f"The result cannot be recorded: {describe_error(error)}"
+        if isinstance(error, MessageTooLarge):
+            text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
+        try:
+            return await self._append([failed(call, text).model_copy(update={"metadata": metadata or None})])
+        except MessageError:
+            return await self._append([failed(call, text).model_copy(update={"metadata": bare or None})])
+
+    def _ending(self, recorded: dict[str, tuple[int, ToolResultMessage]]) -> list[Publishable]:
+        """Return the entries that follow the last result of a turn."""
+        turn_id, message = self._answer.turn_id, self._answer.message
+        results = [recorded[call.id] for call in self._answer.calls]
+        turn = TurnEnded(
+            turn_id=turn_id,
+            stop_reason=message.stop_reason,
+            usage=Usage().combine(message.usage or Usage()),  # without the provider's raw object
+            message=self._answer.position,
+            tool_results=tuple(position for position, _ in results),
+        )
+        if not all(result.terminate for _, result in results):
+            return [turn.as_extension()]
+        turns = turn_id.turn_index + 1
+        loop = AgentEnded(loop_id=turn_id.loop_id, stop_reason="stop", turns=turns, usage=self._usage)
+        closing = closing_message(self._answer, [result for _, result in results])
+        events = [turn.as_extension(), loop.as_extension()]
+        return [*events] if closing is None else [closing, *events]
+
 
 _log = logging.getLogger(__name__)
 
@@ -324,3 +466,117 @@ class _Progress:
             await self._run.publish(event.as_extension())
         except BusError as error:  # not raised: the append of the result raises the same error
             _log.debug("progress of %s was not published: %s", self._call.id, error)
+
+
+async def invoke_tool(
+    tool: Tool,
+    call: ToolCallBlock,
+    context: ToolContext,
+    *,
+    clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up_seconds,
+) -> ToolResultMessage:
+    """Run a tool until it returns a result, reaches its timeout, or `invoke_tool` is cancelled.
+
+    The tool is cancelled once, not at every await as a cancel scope would, so it can await its clean-up. A result that
+    the tool returns during the clean-up is returned, even after a cancellation. A tool that does not end is abandoned.
+
+    Args:
+        clean_up_seconds: longest wait for a cancelled tool.
+    """
+    # A task and not a cancel scope: a scope would also cancel each await of the tool's clean-up.
+    task = asyncio.ensure_future(tool.run(call, context))
+    try:
+        await asyncio.wait((task,), timeout=tool.timeout)
+    except asyncio.CancelledError:
+        result = await _stop(task, call, clean_up_seconds)
+        if result is None:
+            raise
+        return result
+    if not task.done():
+        late = f"it was stopped after {tool.timeout:g} s, before a result came"
+        return await _stop(task, call, clean_up_seconds) or unknown(call, late)
+    if task.cancelled():
+        return unknown(call, "it was cancelled before a result came")
+    error = task.exception()
+    if error is not None:
+        return failed(call, describe_error(error))
+    return _checked(call, task.result())
+
+
+async def _stop(
+    task: asyncio.Future[ToolResultMessage], call: ToolCallBlock, seconds: float
+) -> ToolResultMessage | None:
+    """Cancel a tool, let it clean up, and return its result if it has one. The wait is shielded."""
+    if not await end_task(task, call.name, seconds=seconds):
+        return None
+    if task.cancelled():
+        return None
+    error = task.exception()
+    if error is not None:
+        _log.warning("%s failed while it was stopped", call.name, exc_info=logged(error))
+        return None
+    return _checked(call, task.result())
+
+
+def _checked(call: ToolCallBlock, result: object) -> ToolResultMessage:
+    """Return the tool's result, or an error result if `result` is not the result message of this call."""
+    if not isinstance(result, ToolResultMessage):
+        return failed(call, f"{call.name} gave no result, but {type(result).__name__}")
+    return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")
+
+
+def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) -> AssistantMessage | None:
+    """Return the final message of a loop whose tool results all have `terminate` set; None if the message would be
+    blank.
+
+    The message's text has one line for each result: the `terminate_message`, else the result's text. The message has no
+    model and no usage. Its `READ_UP_TO` and `DEFERRED` metadata are those of `answer`; without these, `READ_UP_TO`
+    is the position of `answer`.
+
+    Args:
+        answer: the answer that called the tools.
+        results: the results of all calls of `answer`, in the order of the calls.
+
+    Source: `terminate_message` of the `coding-agent` system.
+    """
+    texts = (result.terminate_message or result.text_content() for result in results)
+    lines = [text for text in texts if text.strip()]
+    if not lines:
+        return None
+    return AssistantMessage(
+        content=(TextBlock(text="\n".join(lines)),),
+        turn_id=answer.turn_id,
+        metadata={READ_UP_TO: answer.position, **_reading_metadata(answer)},
+        timestamp=now_ms(),
+    )
+
+
+def _reading_metadata(answer: OpenAnswer) -> dict[str, JsonValue]:
+    """Return the metadata that records how far the answer's model had read."""
+    metadata = answer.message.metadata or {}
+    return {key: metadata[key] for key in (READ_UP_TO, DEFERRED) if key in metadata}
+
+
+# Close the open tool calls of imported answers. They are not run: an import must not make a worker act.
+#
+# Where the calls were made, they may have run: most formats record no starts. So their outcome is unknown.
+
+NOT_RUN = (
+    "Unknown outcome: this call was imported without a result, and was not run here. It may have done all, part or"
+    " nothing of its work before. Find out what it did before you call it again."
+)
+"""text of the result that the model reads"""
+
+
+async def close_imported(run: Run, answer: ImportedAnswer) -> None:
+    """Append a result that says that the call was not run, for each open call of an imported answer.
+
+    Raises:
+        Fenced: the lease was lost.
+        BusError: as for `Session.publish`.
+    """
+    metadata: dict[str, JsonValue] = {IMPORTED_CALL: answer.position}
+    results = (ToolResultMessage.of(call, NOT_RUN, is_error=True) for call in answer.open_calls)
+    # After a leaf move, the context may lack these results, so that the same calls are closed again.
+    key = ReservedKey(f"imported.{answer.position}.{run.snapshot.context.position}")
+    await run.publish(*(each.model_copy(update={"metadata": metadata}) for each in results), key=key)

@@ -6,20 +6,15 @@ from typing import TYPE_CHECKING
 import click
 
 from lanebus.bus.errors import MissingExtra
-from lanebus.handlers.agent.load import load_agent
-from lanebus.handlers.agent.run import Agent
-from lanebus.handlers.agent.worker.agent_registry import name_of
-from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.agent import Agent, Worker, collect_rarely, load_agent, name_of
+from lanebus.handlers.cli.access import open_bus, run
+from lanebus.handlers.cli.arguments import complete_group
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.options import BusCommand, Settings
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.session_id import complete_group
 
 if TYPE_CHECKING:
-    from lanebus.handlers.protocols.process_streams import ProtocolFiles
+    from lanebus.handlers.protocols import ProtocolFiles
 
 __all__ = ("command",)
 
@@ -56,8 +51,8 @@ def command(ctx: click.Context, agent: str, *, no_worker: bool, group: str, log_
     Example: lanebus acp lanebus.handlers.agent.demo:agent
     """
     try:
-        from lanebus.handlers.protocols.acp.server import serve_editor as _  # noqa: F401, PLC0415  # an extra
-        from lanebus.handlers.protocols.process_streams import protocol_files  # noqa: PLC0415  # an extra
+        from lanebus.handlers.protocols import protocol_files  # noqa: PLC0415  # an extra
+        from lanebus.handlers.protocols import serve_editor as _  # noqa: F401, PLC0415  # an extra
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "acp":
             raise
@@ -68,7 +63,7 @@ def command(ctx: click.Context, agent: str, *, no_worker: bool, group: str, log_
 
 
 async def _serve(settings: Settings, agent: Agent, files: "ProtocolFiles", group: str | None) -> None:
-    from lanebus.handlers.protocols.acp.server import serve_editor  # noqa: PLC0415  # an extra
+    from lanebus.handlers.protocols import serve_editor  # noqa: PLC0415  # an extra
 
     collect_rarely()
     async with open_bus(settings) as bus:

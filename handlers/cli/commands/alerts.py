@@ -4,7 +4,7 @@ from importlib.resources import files
 
 import click
 
-from lanebus.handlers.cli.terminal.output import put_lines
+from lanebus.handlers.cli.output import put_lines
 
 __all__ = ("command",)
 
@@ -22,4 +22,4 @@ def command(dashboard: bool) -> None:
              lanebus alerts --dashboard > lanebus.json
     """
     name = "lanebus.json" if dashboard else "lanebus.rules.yml"
-    put_lines((files("lanebus.handlers.monitoring") / "data" / name).read_text(encoding="utf-8"))
+    put_lines((files("lanebus.handlers.serve") / "data" / name).read_text(encoding="utf-8"))

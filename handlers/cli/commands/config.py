@@ -5,12 +5,11 @@ from typing import cast
 import click
 from pydantic import SecretStr
 
-from lanebus.bus.error_text import without_login, without_secrets
-from lanebus.handlers.cli.configuration import configured_settings
-from lanebus.handlers.cli.options import BusGroup, ViewCommand, typed_values
+from lanebus.bus.text import without_login, without_secrets
+from lanebus.handlers.cli.options import BusGroup, ViewCommand, configured_settings, typed_values
+from lanebus.handlers.cli.output import Output
 from lanebus.handlers.cli.settings_model import Setting
-from lanebus.handlers.cli.terminal.output import Output
-from lanebus.handlers.cli.terminal.table import Column
+from lanebus.handlers.cli.text import Column
 
 __all__ = ("command",)
 

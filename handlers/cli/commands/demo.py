@@ -1,24 +1,30 @@
 """`lanebus demo`: run a small agent and the page that shows it."""
 
 import webbrowser
+from contextlib import aclosing
 from functools import partial
+from secrets import token_hex
 
 import anyio
 import click
 from anyio.to_thread import run_sync
 
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.cli.access import open_bus
+from lanebus.bus import Bus, Session
+from lanebus.bus.errors import Unavailable
+from lanebus.bus.messages import AgentEnded, ExtensionMessage, Lane, UserMessage
+from lanebus.bus.wire import Envelope
+from lanebus.handlers.agent import Worker, demo_agent
+from lanebus.handlers.cli.access import open_bus, run
 from lanebus.handlers.cli.commands.serve import PORT, serve_page
-from lanebus.handlers.cli.demo_question import ask_once
+from lanebus.handlers.cli.commands.tail import entry_json
+from lanebus.handlers.cli.commands.turns import TURN_COLUMNS, turn_rows
+from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import BusCommand, Settings
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.terminal.output import Output, put, tell
-from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.ui.errors import PortInUse
-
-__all__ = ("command",)
+from lanebus.handlers.cli.output import Output, put, tell
+from lanebus.handlers.cli.summary import summarize
+from lanebus.handlers.cli.text import Column, count, money
+from lanebus.handlers.projections import TURNS, USAGE, TurnsState, UsageState, look, summary
+from lanebus.handlers.serve import PortInUse, compact
 
 QUESTION = "What is 17 × 23?"
 
@@ -76,3 +82,93 @@ async def _demo(settings: Settings, *, host: str, port: int | None, is_opened: b
 
 async def _open(url: str) -> None:
     await run_sync(webbrowser.open, url)
+
+
+# Ask the demo agent one question, and print both lanes, the turns and the cost.
+
+PATIENCE = 60.0
+"""longest wait for the answer in seconds. An answer takes about one second; a machine under load needs more"""
+
+_WIDTH = 160
+"""columns of the output if stdout is not a terminal"""
+
+_LANE_COLUMNS = (
+    Column("#", is_number=True),
+    Column("LLM lane: what the model sees", is_flexible=True),
+    Column("extension lane: what people see", is_flexible=True),
+)
+
+
+class NoAnswer(Unavailable):
+    """The demo agent did not answer in time."""
+
+    def __init__(self, session: str, seconds: float) -> None:
+        super().__init__(f"session {session!r}: the agent did not answer within {seconds:g} s", "try again")
+        self.session, self.seconds = session, seconds
+
+
+async def ask_once(settings: Settings, output: Output, question: str) -> None:
+    """Publish the question to a new session, wait until the agent has ended its loop, and print the session.
+
+    Raises:
+        NoAnswer: the loop did not end within `PATIENCE` seconds.
+    """
+    async with open_bus(settings) as bus:
+        session = bus.session(f"demo-{token_hex(4)}")
+        await _ask(bus, session, question)
+        entries = [envelope async for envelope in session.read()]
+        turns = (await look(session, TURNS)).state
+        usage = (await look(session, USAGE)).state
+    if output.is_json:
+        output.json_text(_answer_json(session.id, entries, turns, usage))
+    else:
+        _print_answer(Output(is_json=False, fit=output.fit or _WIDTH), session.id, entries, turns, usage)
+
+
+async def _ask(bus: Bus, session: Session, question: str) -> None:
+    worker = Worker(bus, demo_agent(delay=0.0))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        await session.publish(UserMessage.text(question))
+        with anyio.move_on_after(PATIENCE) as timeout:
+            await _wait_ended(session)
+        if timeout.cancelled_caught:
+            raise NoAnswer(session.id, PATIENCE)
+        worker.stop()
+
+
+async def _wait_ended(session: Session) -> None:
+    async with aclosing(session.follow(lanes={Lane.EXTENSION})) as entries:
+        async for envelope in entries:
+            match envelope.message:
+                case ExtensionMessage(kind=AgentEnded.KIND):
+                    return
+                case _:
+                    pass
+
+
+def _print_answer(output: Output, session: str, entries: list[Envelope], turns: TurnsState, usage: UsageState) -> None:
+    output.line(f"session {session}")
+    output.line("")
+    output.table(_LANE_COLUMNS, [_lane_row(envelope) for envelope in entries])
+    output.line("")
+    output.table(TURN_COLUMNS, turn_rows(turns, session))
+    total = usage.total.usage
+    cost = total.cost
+    source = f", priced by {cost.source}" if cost and cost.source else ""
+    output.line("")
+    output.line(f"cost {money(cost.total if cost else None)} for {count(total.total_tokens)} tokens{source}")
+
+
+def _lane_row(envelope: Envelope) -> tuple[str, str, str]:
+    text = ": ".join(filter(None, summarize(envelope)))
+    position = str(envelope.position)
+    return (position, text, "") if envelope.lane is Lane.LLM else (position, "", text)
+
+
+def _answer_json(session: str, entries: list[Envelope], turns: TurnsState, usage: UsageState) -> str:
+    # Join texts that are already JSON, so that entries and turns need not be parsed again.
+    lanes = ",".join(map(entry_json, entries))
+    rows = ",".join(turn.to_json() for turn in turns.turns)
+    total = compact(summary(usage.total.usage))
+    return f'{{"session":{compact(session)},"entries":[{lanes}],"turns":[{rows}],"usage":{total}}}'

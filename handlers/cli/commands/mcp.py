@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 import click
 
 from lanebus.bus.errors import InvalidArgument
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
-from lanebus.handlers.cli.access import open_bus
-from lanebus.handlers.cli.extras import needs_mcp
+from lanebus.bus.messages import Lane
+from lanebus.handlers.cli.access import open_bus, run
+from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
+from lanebus.handlers.cli.modules import needs_mcp
 from lanebus.handlers.cli.options import BusCommand, Settings
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.protocols.process_streams import protocol_files
+from lanebus.handlers.protocols import protocol_files
+from lanebus.handlers.serve import ALL, BOTH_LANES, READ, Principal
 
 if TYPE_CHECKING:
-    from lanebus.handlers.protocols.process_streams import ProtocolFiles
+    from lanebus.handlers.protocols import ProtocolFiles
 
 __all__ = ("command",)
 
@@ -63,7 +62,7 @@ def command(
     Example: lanebus mcp --session 'support-*'
     """
     with needs_mcp():
-        from lanebus.handlers.mcp_server.stdio import serve_client as _  # noqa: F401, PLC0415  # an extra
+        from lanebus.handlers.serve import serve_client as _  # noqa: F401, PLC0415  # an extra
     try:
         principal = Principal(
             name=name,
@@ -79,7 +78,7 @@ def command(
 
 
 async def _serve(settings: Settings, principal: Principal, files: "ProtocolFiles", *, allow_publish: bool) -> None:
-    from lanebus.handlers.mcp_server.stdio import serve_client  # noqa: PLC0415  # an extra
+    from lanebus.handlers.serve import serve_client  # noqa: PLC0415  # an extra
 
     async with open_bus(settings) as bus:
         await serve_client(bus, principal, files, allow_publish=allow_publish)

@@ -10,30 +10,29 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 from click.core import ParameterSource
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.embedded.data_dir import DataDir, default_data_dir
+from lanebus.bus import Bus, DataDir, default_data_dir
 from lanebus.bus.errors import DirectoryNotCreated
-from lanebus.handlers.access.access import Identify
-from lanebus.handlers.access.credentials import TokenFiles
-from lanebus.handlers.access.hooks import load_authorize, load_identify
-from lanebus.handlers.access.request import Authorize
-from lanebus.handlers.cli.access import Patience, open_bus
-from lanebus.handlers.cli.extras import needs_mcp
+from lanebus.handlers.agent import ConnectionCounts
+from lanebus.handlers.cli.access import Patience, open_bus, run
+from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
-from lanebus.handlers.cli.modules import load_module
+from lanebus.handlers.cli.modules import load_module, needs_mcp
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, page_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings, wait_option
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.terminal.output import Output, tell
-from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.monitoring.worker_counts import ConnectionCounts
-from lanebus.handlers.projections.load import find_projection
-from lanebus.handlers.projections.projection import Projection
-from lanebus.handlers.ui.errors import ServeMissing
-from lanebus.handlers.ui.uploads.private_folder import check_folder
+from lanebus.handlers.cli.output import Output, tell
+from lanebus.handlers.projections import Projection, find_projection
+from lanebus.handlers.serve import (
+    Authorize,
+    Identify,
+    ServeMissing,
+    TokenFiles,
+    check_folder,
+    load_authorize,
+    load_identify,
+)
 
 if TYPE_CHECKING:
-    from lanebus.handlers.ui.hosted import HostedApp
+    from lanebus.handlers.serve import HostedApp
 
 __all__ = ("PORT", "Edge", "command", "serve_page")
 
@@ -205,7 +204,7 @@ def _hosted(mcp: str | None) -> tuple["HostedApp", ...]:
     if mcp is None:
         return ()
     with needs_mcp():
-        from lanebus.handlers.mcp_server.http import McpHosted  # noqa: PLC0415  # an extra
+        from lanebus.handlers.serve import McpHosted  # noqa: PLC0415  # an extra
     return (McpHosted(allow_publish=mcp == "publish"),)
 
 
@@ -230,7 +229,7 @@ def _uploads_of(settings: Settings) -> Path | None:
 
 
 class Edge(NamedTuple):
-    """How clients may reach the page. The fields are arguments of `lanebus.handlers.ui.server.serve`."""
+    """How clients may reach the page. The fields are arguments of `lanebus.handlers.serve.server.serve`."""
 
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
@@ -324,7 +323,7 @@ async def serve_page(
     Args:
         on_ready: called once with the page's URL when the server accepts requests.
         host, port, token, reader_token, token_files, identify, authorize, projections, uploads, hosted, connections: as
-            for `lanebus.handlers.ui.server.serve`.
+            for `lanebus.handlers.serve.server.serve`.
         edge: how clients may reach the page; None means only by this machine's own names.
 
     Raises:
@@ -334,7 +333,7 @@ async def serve_page(
         ValueError: both tokens are the same, or the reader's token is empty.
     """
     try:
-        from lanebus.handlers.ui.server import serve  # noqa: PLC0415  # its packages are an extra and may be missing
+        from lanebus.handlers.serve import serve  # noqa: PLC0415  # its packages are an extra and may be missing
     except ModuleNotFoundError as error:
         if error.name in _EXTRA:
             raise ServeMissing(str(error.name)) from None

@@ -1,21 +1,23 @@
-"""`lanebus server`: show or stop the embedded server of a directory."""
+"""`lanebus server` and `lanebus acl`: show or stop the embedded server, and print users for the access list of
+another.
+"""
 
 from functools import partial
 
 import click
 
-from lanebus.bus.embedded.server import ServerStatus, server_status, stop_server
-from lanebus.handlers.cli.options import BusGroup, Settings, ViewCommand
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.terminal.output import Output
-from lanebus.handlers.cli.terminal.text import size
-from lanebus.handlers.cli.usage import WrongUsage
-
-__all__ = ("command",)
+from lanebus.bus import ServerStatus, server_status, stop_server
+from lanebus.bus.servers import acl_users
+from lanebus.bus.wire import check_namespace
+from lanebus.handlers.cli.access import run
+from lanebus.handlers.cli.exits import WrongUsage
+from lanebus.handlers.cli.options import BusCommand, BusGroup, Settings, ViewCommand
+from lanebus.handlers.cli.output import Output, put
+from lanebus.handlers.cli.text import size
 
 
 @click.group("server", cls=BusGroup)
-def command() -> None:
+def server_command() -> None:
     """Show or stop the embedded server.
 
     The server runs while a command or a program has its directory open. It ends by itself after the last of them has
@@ -23,7 +25,7 @@ def command() -> None:
     """
 
 
-@command.command("status", cls=ViewCommand)
+@server_command.command("status", cls=ViewCommand)
 @click.pass_context
 def status(ctx: click.Context) -> None:
     """Show whether the server of --data-dir runs, where it listens, and which processes use it. Starts nothing.
@@ -34,13 +36,13 @@ def status(ctx: click.Context) -> None:
     output = Output.of(ctx)
     found = run(partial(server_status, _settings(ctx).data_dir))
     if output.is_json:
-        output.json(_json(found))
+        output.json(_status_json(found))
         return
-    for name, value in _lines(found):
+    for name, value in _status_lines(found):
         output.line(f"{name:<14}{value}")
 
 
-@command.command("stop", cls=ViewCommand)
+@server_command.command("stop", cls=ViewCommand)
 @click.pass_context
 def stop(ctx: click.Context) -> None:
     """Stop a server that no process uses but that did not end by itself.
@@ -59,7 +61,7 @@ def _settings(ctx: click.Context) -> Settings:
     return settings
 
 
-def _json(found: ServerStatus) -> dict[str, object]:
+def _status_json(found: ServerStatus) -> dict[str, object]:
     return {
         "state": found.state,
         "data_dir": str(found.data_dir),
@@ -72,10 +74,33 @@ def _json(found: ServerStatus) -> dict[str, object]:
     }
 
 
-def _lines(found: ServerStatus) -> list[tuple[str, str]]:
+def _status_lines(found: ServerStatus) -> list[tuple[str, str]]:
     lines = [("state", found.state), ("directory", str(found.data_dir)), ("log", size(found.aof_bytes))]
     if found.running:
         lines += [("socket", str(found.socket)), ("process", f"{found.pid}, kept by {found.keeper_pid}")]
     if found.version:
         lines += [("Valkey", found.version), ("open in", ", ".join(map(str, found.openers)) or "no process")]
     return lines
+
+
+@click.command("acl", cls=BusCommand)
+@click.pass_context
+def acl_command(ctx: click.Context) -> None:
+    """Print commands that create two users on your server, for the keys of one namespace alone:
+
+    \b
+    NAMESPACE-reader   reads and follows sessions, and cannot write
+    NAMESPACE-bus      for workers, `lanebus serve` and every other use
+
+    A new user cannot log in before you set its password. Run the command again after an upgrade; it keeps passwords.
+
+    A client that may write may write anything into the log. Finer rights exist over HTTP only: give such a client a
+    token of `lanebus serve` instead of a user of the server.
+
+    \b
+    Example: lanebus acl --namespace shop | valkey-cli
+             valkey-cli ACL SETUSER shop-bus '>the-password'
+             lanebus worker shop.agent:agent --url redis://shop-bus:the-password@localhost:6379
+    """
+    for user in acl_users(check_namespace(Settings.of(ctx).namespace)):
+        put(str(user))

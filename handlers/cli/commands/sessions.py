@@ -7,27 +7,17 @@ from typing import NamedTuple, get_args
 
 import click
 
-from lanebus.bus.bus import Bus
+from lanebus.bus import Bus, CatalogCursor, CatalogPage, FailedWork, Session, SessionHead, SessionState
 from lanebus.bus.errors import BusError, InvalidCursor, SessionErased, is_of_session
-from lanebus.bus.groups.failed_work import FailedWork
-from lanebus.bus.log.catalog import CatalogCursor, CatalogPage, SessionState
-from lanebus.bus.log.head import SessionHead
-from lanebus.bus.session.session import Session
 from lanebus.handlers.cli.access import on_bus
-from lanebus.handlers.cli.next_step import next_step
+from lanebus.handlers.cli.arguments import complete_agent
+from lanebus.handlers.cli.errors import next_step
+from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import Settings, ViewCommand
-from lanebus.handlers.cli.session_id import complete_agent
-from lanebus.handlers.cli.terminal.output import Output, tell
-from lanebus.handlers.cli.terminal.states import STATES, failure_text
-from lanebus.handlers.cli.terminal.table import Column
-from lanebus.handlers.cli.terminal.text import count, moment, money, size
-from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.projections.agent_activity import doing
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.cards import look_at_state
-from lanebus.handlers.projections.projection import look
-from lanebus.handlers.projections.sessions import SessionLine, session_lines
-from lanebus.handlers.projections.usage import summary
+from lanebus.handlers.cli.output import Output, tell
+from lanebus.handlers.cli.summary import STATES, failure_text
+from lanebus.handlers.cli.text import Column, count, moment, money, size
+from lanebus.handlers.projections import STATUS, SessionLine, doing, look, look_at_state, session_lines, summary
 
 __all__ = ("command",)
 

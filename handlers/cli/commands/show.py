@@ -1,34 +1,69 @@
 """`lanebus show`: print a session as a conversation."""
 
+import json
 import os
 import sys
+import textwrap
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from functools import partial
 
 import click
+from pydantic import JsonValue
 
-from lanebus.bus.groups.failed_work import FailedWorks
-from lanebus.bus.log.head import SessionHead
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.bus import FailedWorks, Session, SessionHead
+from lanebus.bus.messages import (
+    AgentEnded,
+    AssistantMessage,
+    AudioBlock,
+    Block,
+    ContextEntry,
+    DocumentBlock,
+    ErrorBlock,
+    ExtensionMessage,
+    ImageBlock,
+    LlmMessage,
+    MediaRef,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolEnded,
+    ToolResultBlock,
+    ToolResultMessage,
+    ToolStarted,
+    TurnEnded,
+    UserMessage,
+    VideoBlock,
+)
+from lanebus.bus.wire import START, Cursor, DecodeFailure, Envelope
+from lanebus.handlers.agent import BY, REDRIVEN
 from lanebus.handlers.cli.access import on_session
+from lanebus.handlers.cli.arguments import SessionId
 from lanebus.handlers.cli.errors import SessionEmpty
 from lanebus.handlers.cli.options import BusCommand
-from lanebus.handlers.cli.session_id import SessionId
-from lanebus.handlers.cli.terminal.line import Line
-from lanebus.handlers.cli.terminal.output import put
-from lanebus.handlers.cli.terminal.screen import has_colours
-from lanebus.handlers.cli.terminal.states import STATES, decision_text, failure_text
-from lanebus.handlers.cli.terminal.text import about, count, counted_from, money, plain
-from lanebus.handlers.cli.terminal.transcript import Transcript
-from lanebus.handlers.cli.terminal.turn_fold import answer_commands
-from lanebus.handlers.projections.agent_activity import decisions, doing, own_loop, waiting_calls
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.cards import look_at_state
-from lanebus.handlers.projections.projection import look
-from lanebus.handlers.projections.usage import USAGE
-
-__all__ = ("command",)
+from lanebus.handlers.cli.output import Line, Tone, has_colours, put
+from lanebus.handlers.cli.summary import (
+    STATES,
+    answer_commands,
+    decision_text,
+    event_of,
+    failure_text,
+    short_id,
+    summarize,
+)
+from lanebus.handlers.cli.text import about, clock_time, count, counted_from, cut, duration, money, plain, size, visible
+from lanebus.handlers.projections import (
+    STATUS,
+    USAGE,
+    decisions,
+    doing,
+    fault_of,
+    look,
+    look_at_state,
+    own_loop,
+    waiting_calls,
+)
 
 _NARROWEST, _WIDEST = 40, 100
 """columns of the text: longer lines are hard to read, whatever the window"""
@@ -120,3 +155,209 @@ def _columns() -> int:
     except ValueError:
         window = os.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
     return max(_NARROWEST, min(window, _WIDEST))
+
+
+_INDENT = "  "
+
+
+class Transcript:
+    """Turns the entries of one session into lines, in order of position."""
+
+    def __init__(self, session: str, columns: int, *, is_full: bool = False, tool_lines: int = 12) -> None:
+        """
+        Args:
+            session: id of the session.
+            columns: longest line; longer text is wrapped at words.
+            is_full: show the model's thinking, and long arguments and results completely.
+            tool_lines: lines of a tool's arguments or result that are shown unless `is_full`.
+        """
+        self._session, self._columns, self._is_full = session, columns, is_full
+        self._tool_lines = tool_lines
+        self._tools = dict[str, float]()
+        """tool call id → start of a call that runs"""
+        self._took = dict[str, float]()
+        """tool call id → seconds of a call that has ended; its result follows or precedes its end"""
+        self._held: tuple[ToolResultMessage, Envelope] | None = None
+        """an error result whose event has not come yet: it tells whether the call failed, was skipped, and so on"""
+
+    def lines(self, envelope: Envelope) -> Iterator[Line]:
+        """Return the lines of an entry; none for an entry that says nothing to a reader of the conversation.
+
+        The lines of a tool's error come with the next entry, or with `rest`.
+        """
+        held, event = self._held, event_of(envelope)
+        if held is not None and isinstance(event, ToolEnded) and event.tool_call_id == held[0].tool_call_id:
+            self._held = None
+            yield from self._result(*held, fault_of(event.outcome))
+            self._tools.pop(event.tool_call_id, None)
+            return
+        yield from self.rest()
+        match envelope.message:
+            case ToolResultMessage(is_error=True) as message:
+                self._held = message, envelope
+            case ToolResultMessage() as message:
+                yield from self._result(message, envelope)
+            case LlmMessage() as message:
+                yield from self._message(message, envelope)
+            case ContextEntry():
+                yield from self._note(": ".join(filter(None, summarize(envelope))), envelope)
+            case ExtensionMessage():
+                yield from self._event(envelope)
+            case DecodeFailure(error=error):
+                yield from self._note(f"unreadable entry: {error}", envelope, tone="bad")
+            case _:
+                pass
+
+    def rest(self) -> Iterator[Line]:
+        """Return the lines that are still held back. Call it after the last entry."""
+        held, self._held = self._held, None
+        if held is not None:
+            yield from self._result(*held, fault_of(None))
+
+    def _message(self, message: LlmMessage, envelope: Envelope) -> Iterator[Line]:
+        yield Line("")
+        yield Line(self._head(message, envelope), "title")
+        for block in message.content:
+            yield from self._block(block)
+        if isinstance(message, AssistantMessage) and message.is_failed:
+            reason = message.error_message or "no reason given"
+            is_fault = REDRIVEN not in (message.metadata or {})
+            yield from self._text(
+                f"{message.stop_reason}: {reason}" if is_fault else reason, "bad" if is_fault else "dim"
+            )
+
+    def _head(self, message: LlmMessage, envelope: Envelope) -> str:
+        match message:
+            case UserMessage(metadata=metadata):
+                by = metadata.get(BY) if metadata else None
+                who = f"User ({plain(by)})" if isinstance(by, str) else "User"
+            case AssistantMessage(metadata=metadata) if REDRIVEN in (metadata or {}):
+                who = "Redriven"
+            case AssistantMessage(model=model):
+                who = f"Assistant ({plain(model)})" if model else "Assistant"
+            case SystemMessage():
+                who = "System"
+            case _:
+                who = str(getattr(message, "role", "message")).capitalize()
+        return self._spread(who, f"#{envelope.position}  {clock_time(envelope.time)}")
+
+    def _block(self, block: Block) -> Iterator[Line]:
+        match block:
+            case TextBlock(text=text):
+                yield from self._text(text)
+            case ThinkingBlock(text=text) if self._is_full:
+                yield from self._text(text, "dim")
+            case ThinkingBlock(text=text):
+                yield Line(f"{_INDENT}(thought {count(len(text))} characters; --full shows them)", "dim")
+            case ToolCallBlock(name=name, arguments=arguments):
+                yield Line(cut(f"{_INDENT}→ {plain(name)}", self._columns), "title")
+                yield from self._short(_arguments(arguments))
+            case ToolResultBlock(content=content):
+                for part in content:
+                    yield from self._block(part)
+            case ErrorBlock(message=text):
+                yield from self._text(text, "bad")
+            case (
+                ImageBlock(media=media) | AudioBlock(media=media) | VideoBlock(media=media) | DocumentBlock(media=media)
+            ):
+                yield Line(cut(f"{_INDENT}[{block.type}{_media(media)}]", self._columns), "dim")
+            case _:
+                yield Line(f"{_INDENT}[{block.type}]", "dim")
+
+    def _result(self, message: ToolResultMessage, envelope: Envelope, fault: str = "") -> Iterator[Line]:
+        name = plain(message.tool_name or message.tool_call_id)
+        seconds = self._took.pop(message.tool_call_id, None)
+        if seconds is None and (started := self._tools.get(message.tool_call_id)) is not None:
+            seconds = envelope.time - started
+        took = f"  {duration(seconds)}" if seconds is not None else ""
+        left = f"{_INDENT}← {name} {fault}".rstrip()
+        yield Line(self._spread(left, f"#{envelope.position}{took}"), "bad" if fault else "title")
+        for block in message.content:
+            if isinstance(block, TextBlock):
+                yield from self._short(_lines(block.text))
+            else:
+                yield from self._block(block)
+
+    def _event(self, envelope: Envelope) -> Iterator[Line]:
+        match event_of(envelope):
+            case ToolStarted(tool_call_id=call):
+                self._tools[call] = envelope.time
+            case ToolEnded(tool_call_id=call, outcome=outcome, tool_name=name):
+                if (started := self._tools.pop(call, None)) is not None:
+                    self._took[call] = envelope.time - started
+                if outcome not in {None, "completed", "failed"}:
+                    yield from self._note(f"{plain(name)} {fault_of(outcome)}", envelope, tone="warn")
+            case TurnEnded(turn_id=turn, usage=usage):
+                self._took.clear()
+                spent = f"{about(usage.estimated)}{count(usage.total_tokens)} tokens"
+                cost = f", {money(usage.cost.total)}" if usage.cost else ""
+                yield Line(f"{_INDENT}{short_id(turn, self._session)}: {spent}{cost}", "dim")
+            case AgentEnded(stop_reason=reason) if reason not in {"stop", "toolUse"}:
+                self._tools.clear()
+                yield from self._note(f"the loop ended: {reason}", envelope, tone="warn")
+            case _:
+                pass
+
+    def _note(self, text: str, envelope: Envelope, *, tone: Tone = "dim") -> Iterator[Line]:
+        yield Line("")
+        yield Line(self._spread(f"{_INDENT}{plain(text)}", f"#{envelope.position}"), tone)
+
+    def _spread(self, left: str, right: str) -> str:
+        """Return text with `right` at the right edge."""
+        room = self._columns - len(right) - 2
+        return f"{cut(left, room):<{room}}  {right}"
+
+    def _text(self, text: str, tone: Tone = "plain") -> Iterator[Line]:
+        yield from (Line(line, tone) for line in self._wrapped(_lines(text)))
+
+    def _short(self, lines: Iterable[str]) -> Iterator[Line]:
+        """Return the first lines of what a tool got or returned, and how many more there are."""
+        wrapped = list(self._wrapped(lines, extra=_INDENT))
+        shown = wrapped if self._is_full or len(wrapped) <= self._tool_lines + 1 else wrapped[: self._tool_lines]
+        yield from (Line(line, "dim") for line in shown)
+        if len(shown) < len(wrapped):
+            yield Line(f"{_INDENT * 2}… {count(len(wrapped) - len(shown))} more lines; --full shows them", "dim")
+
+    def _wrapped(self, lines: Iterable[str], extra: str = "") -> Iterator[str]:
+        indent, is_code = _INDENT + extra, False
+        for line in lines:
+            is_fence = line.lstrip().startswith("```")
+            is_code = is_code != is_fence
+            if not line:
+                yield ""
+            elif is_code or is_fence:  # wrapped code cannot be copied
+                yield indent + line
+            else:
+                own = line[: len(line) - len(line.lstrip(" "))][:20]
+                yield from textwrap.wrap(
+                    line,
+                    max(self._columns, 30),
+                    initial_indent=indent,
+                    subsequent_indent=indent + own,
+                    break_on_hyphens=False,
+                    drop_whitespace=True,
+                    replace_whitespace=False,
+                ) or [""]
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Return the lines of untrusted text, with unsafe characters written as codes."""
+    yield from map(visible, text.expandtabs(4).rstrip().splitlines())
+
+
+def _arguments(arguments: JsonValue) -> Iterator[str]:
+    if not isinstance(arguments, dict):
+        yield from _lines(json.dumps(arguments, ensure_ascii=False))
+        return
+    for name, value in arguments.items():
+        if isinstance(value, str) and "\n" in value:
+            yield f"{plain(name)}:"
+            yield from (f"  {line}" for line in _lines(value))
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            yield from _lines(f"{plain(name)}: {text}")
+
+
+def _media(media: MediaRef) -> str:
+    parts = [media.mime_type, media.filename, size(media.size_bytes) if media.size_bytes is not None else None]
+    return "".join(f" {plain(part)}" for part in parts if part)

@@ -12,22 +12,18 @@ from typing import NamedTuple
 import anyio
 import click
 
+from lanebus.bus import ALL_LANES, Session
 from lanebus.bus.errors import SessionErased
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.session.session import ALL_LANES, Session
-from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure, Envelope
-from lanebus.bus.wire.notice import Notice
-from lanebus.handlers.cli.access import open_bus
+from lanebus.bus.messages import Lane
+from lanebus.bus.wire import START, Cursor, DecodeFailure, Envelope, Notice
+from lanebus.handlers.cli.access import open_bus, run
+from lanebus.handlers.cli.arguments import SessionId
 from lanebus.handlers.cli.errors import BeyondEnd, SessionEmpty
 from lanebus.handlers.cli.options import Settings, ViewCommand
-from lanebus.handlers.cli.run import run
-from lanebus.handlers.cli.session_id import SessionId
-from lanebus.handlers.cli.terminal.output import Output, tell
-from lanebus.handlers.cli.terminal.summary import summarize
-from lanebus.handlers.cli.terminal.table import Column
-from lanebus.handlers.cli.terminal.text import moment
-from lanebus.handlers.cli.terminal.turn_fold import TurnFold
-from lanebus.handlers.json_text import compact, spliced
+from lanebus.handlers.cli.output import Output, tell
+from lanebus.handlers.cli.summary import TurnFold, summarize
+from lanebus.handlers.cli.text import Column, moment
+from lanebus.handlers.serve import compact, spliced
 
 __all__ = ("command", "entry_json")
 

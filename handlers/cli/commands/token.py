@@ -9,17 +9,23 @@ from time import time
 import click
 
 from lanebus.bus.errors import InvalidArgument
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.credentials import check_mode
-from lanebus.handlers.access.errors import TokenFileUnreadable
-from lanebus.handlers.access.principal import ALL, BOTH_LANES, READ, Principal
-from lanebus.handlers.access.revocations import add_revocations
-from lanebus.handlers.access.rights import ACTIONS
-from lanebus.handlers.access.signed_tokens import new_key, sign_token
-from lanebus.handlers.access.watched_file import WatchedFile
+from lanebus.bus.messages import Lane
+from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import BusCommand, BusGroup
-from lanebus.handlers.cli.terminal.output import put, tell
-from lanebus.handlers.cli.usage import WrongUsage
+from lanebus.handlers.cli.output import put, tell
+from lanebus.handlers.serve import (
+    ACTIONS,
+    ALL,
+    BOTH_LANES,
+    READ,
+    Principal,
+    TokenFileUnreadable,
+    WatchedFile,
+    add_revocations,
+    check_mode,
+    new_key,
+    sign_token,
+)
 
 __all__ = ("command",)
 

@@ -1,4 +1,4 @@
-"""`lanebus verify`: check that stored sessions are complete and undamaged."""
+"""`lanebus verify`, `replay` and `namespace`: check what is stored, and accept a log that was emptied or went back."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -6,23 +6,31 @@ from functools import partial
 
 import click
 
-from lanebus.bus.bus import Bus
-from lanebus.handlers.cli.access import on_bus
-from lanebus.handlers.cli.errors import NamespaceMissing, SessionEmpty
-from lanebus.handlers.cli.exits import ExitCode
-from lanebus.handlers.cli.options import ViewCommand
-from lanebus.handlers.cli.session_id import SessionId
-from lanebus.handlers.cli.terminal.output import Output, tell
-from lanebus.handlers.cli.terminal.table import Column
-from lanebus.handlers.cli.terminal.text import count
-from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.verify.namespace import verify_all
-from lanebus.handlers.verify.problem import Problem, Report
-from lanebus.handlers.verify.session import verify_session
+from lanebus.bus import Bus, LogLoss, Session
+from lanebus.handlers.cli.access import on_bus, on_session
+from lanebus.handlers.cli.arguments import SessionId, ask, require_consent, yes_option
+from lanebus.handlers.cli.errors import BeyondEnd, NamespaceMissing, SessionEmpty
+from lanebus.handlers.cli.exits import ExitCode, WrongUsage, did_you_mean
+from lanebus.handlers.cli.modules import load_module
+from lanebus.handlers.cli.options import BusGroup, Settings, ViewCommand
+from lanebus.handlers.cli.output import Output, tell
+from lanebus.handlers.cli.text import Column, count
+from lanebus.handlers.projections import find_projection
+from lanebus.handlers.serve import spliced
+from lanebus.handlers.verify import (
+    PROJECTION_NAMES,
+    BeginFold,
+    Problem,
+    Replayed,
+    Report,
+    differs,
+    fold_of,
+    replay,
+    verify_all,
+    verify_session,
+)
 
-__all__ = ("command",)
-
-_COLUMNS = (
+_PROBLEM_COLUMNS = (
     Column("session", columns=16),
     Column("position", is_number=True, columns=8),
     Column("kind", columns=12),
@@ -34,7 +42,7 @@ _COLUMNS = (
 @click.argument("sessions", nargs=-1, type=SessionId(), metavar="[SESSION]…")
 @click.option("--all", "is_all", is_flag=True, help="Check every session, and keys that belong to none.")
 @click.pass_context
-def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> int:
+def verify_command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> int:
     """Check that the stored log of each SESSION is complete and undamaged. Changes nothing. Publishing may continue.
 
     \b
@@ -66,7 +74,7 @@ async def _verify(bus: Bus, *, sessions: Sequence[str], output: Output) -> int:
     is_faultless, risk, sessions_checked, unproven = True, "", 0, False
     async with aclosing(_reports(bus, sessions)) as reports:
         async for report in reports:
-            _show(output, report)
+            _show_report(output, report)
             is_faultless, risk = is_faultless and report.is_faultless, risk or report.risk
             sessions_checked, unproven = sessions_checked + bool(report.session), unproven or bool(report.unproven)
     if is_faultless and not sessions_checked:
@@ -97,28 +105,28 @@ async def _reports(bus: Bus, sessions: Sequence[str]) -> AsyncGenerator[Report, 
         yield found
 
 
-def _show(output: Output, report: Report) -> None:
+def _show_report(output: Output, report: Report) -> None:
     if output.is_json:
-        output.json(_json(report), flush=True)
+        output.json(_report_json(report), flush=True)
         return
     for problem in report.problems:
         place = str(problem.position) if problem.position else ""
-        output.row(_COLUMNS, (problem.session or "-", place, problem.kind, problem.text))
+        output.row(_PROBLEM_COLUMNS, (problem.session or "-", place, problem.kind, problem.text))
     if report.unlisted:
-        output.row(_COLUMNS, (report.session or "-", "", "", f"and {count(report.unlisted)} more problems"))
+        output.row(_PROBLEM_COLUMNS, (report.session or "-", "", "", f"and {count(report.unlisted)} more problems"))
     if report.is_faultless and report.session:
         verdict = "whole" if report.is_whole else "unproven"
-        output.row(_COLUMNS, (report.session, "", verdict, f"{count(report.entries)} entries"), flush=True)
+        output.row(_PROBLEM_COLUMNS, (report.session, "", verdict, f"{count(report.entries)} entries"), flush=True)
     for note in report.notes:
-        output.row(_COLUMNS, (report.session or "-", "", "note", note))
+        output.row(_PROBLEM_COLUMNS, (report.session or "-", "", "note", note))
 
 
-def _json(report: Report) -> dict[str, object]:
+def _report_json(report: Report) -> dict[str, object]:
     return {
         "session": report.session or None,
         "is_whole": report.is_whole,
         "entries": report.entries,
-        "problems": [_problem(problem) for problem in report.problems],
+        "problems": [_problem_json(problem) for problem in report.problems],
         "unlisted": report.unlisted,
         "notes": report.notes,
         "risk": report.risk or None,
@@ -126,5 +134,141 @@ def _json(report: Report) -> dict[str, object]:
     }
 
 
-def _problem(problem: Problem) -> dict[str, object]:
+def _problem_json(problem: Problem) -> dict[str, object]:
     return {"kind": problem.kind, "position": problem.position or None, "text": problem.text}
+
+
+_REPLAYED_COLUMNS = (
+    Column("projection"),
+    Column("position", is_number=True),
+    Column("stored"),
+    Column("state", is_flexible=True),
+)
+
+
+def _check_projections(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    del ctx, param
+    for name in names:
+        if ":" not in name and name not in PROJECTION_NAMES:
+            known = ", ".join(PROJECTION_NAMES)
+            near = did_you_mean(name, PROJECTION_NAMES)
+            remedy = near or f"use one of {known}, or MODULE:ATTRIBUTE for one of your own"
+            raise WrongUsage(f"{name!r} is no projection", remedy)
+    return names
+
+
+@click.command("replay", cls=ViewCommand)
+@click.argument("session", type=SessionId())
+@click.option("--until", type=click.IntRange(min=1), metavar="POSITION", help="As of this entry.")
+@click.option(
+    "--projection",
+    "names",
+    metavar=f"[{'|'.join(PROJECTION_NAMES)}|MODULE:ATTRIBUTE]",
+    callback=_check_projections,
+    multiple=True,
+    help="Only this projection; may be given several times. One of your own is named as an agent is for `lanebus "
+    "worker`: module:attribute, or path/to/file.py:attribute.",
+)
+@click.pass_context
+def replay_command(ctx: click.Context, session: str, *, until: int | None, names: tuple[str, ...]) -> int:
+    """Fold projections of a session anew from its first entry, print their states, and compare them with the stored
+    ones. The exit code is 7 if a stored state differs from the folded state. Nothing is stored.
+
+    As JSON, each line is a projection: session, projection, version, position (of the last folded entry), stored
+    (position of the stored state), agrees, unreadable (number of skipped entries) and state.
+
+    \b
+    Example: lanebus replay support-42
+    Example: lanebus replay support-42 --until 12 --projection usage --json
+    Example: lanebus replay support-42 --projection errors.py:tool_errors
+    """
+    chosen = tuple(dict.fromkeys(names)) or PROJECTION_NAMES
+    others = [fold_of(load_module(find_projection, name)) for name in chosen if ":" in name]
+    own = [name for name in chosen if ":" not in name]
+    replayed = on_session(ctx, session, partial(_replay, names=own, others=others, until=until))
+    _show_replayed(Output.of(ctx), session, replayed)
+    for each in replayed:
+        if each.unreadable:
+            tell(f"projection {each.key}: skipped entries that could not be read: {each.unreadable}")
+    disagree = [each.key for each in replayed if each.agrees is False]
+    for key in disagree:
+        tell(differs(session, key))
+    return ExitCode.FAULTS if disagree else ExitCode.DONE
+
+
+async def _replay(
+    session: Session, *, names: Sequence[str], others: Sequence[BeginFold], until: int | None
+) -> list[Replayed]:
+    last = (await session.head()).position
+    if until is not None and until > last:
+        raise BeyondEnd(session.id, until, last)
+    return await replay(session, names, others=others, until=until or last)
+
+
+def _show_replayed(output: Output, session: str, replayed: Sequence[Replayed]) -> None:
+    if not output.is_json:
+        output.table(_REPLAYED_COLUMNS, [_replayed_row(each) for each in replayed])
+        return
+    for each in replayed:
+        place = {"session": session, "projection": each.name, "version": each.version}
+        found = {"position": each.cursor.position, "stored": each.stored, "agrees": each.agrees}
+        skipped = {"unreadable": each.unreadable}
+        output.json_text(spliced({**place, **found, **skipped}, "state", each.state.decode()))
+
+
+def _replayed_row(each: Replayed) -> tuple[str, ...]:
+    match each.agrees:
+        case True:
+            stored = f"agrees at {each.stored}"
+        case False:
+            stored = f"differs at {each.stored}"
+        case None:
+            stored = "none" if each.stored is None else f"at {each.stored}"
+    return (each.key, str(each.cursor.position), stored, each.state.decode())
+
+
+# `lanebus namespace`: accept a log that was emptied or is an older copy.
+
+
+@click.group("namespace", cls=BusGroup)
+def namespace_command() -> None:
+    """Accept the log of a namespace, after it was emptied or an older copy of it was restored.
+
+    \b
+    Example: lanebus namespace accept
+    """
+
+
+@namespace_command.command("accept", cls=ViewCommand)
+@yes_option
+@click.pass_context
+def accept(ctx: click.Context, *, yes: bool) -> None:
+    """Accept the log that the server has now, in place of the one that workers and `lanebus serve` knew. Says what is
+    lost, and asks. Deletes nothing, and restores nothing: sessions that are gone stay gone.
+
+    Workers and servers that refuse an emptied log (event log.emptied) serve the new one within seconds, without a
+    restart. `lanebus verify --all` and `lanebus doctor` report the loss no more. If nothing is lost, this does no harm.
+
+    \b
+    Example: lanebus namespace accept
+    Example: lanebus namespace accept --yes --url redis://localhost:6379
+    """
+    require_consent("accepted", yes=yes)
+    name = Settings.of(ctx).namespace
+    losses = on_bus(ctx, _losses, remembers=True)
+    for loss in losses:
+        tell(f"{name}: {loss.text}")
+    if not losses:
+        tell(f"{name}: no loss is known here; processes that knew another log will accept this one")
+    ask(f"Accept the log of namespace {name} as it is now?", "accepted", yes=yes)
+    on_bus(ctx, _accept, remembers=True)
+    kinds = [loss.kind for loss in losses]
+    Output.of(ctx).answer({"namespace": name, "accepted": kinds}, f"the log of namespace {name} was accepted")
+
+
+async def _losses(bus: Bus) -> tuple[LogLoss, ...]:
+    return await bus.namespace.unaccepted()
+
+
+async def _accept(bus: Bus) -> None:
+    await bus.namespace.accept()

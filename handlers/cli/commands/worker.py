@@ -7,24 +7,28 @@ from math import inf
 
 import click
 
-from lanebus.bus.bus import Bus
+from lanebus.bus import Bus, RetryPolicy
 from lanebus.bus.errors import BusError
-from lanebus.bus.groups.retry_policy import RetryPolicy
-from lanebus.handlers.agent.load import load_agent
-from lanebus.handlers.agent.worker.background import in_background
-from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
-from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker
-from lanebus.handlers.cli.access import Patience, open_bus
+from lanebus.handlers.agent import (
+    DRAIN_SECONDS,
+    HEARTBEAT_SECONDS,
+    RETRY,
+    LogContext,
+    Worker,
+    WorkerNameInUse,
+    collect_rarely,
+    in_background,
+    load_agent,
+    write_event,
+)
+from lanebus.handlers.cli.access import Patience, on_sigterm, open_bus, run
+from lanebus.handlers.cli.arguments import complete_group
+from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
 from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, worker_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings, wait_option
-from lanebus.handlers.cli.run import on_sigterm, run
-from lanebus.handlers.cli.session_id import complete_group
-from lanebus.handlers.cli.terminal.output import tell
-from lanebus.handlers.cli.usage import WrongUsage
-from lanebus.handlers.monitoring.log_context import LogContext
-from lanebus.handlers.monitoring.log_events import WorkerNameInUse, write_event
+from lanebus.handlers.cli.output import tell
 
 __all__ = ("command",)
 

@@ -1,8 +1,8 @@
 """The Agent Client Protocol: an agent of yours in an editor, over stdin and stdout. It needs the extra `acp`.
 
-`lanebus acp` calls `serve_editor` in `server.py`. An ACP session is a session of the bus. `EditorSession` in
-`editor_session.py` follows it and sends what happens, `AcpEncoder` in `encoder.py` turns the events of `RunFold` into
-updates, and `EditorAgent` in `editor_agent.py` answers the requests of the editor.
+`lanebus acp` calls `serve_editor` in `server.py`, where `EditorAgent` answers the requests of the editor. An ACP
+session is a session of the bus. `EditorSession` in `editor_session.py` follows it and sends what happens, and
+`AcpEncoder` in `encoder.py` turns the events of `RunFold` into updates.
 
 The log has everything, so the end of the connection loses nothing: the next one loads the session and goes on.
 

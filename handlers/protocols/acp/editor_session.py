@@ -1,45 +1,135 @@
 """One session that an editor has open: what happens in it is sent as it happens, also between prompts.
 
 Other UIs may write to the session too, and an answer may go on after the editor was restarted. So the session is
-followed until it is closed, and a prompt only waits until the agent rests.
+followed until it is closed, and a prompt only waits until the agent rests. `Permissions` asks the person in the editor
+about calls, and publishes the answers as commands.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import anyio
 from acp.exceptions import RequestError
+from acp.schema import AllowedOutcome, RequestPermissionResponse
+from pydantic import ValidationError
 
-from lanebus.bus.error_text import without_secrets
-from lanebus.bus.errors import BusError, Closed, CursorTrimmed, SessionClosed
-from lanebus.bus.media.resolve import media_of, resolve_media
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.wire.envelope import START, Cursor, Envelope
-from lanebus.handlers.agent.commands import abort
+from lanebus.bus import media_of, resolve_media
+from lanebus.bus.errors import BusError, Closed, CursorTrimmed, SessionClosed, check_bounds
+from lanebus.bus.messages import Delta
+from lanebus.bus.text import without_secrets
+from lanebus.bus.wire import START, Cursor, Envelope
+from lanebus.handlers.agent import abort, approve, deny
 from lanebus.handlers.protocols.acp.encoder import AcpEncoder
-from lanebus.handlers.protocols.acp.permissions import BY, Permissions, Requester
-from lanebus.handlers.protocols.json_rpc import INVALID_REQUEST
 from lanebus.handlers.protocols.run import RunFold
-from lanebus.handlers.protocols.run_events import ResultAdded, RunRested, UserSpoke
+from lanebus.handlers.protocols.run_events import CallStarted, ResultAdded, RunRested, UserSpoke
+from lanebus.handlers.protocols.stdio import INVALID_REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from anyio.abc import TaskGroup
+    from pydantic import JsonValue
 
-    from lanebus.bus.messages.media import MediaRef
-    from lanebus.bus.messages.message import UserMessage
-    from lanebus.bus.session.session import Session
-    from lanebus.handlers.protocols.acp.bounds import EditorBounds
+    from lanebus.bus import Session
+    from lanebus.bus.messages import MediaRef, UserMessage
     from lanebus.handlers.protocols.acp.encoder import Update
-    from lanebus.handlers.protocols.run_events import RunEvent
+    from lanebus.handlers.protocols.run_events import RunEvent, WaitingCall
 
-__all__ = ("Editor", "EditorSession", "PromptEnd")
+
+# The questions to the person in the editor about calls of one session, and the answers as commands.
+
+BY = "editor"
+"""the sender of commands, as the log has it"""
 
 _log = logging.getLogger(__name__)
+
+
+class Requester(Protocol):
+    """Sends requests to the editor."""
+
+    async def request(self, method: str, params: Mapping[str, JsonValue]) -> object:
+        """Send a request, and return its result.
+
+        Raises:
+            RequestError: the editor answered with an error.
+            ConnectionError: the editor has gone.
+        """
+        ...
+
+
+class _Question:
+    """A question to the person."""
+
+    def __init__(self) -> None:
+        self.scope = anyio.CancelScope()
+        self.answered: int | None = None
+        """position of the command with the answer; 0 if it could not be sent; None while the person decides"""
+
+
+class Permissions:
+    """Asks about each waiting call once, and sends the answer. A call that was answered elsewhere is asked no more."""
+
+    def __init__(self, session: Session, editor: Requester) -> None:
+        self._session, self._editor = session, editor
+        self._questions: dict[str, _Question] = {}
+
+    def ask(self, rested: RunRested, tasks: TaskGroup) -> None:
+        """Ask about the calls that wait. A call that waits again after its answer is asked again: the answer was late,
+        or for other arguments.
+
+        Args:
+            rested: the rest of an agent that waits.
+            tasks: where the questions wait.
+        """
+        for waiting in rested.waiting:
+            known = self._questions.get(waiting.call_id)
+            if known is None or (known.answered is not None and known.answered < rested.position):
+                question = self._questions[waiting.call_id] = _Question()
+                tasks.start_soon(self._ask, waiting, question)
+
+    def note(self, event: RunEvent) -> None:
+        """Withdraw the question about a call that runs or has its result."""
+        if isinstance(event, CallStarted | ResultAdded):
+            question = self._questions.pop(event.call_id, None)
+            if question is not None:
+                question.scope.cancel()
+
+    def withdraw(self) -> None:
+        """Withdraw all questions."""
+        for question in self._questions.values():
+            question.scope.cancel()
+        self._questions.clear()
+
+    async def _ask(self, waiting: WaitingCall, question: _Question) -> None:
+        with question.scope:
+            try:
+                asked = permission_request(self._session.id, waiting)
+                result = await self._editor.request("session/request_permission", asked)
+                question.answered = await self._send(waiting, result)
+            except RequestError as error:
+                text = without_secrets(str(error))
+                _log.warning("the editor cannot ask for permission, so use `lanebus control approve`: %s", text)
+            except ConnectionError:
+                pass  # the next editor that loads the session asks
+            except BusError as error:
+                _log.warning("the answer to a permission was not sent: %s", without_secrets(str(error)))
+                question.answered = 0
+
+    async def _send(self, waiting: WaitingCall, result: object) -> int:
+        turn, call = waiting.turn_id, waiting.block.id
+        match read_permission(result):
+            case "allowed":
+                sent = await approve(self._session, turn, call, call_hash=waiting.block.call_hash, by=BY)
+            case "rejected":
+                sent = await deny(self._session, turn, call, by=BY)
+            case "cancelled":
+                sent = await abort(self._session, loop_id=turn.loop_id, by=BY)
+        return sent.position
+
 
 _NO_MEDIA: Mapping[str, MediaRef] = {}
 
@@ -260,3 +350,61 @@ class EditorSession:
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()
         changed.set()
+
+
+# Ask a person in the editor whether a tool call may run. Pure.
+
+_ALLOW_OPTION, _REJECT_OPTION = "allow", "reject"
+_ALLOW_TITLES = {"approval": "Allow", "unknown": "Run it again: whether it ran before is unknown"}
+
+
+def permission_request(session: str, waiting: WaitingCall) -> dict[str, JsonValue]:
+    """Return the parameters of `session/request_permission` for a call. It shows the arguments that are approved."""
+    call: JsonValue = {
+        "toolCallId": waiting.call_id,
+        "title": waiting.block.name,
+        "status": "pending",
+        "rawInput": waiting.block.arguments,
+    }
+    options: JsonValue = [
+        {"optionId": _ALLOW_OPTION, "name": _ALLOW_TITLES[waiting.why], "kind": "allow_once"},
+        {"optionId": _REJECT_OPTION, "name": "Reject", "kind": "reject_once"},
+    ]
+    return {"sessionId": session, "toolCall": call, "options": options}
+
+
+def read_permission(result: object) -> Literal["allowed", "rejected", "cancelled"]:
+    """Return the person's answer. An answer that is not one of the options counts as a rejection."""
+    try:
+        outcome = RequestPermissionResponse.model_validate(result).outcome
+    except ValidationError:
+        return "rejected"
+    if not isinstance(outcome, AllowedOutcome):
+        return "cancelled"
+    return "allowed" if outcome.option_id == _ALLOW_OPTION else "rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditorBounds:
+    """Bounds of one connection."""
+
+    line_bytes: int = 50 * 1_048_576
+    """maximum number of bytes of one message of the editor; a longer one is answered with an error"""
+    sessions: int = 100
+    """maximum number of sessions that the editor has open. A further one is refused until one is closed"""
+    cancel_seconds: float = 10.0
+    """After a cancelled prompt, the longest wait until a worker has aborted the loop."""
+    media_bytes: int = 16 * 1_048_576
+    """maximum number of decoded bytes of stored media that are sent with one message or tool result"""
+    page: int = 50
+    """sessions of one page of `session/list`"""
+    fault_characters: int = 2_000
+    """maximum number of characters that are shown of the reason of a failure"""
+    end_seconds: float = 5.0
+    """longest wait, at the end, until what was sent has left the process"""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+
+
+DEFAULT_EDITOR_BOUNDS = EditorBounds()

@@ -6,12 +6,25 @@ the log does not confirm is taken back with a snapshot of the messages, which th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import re
 
-from lanebus.handlers.protocols.agui.interrupts import interrupts_of
-from lanebus.handlers.protocols.agui.json_end import json_end
-from lanebus.handlers.protocols.agui.messages import result_content, user_content
-from lanebus.handlers.protocols.agui.usage import cost_of, token_usage
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages import (
+    Approve,
+    Block,
+    Control,
+    Deny,
+    Resume,
+    TextBlock,
+    ToolResultMessage,
+    TurnId,
+    Usage,
+    UserMessage,
+)
+from lanebus.handlers.protocols.client_content import MediaBlock, shown_blocks
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,
     CallArgumentsAdded,
@@ -30,12 +43,8 @@ from lanebus.handlers.protocols.run_events import (
     ThoughtAdded,
     ThoughtEnded,
     UserSpoke,
+    WaitingCall,
 )
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-__all__ = ("PROTOCOL_VERSION", "AguiEncoder", "AguiEvent")
 
 PROTOCOL_VERSION = "1.0"
 
@@ -105,9 +114,9 @@ class AguiEncoder:
         """Return the AG-UI events of an event of the run, but nothing for a `RunRested`: see `finished`."""
         match event:
             case TextAdded(message_id=message_id, text=text):
-                return [*self._open_text(message_id), _content("TEXT_MESSAGE_CONTENT", message_id, text)]
+                return [*self._open_text(message_id), _content_event("TEXT_MESSAGE_CONTENT", message_id, text)]
             case ThoughtAdded(thought_id=thought_id, text=text):
-                return [*self._open_thought(thought_id), _content("REASONING_MESSAGE_CONTENT", thought_id, text)]
+                return [*self._open_thought(thought_id), _content_event("REASONING_MESSAGE_CONTENT", thought_id, text)]
             case ThoughtEnded(thought_id=thought_id):
                 return self._close_thought(thought_id)
             case CallBegun(call_id=call_id):
@@ -185,7 +194,7 @@ class AguiEncoder:
         if message_id not in self._texts:
             return []
         del self._texts[message_id]
-        return [_end("TEXT_MESSAGE_END", message_id)]
+        return [_end_event("TEXT_MESSAGE_END", message_id)]
 
     def _open_thought(self, thought: str) -> list[AguiEvent]:
         if thought in self._thoughts:
@@ -197,7 +206,7 @@ class AguiEncoder:
         if thought not in self._thoughts:
             return []
         del self._thoughts[thought]
-        return [_end("REASONING_MESSAGE_END", thought), _end("REASONING_END", thought)]
+        return [_end_event("REASONING_MESSAGE_END", thought), _end_event("REASONING_END", thought)]
 
     def _close_call(self, call: str) -> list[AguiEvent]:
         """Return the end of a call. The arguments of a call that was cut are completed: they have to be JSON."""
@@ -238,15 +247,15 @@ class AguiEncoder:
             self.needs_snapshot = True  # no event but a snapshot has parts other than text
             return []
         start: AguiEvent = {"type": "TEXT_MESSAGE_START", "messageId": event.message_id, "role": "user"}
-        text = [_content("TEXT_MESSAGE_CONTENT", event.message_id, content)] if content else []
-        return [start, *text, _end("TEXT_MESSAGE_END", event.message_id)]
+        text = [_content_event("TEXT_MESSAGE_CONTENT", event.message_id, content)] if content else []
+        return [start, *text, _end_event("TEXT_MESSAGE_END", event.message_id)]
 
 
-def _content(type: str, message_id: str, text: str) -> AguiEvent:
+def _content_event(type: str, message_id: str, text: str) -> AguiEvent:
     return {"type": type, "messageId": message_id, "delta": text}
 
 
-def _end(type: str, message_id: str) -> AguiEvent:
+def _end_event(type: str, message_id: str) -> AguiEvent:
     return {"type": type, "messageId": message_id}
 
 
@@ -265,3 +274,190 @@ def _thought_begun(thought: str) -> list[AguiEvent]:
 def _child_begun(child: ChildBegun) -> AguiEvent:
     begun: AguiEvent = {"type": "SUBAGENT_STARTED", "subagentRunId": child.child, "name": child.agent}
     return begun if child.call_id is None else {**begun, "parentToolCallId": child.call_id}
+
+
+# Interrupts: the questions to a person that end a run, and the answers that the next run begins with.
+#
+# The id of an interrupt says all that the answer needs: the turn, the call, and the hash of the arguments that the
+# person saw. So no state is kept between the two runs, and an approval holds only for these arguments.
+
+_TURN_END = re.compile(r"#[0-9]{1,18}/")
+_CALL_HASH = re.compile(r"[0-9a-f]{64}")
+_PAUSED_PREFIX = "paused/"
+_ANSWER_ADVICE = 'answer with {"approved": true}, {"approved": false}, or the status "cancelled"'
+_ANSWER_SCHEMA: JsonValue = {
+    "type": "object",
+    "properties": {"approved": {"type": "boolean"}, "reason": {"type": "string"}},
+    "required": ["approved"],
+}
+
+
+def interrupts_of(rested: RunRested) -> list[JsonValue]:
+    """Return the interrupts of a run that waits for a person."""
+    if rested.outcome == "paused":
+        message = "A person took over" if rested.stop_reason == "handoff" else "The session is paused"
+        return [
+            {"id": f"{_PAUSED_PREFIX}{rested.position}", "reason": "lanebus:paused", "message": f"{message}: resume it"}
+        ]
+    return [_interrupt(call) for call in rested.waiting]
+
+
+def _interrupt(call: WaitingCall) -> JsonValue:
+    block = call.block
+    is_unknown = call.why == "unknown"
+    question = f"{block.name} was started and its outcome is unknown. Run it again?" if is_unknown else None
+    return {
+        "id": f"{call.turn_id}/{block.id}/{block.call_hash}",
+        "reason": "tool_call",
+        "message": question or f"Run {block.name}?",
+        "toolCallId": call.call_id,
+        "responseSchema": _ANSWER_SCHEMA,
+        "metadata": {"lanebus": {"toolName": block.name, "arguments": block.arguments, "why": call.why}},
+    }
+
+
+def read_answer(interrupt_id: str, status: str, payload: JsonValue, by: str) -> Control | None:
+    """Return the command that an answer to an interrupt stands for; None if it changes nothing.
+
+    Args:
+        interrupt_id: id of the interrupt.
+        status: "resolved" or "cancelled".
+        payload: the answer.
+        by: name of the person.
+
+    Raises:
+        DecodeError: the id is of no interrupt, or the payload does not say whether the call is approved.
+    """
+    if interrupt_id.startswith(_PAUSED_PREFIX):
+        return Resume(by=by) if status == "resolved" else None
+    # In parts, because one pattern for all would take quadratic time: an id may be as long as a request.
+    rest, _, call_hash = interrupt_id.rpartition("/")
+    found = _TURN_END.search(rest, 1)
+    if found is None or _CALL_HASH.fullmatch(call_hash) is None:
+        raise DecodeError("resume.interruptId", "is no interrupt of this server")
+    turn_id, call = TurnId.from_text(rest[: found.end() - 1]), rest[found.end() :]
+    if status == "cancelled":
+        return Deny(turn_id=turn_id, tool_call_id=call, by=by)
+    fields = payload if isinstance(payload, dict) else {"approved": payload}
+    is_approved, reason = fields.get("approved"), fields.get("reason")
+    if not isinstance(is_approved, bool):
+        raise DecodeError("resume.payload", _ANSWER_ADVICE)
+    if is_approved:
+        return Approve(turn_id=turn_id, tool_call_id=call, call_hash=call_hash, by=by)
+    return Deny(turn_id=turn_id, tool_call_id=call, reason=reason if isinstance(reason, str) else None, by=by)
+
+
+# Contents of messages in the form of AG-UI. Pure.
+
+
+def user_content(message: UserMessage) -> JsonValue:
+    """Return a user's content: a text, or parts if there is more than text.
+
+    Media that the server stores have no address that the protocol can name, so they are a text in brackets.
+    """
+    if all(isinstance(block, TextBlock) for block in message.content):
+        return message.text_content()
+    return [_content_part(block) for block in shown_blocks(message)]
+
+
+def as_shown(message: UserMessage) -> UserMessage:
+    """Return a user's message as a client reads it from `user_content`, and may send it back with the same id."""
+    if all(isinstance(block, TextBlock) for block in message.content):
+        blocks: tuple[Block, ...] = (TextBlock(text=message.text_content()),)
+    else:
+        blocks = tuple(shown_blocks(message))
+    return message.model_copy(update={"content": blocks})
+
+
+def result_content(message: ToolResultMessage) -> str:
+    """Return a tool's result as text. Clients before version 1.0 accept nothing else."""
+    return message.text_with_results()
+
+
+def _content_part(block: TextBlock | MediaBlock) -> JsonValue:
+    if isinstance(block, TextBlock):
+        return {"type": "text", "text": block.text}
+    media = block.media
+    named: dict[str, JsonValue] = {} if media.mime_type is None else {"mimeType": media.mime_type}
+    return {"type": block.type, "source": {"type": media.kind, "value": media.url or media.data, **named}}
+
+
+# Usage in the form of AG-UI, where totals include their parts.
+
+_MOST = 2**53 - 1
+"""the largest integer that the protocol allows"""
+
+
+def token_usage(rested: RunRested) -> list[JsonValue]:
+    """Return the tokens of a run, one entry for each provider and model."""
+    return [_usage_entry(provider, model, usage) for provider, model, usage in rested.usage]
+
+
+def cost_of(rested: RunRested) -> str | None:
+    """Return the cost of a run in US dollars as a decimal text; None if it is not known."""
+    total = Usage()
+    for _, _, usage in rested.usage:
+        total = total.combine(usage)
+    return None if total.cost is None else str(total.cost.total)
+
+
+def _usage_entry(provider: str | None, model: str | None, usage: Usage) -> JsonValue:
+    names: dict[str, JsonValue] = {}
+    if provider:
+        names["provider"] = provider
+    if model:
+        names["model"] = model
+    whole = usage.input + usage.cache_read + usage.cache_write
+    return {
+        **names,
+        "inputTokens": _token_count(whole),
+        "outputTokens": _token_count(usage.output),
+        "totalTokens": _token_count(usage.total_tokens or whole + usage.output),
+        "reasoningTokens": _token_count(usage.reasoning),
+        "cachedInputTokens": _token_count(usage.cache_read),
+        "cacheWriteInputTokens": _token_count(usage.cache_write),
+    }
+
+
+def _token_count(tokens: int) -> int:
+    return min(max(tokens, 0), _MOST)  # counts come from the provider unchecked
+
+
+_JSON_TAILS = ("", '"', "0", "null", ":null", '":null', "rue", "ue", "e", "alse", "lse", "se", "ull", "ll", "l", '\\"')
+_ESCAPE_TAILS = ('0"', '00"', '000"', '0000"')
+_BRACKETS = {"{": "}", "[": "]"}
+
+
+def json_end(text: str) -> str | None:
+    """Return a short text that makes the beginning of a JSON text whole; None if it is no such beginning."""
+    if not text.strip():
+        return ""
+    closers = _closing_brackets(text)
+    for tail in (*_JSON_TAILS, *_ESCAPE_TAILS, *(f"{each}:null" for each in _ESCAPE_TAILS), '\\":null', '"":null'):
+        end = tail + closers
+        try:
+            json.loads(text + end)
+        except ValueError:
+            continue
+        return end
+    return None
+
+
+def _closing_brackets(text: str) -> str:
+    """Return the brackets that close those that are open at the end of a text."""
+    is_open, is_escaped, stack = False, False, list[str]()
+    for each in text:
+        if is_open:
+            if is_escaped:
+                is_escaped = False
+            elif each == "\\":
+                is_escaped = True
+            elif each == '"':
+                is_open = False
+        elif each == '"':
+            is_open = True
+        elif each in _BRACKETS:
+            stack.append(_BRACKETS[each])
+        elif each in "]}" and stack:
+            stack.pop()
+    return "".join(reversed(stack))

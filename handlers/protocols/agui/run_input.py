@@ -9,10 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import Block, TextBlock
-from lanebus.bus.messages.content_fault import json_reason
-from lanebus.bus.messages.message import UserMessage, now_ms
-from lanebus.bus.wire.keys import check_session_id
+from lanebus.bus.messages import Block, TextBlock, UserMessage, json_reason, now_ms
+from lanebus.bus.wire import check_session_id
 from lanebus.handlers.protocols.client_content import (
     DEFAULT_CONTENT_RULES,
     ContentRules,

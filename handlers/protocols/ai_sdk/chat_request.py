@@ -9,10 +9,9 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import Block, TextBlock
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.json_fields import Object, as_flag, as_list, as_object, as_text, below, made
-from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
+from lanebus.bus.messages import Block, TextBlock, UserMessage
+from lanebus.handlers.context import Object, as_flag, as_list, as_object, as_text, below, made
+from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.handlers.protocols.client_content import (
     DEFAULT_CONTENT_RULES,
     ContentRules,

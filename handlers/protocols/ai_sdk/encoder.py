@@ -1,15 +1,29 @@
-"""Turn the events of a run into the chunks of one UI message. Pure."""
+"""Turn the events of a run into the chunks of one UI message. Pure.
 
-from typing import assert_never
+An unknown kind of chunk is fatal for a client, and clients do not say which version they are. So a stream has only what
+every version reads, unless the client names its version in the header `AI-SDK-Version`.
+"""
 
-from lanebus.bus.error_text import without_secrets
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
-from lanebus.handlers.protocols.ai_sdk.chunk import Chunk, error_chunk, finish_reason, tool_output
-from lanebus.handlers.protocols.ai_sdk.text_parts import TextParts
-from lanebus.handlers.protocols.ai_sdk.usage import usage_totals
-from lanebus.handlers.protocols.ai_sdk.version import Version
+import json
+import re
+from collections import Counter
+from typing import Literal, NamedTuple, assert_never
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages import (
+    AssistantMessage,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    TurnId,
+    Usage,
+)
+from lanebus.bus.text import without_secrets
+from lanebus.handlers.projections import summary
 from lanebus.handlers.protocols.run_events import (
     AnswerBegun,
     AnswerSettled,
@@ -34,7 +48,85 @@ from lanebus.handlers.protocols.run_events import (
 )
 from lanebus.handlers.protocols.shown_answer import call_id
 
-__all__ = ("ChatEncoder",)
+# One chunk of a UI message stream, and the bytes that carry it.
+
+Chunk = dict[str, JsonValue]
+"""a chunk, with its kind in `type`"""
+
+STREAM_HEADER = ("x-vercel-ai-ui-message-stream", "v1")
+"""the response header that names the protocol"""
+
+POSITION_HEADER = "Lanebus-Position"
+"""the response header with the position of what was posted; to resume its answer, a client needs it"""
+
+DONE = b"data: [DONE]\n\n"
+"""the last frame of a complete stream"""
+
+_FINISH_REASONS: dict[StopReason, str] = {
+    "stop": "stop",
+    "length": "length",
+    "toolUse": "tool-calls",
+    "guardRail": "content-filter",
+    "error": "error",
+}
+
+
+def encode_chunk(chunk: Chunk) -> bytes:
+    """Return the frame of a chunk: one `data:` line in ASCII, without an event name or an id."""
+    return b"data: " + json.dumps(chunk, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n\n"
+
+
+def error_chunk(text: str) -> Chunk:
+    """Return the chunk that ends a stream with an error. Clients show the text to people."""
+    return {"type": "error", "errorText": text}
+
+
+def finish_reason(reason: StopReason | None) -> str:
+    """Return the finish reason for a stop reason; "other" if all versions of the client know no nearer one."""
+    return _FINISH_REASONS.get(reason, "other") if reason is not None else "other"
+
+
+def tool_output(message: ToolResultMessage) -> JsonValue:
+    """Return a result as clients show it: its JSON if the tool returned JSON, its text if it has nothing else,
+    otherwise a list of blocks."""
+    if message.structured is not None:
+        return message.structured
+    if all(isinstance(block, TextBlock) for block in message.content):
+        return message.text_content()
+    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in message.content]
+
+
+# Which version of the AI SDK reads a stream. An unknown kind of chunk is fatal for a client, and clients do not say
+# which version they are.
+#
+# So a stream has only what every version reads, unless the client names its version in the header `AI-SDK-Version`.
+
+VERSION_HEADER = "ai-sdk-version"
+
+Version = Literal[5, 6, 7]
+"""
+- 5: approvals are data parts; a text that was taken back stays. The default
+- 6: approvals are those of the AI SDK
+- 7: also takes back what an answer showed that another answer replaces
+"""
+
+_VERSION_FORM = re.compile(r"([1-9][0-9]{0,3})(\.[0-9A-Za-z.-]{1,40})?")
+
+
+def read_version(text: str | None) -> Version:
+    """Return the version that a header names, such as `6` or `6.0.322`. None or "" means 5, and 8 or later means 7.
+
+    Raises:
+        DecodeError: the text is no version, or names one before 5.
+    """
+    if not text:
+        return 5
+    found = _VERSION_FORM.fullmatch(text.strip())
+    number = int(found[1]) if found else 0
+    if number < 5:
+        raise DecodeError(VERSION_HEADER, "must be the version of the package ai, from 5, such as 6 or 6.0.322")
+    return 5 if number == 5 else 6 if number == 6 else 7
+
 
 _NOT_RUN = "The call was not run."
 
@@ -173,7 +265,7 @@ class ChatEncoder:
         if event.is_denied and self._version > 5:
             return [*chunks, {"type": "tool-output-denied", "toolCallId": call}]
         if message.is_error:
-            return [*chunks, _failed(call, message.text_content() or "The tool failed.")]
+            return [*chunks, _failed_call(call, message.text_content() or "The tool failed.")]
         return [
             *chunks,
             {"type": "tool-output-available", "toolCallId": call, "output": tool_output(message), "dynamic": True},
@@ -212,7 +304,7 @@ class ChatEncoder:
 
     def _drop_calls(self) -> list[Chunk]:
         """Return the ends of the calls that the model has not completed."""
-        dropped = [_failed(call, _NOT_RUN) for call in self._writing]
+        dropped = [_failed_call(call, _NOT_RUN) for call in self._writing]
         self._writing.clear()
         return dropped
 
@@ -267,5 +359,135 @@ class ChatEncoder:
         return {"type": "data-approval", "id": call.call_id, "data": data}
 
 
-def _failed(call: str, text: str) -> Chunk:
+def _failed_call(call: str, text: str) -> Chunk:
     return {"type": "tool-output-error", "toolCallId": call, "errorText": text, "dynamic": True}
+
+
+class TextParts:
+    """Opens and closes parts, and knows what they show of the present answer."""
+
+    def __init__(self) -> None:
+        self._text: str | None = None
+        """id of the text part that is open"""
+        self._thought: str | None = None
+        self._numbers = Counter[str]()
+        """number of the text parts of each answer"""
+        self._shown_text, self._shown_thoughts = list[str](), list[str]()
+
+    def begin_answer(self) -> None:
+        """Forget what is shown, because another answer begins."""
+        self._shown_text, self._shown_thoughts = [], []
+
+    def add_text(self, message_id: str, text: str) -> list[Chunk]:
+        """Return the chunks that append text."""
+        chunks: list[Chunk] = []
+        if self._text is None:
+            chunks += self.end()
+            self._numbers[message_id] += 1
+            self._text = f"{message_id}.text{self._numbers[message_id]}"
+            chunks.append({"type": "text-start", "id": self._text})
+        self._shown_text.append(text)
+        return [*chunks, {"type": "text-delta", "id": self._text, "delta": text}]
+
+    def add_thought(self, thought: str, text: str) -> list[Chunk]:
+        """Return the chunks that append to a passage of reasoning."""
+        chunks: list[Chunk] = []
+        if self._thought != thought:
+            chunks += self.end()
+            self._thought = thought
+            chunks.append({"type": "reasoning-start", "id": thought})
+        self._shown_thoughts.append(text)
+        return [*chunks, {"type": "reasoning-delta", "id": thought, "delta": text}]
+
+    def end_thought(self, thought: str) -> list[Chunk]:
+        """Return the end of a passage of reasoning, if it is open."""
+        return self.end() if self._thought == thought else []
+
+    def end(self) -> list[Chunk]:
+        """Return the end of the open part."""
+        chunks: list[Chunk] = []
+        if self._text is not None:
+            chunks.append({"type": "text-end", "id": self._text})
+        if self._thought is not None:
+            chunks.append({"type": "reasoning-end", "id": self._thought})
+        self._text = self._thought = None
+        return chunks
+
+    def shows(self, message: AssistantMessage) -> bool:
+        """Return whether the parts show all text and reasoning of an answer, and nothing else."""
+        thoughts = "".join(block.text for block in message.thinking())
+        return "".join(self._shown_text) == message.text_content() and "".join(self._shown_thoughts) == thoughts
+
+    def add_whole(self, message_id: str, message: AssistantMessage) -> list[Chunk]:
+        """Return the chunks that show all text and reasoning of an answer, in new parts."""
+        chunks = self.end()
+        for index, block in enumerate(message.content):
+            if isinstance(block, TextBlock) and block.text:
+                chunks += self.add_text(message_id, block.text)
+            elif isinstance(block, ThinkingBlock) and block.text:
+                chunks += self.add_thought(f"{message_id}.whole{index}", block.text)
+        return [*chunks, *self.end()]
+
+
+def usage_totals(rested: RunRested) -> JsonValue:
+    """Return the usage of a run, in all and of each model; None if nothing is known of it."""
+    if not rested.usage:
+        return None
+    total = Usage()
+    for _, _, usage in rested.usage:
+        total = total.combine(usage)
+    models: list[JsonValue] = [
+        {"provider": provider, "model": model, **_usage_numbers(usage)} for provider, model, usage in rested.usage
+    ]
+    return {**_usage_numbers(total), "models": models}
+
+
+def _usage_numbers(usage: Usage) -> dict[str, JsonValue]:
+    found = summary(usage)
+    cost = found["cost"]
+    return {
+        "input": found["input"],
+        "output": found["output"],
+        "reasoning": found["reasoning"],
+        "cacheRead": found["cache_read"],
+        "cacheWrite": found["cache_write"],
+        "totalTokens": found["total_tokens"],
+        "cost": None if cost is None else cost["total"],
+    }
+
+
+# The id of a tool approval in the AI SDK. It names the turn, the request, the shown arguments and the call. So the
+# answer needs nothing but this id, and approves no other arguments.
+
+_APPROVAL_ID = re.compile(r"([^@/]+)@([1-9][0-9]{0,15})/([0-9a-f]{64})/(.+)", re.DOTALL)
+
+
+class ApprovalId(NamedTuple):
+    """What an approval id names."""
+
+    turn_id: TurnId
+    position: int
+    """position of the request for the approval. A second request for the same call has another position"""
+    call_hash: str
+    """`ToolCallBlock.call_hash` of the call that the client shows"""
+    tool_call_id: str
+
+    def __str__(self) -> str:
+        return f"{self.turn_id}@{self.position}/{self.call_hash}/{self.tool_call_id}"
+
+    @classmethod
+    def read(cls, text: str, path: str) -> "ApprovalId":
+        """Read an id as `str` writes it.
+
+        Args:
+            text: the id.
+            path: path of the id, for the error.
+
+        Raises:
+            DecodeError: the text is no such id.
+        """
+        parts = _APPROVAL_ID.fullmatch(text)
+        if parts is None:
+            raise DecodeError(path, "is no approval id of this server: answer with the id of the approval request")
+        turn, position, call_hash, call = parts.groups()
+        return cls(TurnId.from_text(turn), int(position), call_hash, call)

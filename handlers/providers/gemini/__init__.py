@@ -1,4 +1,4 @@
-"""Write requests to Google's Gemini API and read its answers."""
+"""Write requests to Google's Gemini API, in `form.py`, and read its answers, in `answer.py`."""
 
 from lanebus.handlers.providers.gemini.answer import GeminiAnswer, from_gemini
 from lanebus.handlers.providers.gemini.form import to_gemini

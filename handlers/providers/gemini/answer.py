@@ -3,21 +3,41 @@
 import json
 from collections.abc import Mapping
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
+from pydantic.alias_generators import to_snake
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, ToolCallBlock
-from lanebus.bus.messages.json_parser import require_json
-from lanebus.bus.messages.message import AssistantMessage, StopReason
-from lanebus.bus.messages.usage import Rates, Usage
-from lanebus.handlers.providers.common.answer import NO_NAMES, AnswerState, ModelEvent, Piece, priced, require_response
-from lanebus.handlers.providers.common.request import Json
-from lanebus.handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
-from lanebus.handlers.providers.gemini.part_reader import citations, read_part
-from lanebus.handlers.providers.gemini.parts import PROVIDER
-from lanebus.handlers.providers.gemini.usage import normalised
-
-__all__ = ("GeminiAnswer", "from_gemini")
+from lanebus.bus.messages import (
+    AnnotationRef,
+    AssistantMessage,
+    AudioBlock,
+    Block,
+    DocumentBlock,
+    ImageBlock,
+    MediaRef,
+    Rates,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    UnknownBlock,
+    Usage,
+    VideoBlock,
+    require_json,
+)
+from lanebus.handlers.context import as_list, as_object, as_text, first_fault
+from lanebus.handlers.providers.answer import (
+    NO_NAMES,
+    AnswerState,
+    ModelEvent,
+    Piece,
+    count_of,
+    minted_id,
+    priced,
+    require_response,
+)
+from lanebus.handlers.providers.gemini.form import PROVIDER
+from lanebus.handlers.providers.request import Json
 
 _FILTERED: StopReason = "guardRail"
 _STOP_REASONS: Mapping[str, StopReason] = {
@@ -188,3 +208,172 @@ class GeminiAnswer(AnswerState):
 
     def _used(self, usage: Json) -> Usage:
         return priced(normalised(usage), self._rates)
+
+
+# Read a part of Gemini's answer as a block.
+
+
+def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
+    """Return the block of a part; None if the part is empty.
+
+    Args:
+        part: the part's JSON.
+        path: path of the part, for errors.
+        names: see `ProviderRequest.tool_names`.
+
+    Raises:
+        DecodeError: a field of the part does not have the API's form.
+    """
+    signature = text_at(part, "thoughtSignature", f"{path}.")
+    if (call := object_at(part, "functionCall", f"{path}.")) is not None:
+        return _call(call, f"{path}.functionCall.", names, signature)
+    thought = field_at(part, "thought") is True
+    if isinstance(field_at(part, "text"), str):
+        text = text_at(part, "text") or ""
+        if not text and not signature:
+            return None
+        return ThinkingBlock(text=text, signature=signature) if thought else TextBlock(text=text, signature=signature)
+    if not thought and (media := _media(part, path)) is not None:
+        return _media_block(media, signature)
+    present: Json = {key: value for key, value in part.items() if value is not None}
+    if present.keys() <= {"thoughtSignature", "thought_signature"}:
+        return TextBlock(text="", signature=signature) if signature else None
+    return UnknownBlock(raw=present)
+
+
+def citations(candidate: Json, path: str) -> list[AnnotationRef]:
+    """Return the sources that a candidate names: the sources it cites and the web pages that a search found.
+
+    Raises:
+        DecodeError: a source does not have the API's form.
+    """
+    cited = object_at(candidate, "citationMetadata", path) or {}
+    found = list_at(cited, "citations", f"{path}citationMetadata.") or []
+    grounding = object_at(candidate, "groundingMetadata", path) or {}
+    for chunk in list_at(grounding, "groundingChunks", f"{path}groundingMetadata.") or []:
+        if isinstance(chunk, dict):
+            found = [*found, chunk.get("web")]
+    return [
+        AnnotationRef(url=text_at(each, "uri", path), title=text_at(each, "title", path))
+        for each in found
+        if isinstance(each, dict)
+    ]
+
+
+def _call(call: Json, path: str, names: Mapping[str, str], signature: str | None) -> ToolCallBlock:
+    name = text_at(call, "name", path)
+    if name is None:
+        raise DecodeError(f"{path}name", "a function call needs a name")
+    arguments = object_at(call, "args", path)
+    call_id = text_at(call, "id", path) or minted_id()
+    return ToolCallBlock(id=call_id, name=names.get(name, name), arguments=arguments or {}, signature=signature)
+
+
+def _media(part: Json, path: str) -> MediaRef | None:
+    if (blob := object_at(part, "inlineData", f"{path}.")) is not None:
+        # The SDK writes base64 with the URL-safe alphabet.
+        data = (text_at(blob, "data", f"{path}.inlineData.") or "").replace("-", "+").replace("_", "/")
+        fields: Json = {"kind": "data", "data": data}
+        place = f"{path}.inlineData"
+    elif (blob := object_at(part, "fileData", f"{path}.")) is not None:
+        place = f"{path}.fileData"
+        fields = {"kind": "file_id", "fileId": text_at(blob, "fileUri", f"{place}.")}
+    else:
+        return None
+    fields |= {"mimeType": text_at(blob, "mimeType", f"{place}."), "filename": text_at(blob, "displayName", path)}
+    try:
+        return MediaRef.model_validate({key: value for key, value in fields.items() if value is not None})
+    except ValidationError as error:
+        raise DecodeError(place, first_fault(error)[1]) from None
+
+
+def _media_block(media: MediaRef, signature: str | None) -> Block:
+    match (media.mime_type or "").partition("/")[0]:
+        case "image":
+            return ImageBlock(media=media, signature=signature)
+        case "audio":
+            return AudioBlock(media=media)
+        case "video":
+            return VideoBlock(media=media)
+        case _:
+            return DocumentBlock(media=media)
+
+
+# Read fields of Gemini's JSON in either spelling: camelCase as in the API, snake_case as in the SDK.
+
+
+def field_at(value: Json, name: str) -> JsonValue:
+    """Return the field with this camelCase name, or with the same name in snake_case; None if both are missing."""
+    return value[name] if name in value else value.get(to_snake(name))
+
+
+def object_at(value: Json, name: str, path: str = "") -> Json | None:
+    """Return the object in a field; None if it is missing.
+
+    Args:
+        value: the object that has the field.
+        name: the field's camelCase name.
+        path: path of `value`, with a dot at its end.
+
+    Raises:
+        DecodeError: the field does not hold an object.
+    """
+    found = field_at(value, name)
+    return None if found is None else as_object(found, f"{path}{name}")
+
+
+def list_at(value: Json, name: str, path: str = "") -> list[JsonValue] | None:
+    """Return the list in a field; see `object_at`."""
+    found = field_at(value, name)
+    return None if found is None else as_list(found, f"{path}{name}")
+
+
+def text_at(value: Json, name: str, path: str = "") -> str | None:
+    """Return the text in a field; None if the field is missing or the text is empty. See `object_at`."""
+    found = field_at(value, name)
+    return None if found is None else as_text(found, f"{path}{name}") or None
+
+
+def normalised(usage: Json) -> Usage:
+    """Return the usage.
+
+    Gemini's prompt count includes cached tokens; `Usage.input` does not. Gemini's answer count excludes thoughts;
+    `Usage.output` includes them.
+
+    Raises:
+        DecodeError: the details of a count are not a list.
+    """
+    prompt, tools, cached, answered, thought, total = (count_of(field_at(usage, name)) for name in _COUNTS)
+    # More cached tokens than prompt tokens would be a provider's error. It must not make a price negative.
+    fresh = max(prompt + tools - cached, 0)
+    return Usage(
+        input=fresh,
+        output=answered + thought,
+        reasoning=thought,
+        cache_read=cached,
+        total_tokens=total or fresh + cached + answered + thought,
+        image_tokens=_of_kind(usage, "IMAGE"),
+        audio_tokens=_of_kind(usage, "AUDIO"),
+        raw={**usage},
+    )
+
+
+_COUNTS = (
+    "promptTokenCount",
+    "toolUsePromptTokenCount",
+    "cachedContentTokenCount",
+    "candidatesTokenCount",
+    "thoughtsTokenCount",
+    "totalTokenCount",
+)
+
+
+def _of_kind(usage: Json, modality: str) -> int | None:
+    """Return the tokens of one modality, in prompt and answer together; None if no count names the modality."""
+    found = [
+        count_of(field_at(each, "tokenCount"))
+        for name in ("promptTokensDetails", "candidatesTokensDetails")
+        for each in list_at(usage, name, "usageMetadata.") or []
+        if isinstance(each, dict) and each.get("modality") == modality
+    ]
+    return sum(found) if found else None

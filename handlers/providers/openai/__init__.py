@@ -1,1 +1,1 @@
-"""OpenAI's two APIs, Chat Completions and Responses. `shared` holds the code that both APIs use."""
+"""OpenAI's two APIs: `chat.py` for Chat Completions, `responses.py` for Responses, `wire.py` for what both share."""

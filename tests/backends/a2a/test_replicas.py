@@ -121,7 +121,7 @@ async def test_after_a_sigkill_another_replica_continues_and_subscribers_miss_no
 # --- many tasks -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_thousand_tasks_at_once_are_saved_and_followed(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as one, shared_valkey.bus() as other:
         store, stream = LanebusTaskStore(one), LanebusEventStream(LanebusTaskStore(other))

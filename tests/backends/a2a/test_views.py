@@ -5,10 +5,10 @@ from a2a.types import Message, Part, Role, TaskState
 
 from lanebus import ALL_LANES, AssistantMessage, Bus, Envelope, ExtensionMessage, Lane, Usage, UserMessage
 from lanebus.a2a import LanebusTaskStore
-from lanebus.bus.wire.selection import kind_of
+from lanebus.bus.wire import kind_of
 from lanebus.context import build_context
-from lanebus.handlers.projections.cards import look_at_state
-from lanebus.handlers.verify.namespace import verify_all
+from lanebus.handlers.projections import look_at_state
+from lanebus.handlers.verify import verify_all
 from lanebus.projections import TURNS, USAGE, look
 from tests.support.backends.a2a.tasks import ANYONE, artifact, manager, message, new_task, status
 from tests.support.servers.real import RealServer

@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.report import ProgressCallbacks
 
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.langgraph import LanebusSaver
 from tests.support.backends.artefacts import artefact
 from tests.support.servers.real import AnyServer

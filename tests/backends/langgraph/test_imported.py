@@ -21,8 +21,8 @@ from langgraph.types import Command, Send, interrupt
 
 from lanebus import Bus, ExtensionMessage
 from lanebus.archive import DirectoryArchive
-from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.langgraph.entries import (
+from lanebus.handlers.integrations.bounds import BackendBounds
+from lanebus.handlers.integrations.langgraph.thread import (
     CheckpointsDeleted,
     CheckpointStored,
     Packed,

@@ -70,7 +70,7 @@ async def test_of_two_processes_that_append_to_one_thread_neither_loses_anything
             assert each.pending_writes == [(name, "items", int(number))]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_thousand_threads_run_at_once(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus:
         saver = LanebusSaver(bus)

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from lanebus import ExtensionMessage
 from lanebus.errors import InvalidArgument, SessionExists
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.langgraph import LanebusSaver
 from tests.support.backends.langgraph_graphs import adding, config_of, conversation, counting, named, said
 from tests.support.servers.real import AnyServer, RealServer

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from lanebus import ExtensionMessage
 from lanebus.errors import InvalidArgument
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.langgraph import LanebusSaver, LanebusStore
 from tests.support.backends.langgraph_graphs import config_of
 from tests.support.servers.real import AnyServer, RealServer

@@ -4,8 +4,8 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, Remove
 
 from lanebus import AssistantMessage, Bus, Lane
 from lanebus.context import build_context
-from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.langgraph.messages import lane_message
+from lanebus.handlers.integrations.bounds import BackendBounds
+from lanebus.handlers.integrations.langgraph.thread import lane_message
 from lanebus.langgraph import LanebusSaver
 from lanebus.messages import (
     ImageBlock,

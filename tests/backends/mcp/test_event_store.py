@@ -11,7 +11,7 @@ from mcp.server.streamable_http import EventMessage
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCResponse, LoggingMessageNotificationParams
 from starlette.types import Message, Receive, Scope, Send
 
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.mcp import McpEventStore, McpStoreBounds
 from tests.support.backends.imported import import_session
 from tests.support.backends.mcp_process import server_process

@@ -20,7 +20,7 @@ __all__ = ()
 LISTED = Path(__file__).with_name("referee.txt").read_text().split()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("folder", "passed", "used"),
     [("tests/memory", 212, 193), ("tests/deferred_session_writes", 154, 154), ("tests/test_agent_runner.py", 71, 71)],

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from lanebus import AssistantMessage, ExtensionMessage, ToolResultMessage, UserMessage
 from lanebus.context import build_context
 from lanebus.errors import InvalidArgument
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.openai_agents import LanebusSession, SessionBounds
 from lanebus.projections import TURNS, USAGE, look
 from tests.support.agent.agents import fresh_bus
@@ -182,7 +182,7 @@ async def _add_and_pop(session: LanebusSession) -> None:
     assert None not in popped
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_a_thousand_sessions_are_used_at_the_same_time() -> None:
     async def use(number: int) -> None:
         session = LanebusSession(f"user {number}", bus)

@@ -20,8 +20,7 @@ from lanebus import pydantic_ai as public
 from lanebus.agent import Worker, abort, approve, ask, deny, load_agent, steer
 from lanebus.context import build_context
 from lanebus.errors import InvalidArgument, MissingExtra
-from lanebus.handlers.backends.pydantic_ai.history import raw_of
-from lanebus.handlers.backends.pydantic_ai.llm_messages import assistant_message
+from lanebus.handlers.integrations.pydantic_ai.messages import assistant_message, raw_of
 from lanebus.messages import AgentEnded, Redactable, ToolEnded, ToolWaiting, TurnEnded, parse_event
 from lanebus.projections import TURNS, USAGE, project
 from lanebus.pydantic_ai import PydanticAgent
@@ -411,7 +410,7 @@ def test_a_missing_harness_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic_ai_harness", None)
     for name in [each for each in sys.modules if each.startswith("pydantic_ai_harness.")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "lanebus.handlers.backends.pydantic_steps.step_store", raising=False)
+    monkeypatch.delitem(sys.modules, "lanebus.handlers.integrations.pydantic_ai.steps", raising=False)
     with pytest.raises(MissingExtra, match=r"lanebus\[pydantic-ai-harness\]"):
         _ = public.LanebusStepStore
 

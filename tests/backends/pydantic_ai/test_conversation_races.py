@@ -11,7 +11,7 @@ from pydantic_ai.conversation_store import ConversationConflict
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, UserPromptPart
 
 from lanebus.context import build_context
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer

@@ -34,8 +34,8 @@ from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage, RunUsage
 
 from lanebus import Bus, Delta
-from lanebus.bus.wire.envelope import DecodeFailure
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.bus.wire import DecodeFailure
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer

@@ -36,9 +36,8 @@ from lanebus import (
     ToolResultMessage,
     UserMessage,
 )
-from lanebus.handlers.backends.bounds import BackendBounds
-from lanebus.handlers.backends.pydantic_ai.history import model_messages, raw_of
-from lanebus.handlers.backends.pydantic_ai.llm_messages import assistant_message, llm_messages
+from lanebus.handlers.integrations.bounds import BackendBounds
+from lanebus.handlers.integrations.pydantic_ai.messages import assistant_message, llm_messages, model_messages, raw_of
 from lanebus.messages import AudioBlock, LlmMessage, ThinkingBlock, TurnId
 
 __all__ = ()

@@ -24,9 +24,9 @@ from pydantic_ai_harness.step_persistence import (
 )
 
 from lanebus import Bus, Delta
-from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.bus.wire import DecodeFailure
 from lanebus.context import build_context
-from lanebus.handlers.backends.bounds import BackendBounds
+from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.projections import TURNS, USAGE, project
 from lanebus.pydantic_ai import LanebusStepStore
 from tests.support.servers.kinds import Shared

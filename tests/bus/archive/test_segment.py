@@ -10,19 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.archive.names import SegmentName, Tip, file_of, folder_of
 from lanebus.bus.archive.segment import (
     LINE_LIMIT_BYTES,
     TEXT_LIMIT_BYTES,
     Header,
     LaneEntry,
     Segment,
+    SegmentName,
+    Tip,
+    file_of,
+    folder_of,
     line_of,
     read_segment,
     sealed,
 )
 from lanebus.bus.errors import ArchiveDamaged, InvalidArchiveName, MessageTooLarge
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages import Lane
 from tests.support.suite.scale import examples
 
 HEADER = Header("ns", "s", 2, 3, 5, "4_b", f"1-2-{'0' * 64}")
@@ -86,6 +89,7 @@ FIELDS = st.one_of(
 )
 
 
+@pytest.mark.full
 @examples(100)
 @given(st.lists(st.tuples(st.sampled_from(Lane), FIELDS), min_size=1, max_size=20))
 def test_every_value_comes_back_as_it_was(said: list[tuple[Lane, list[bytes]]]) -> None:
@@ -117,7 +121,7 @@ def test_a_segment_of_another_session_or_namespace_is_damage() -> None:
             read_segment(namespace, session, name, data)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_a_file_that_decompresses_beyond_the_limit_is_refused() -> None:
     data = zlib.compress(bytes(TEXT_LIMIT_BYTES + 1), 9, zlib.MAX_WBITS | 16)
     assert len(data) < TEXT_LIMIT_BYTES / 500

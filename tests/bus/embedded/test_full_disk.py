@@ -13,9 +13,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.embedded.data_dir import DataDir
-from lanebus.bus.embedded.launcher import fault_of
-from lanebus.bus.embedded.server import open_server, server_status
+from lanebus.bus import DataDir, open_server, server_status
+from lanebus.bus.embedded.server import fault_of
 from tests.support.paths import ROOT
 from tests.support.servers.real import DEADLINE, shortly
 
@@ -87,6 +86,7 @@ def filled(data_dir: Path, how: str, *before: str) -> tuple[str, list[str]]:
     return told, lines
 
 
+@pytest.mark.full
 def test_a_limit_on_files_that_a_running_server_meets_is_named_in_the_error_and_the_log(data_dir: Path) -> None:
     told, lines = filled(data_dir, "limit")
     for text in (told, *(line for line in lines if "has ended" in line)):
@@ -95,6 +95,7 @@ def test_a_limit_on_files_that_a_running_server_meets_is_named_in_the_error_and_
     assert any("has ended" in line for line in lines)
 
 
+@pytest.mark.full
 def test_a_disk_that_fills_is_named_to_a_process_that_has_not_started_the_server(data_dir: Path) -> None:
     mounted = ["unshare", "-rm", "sh", "-c", MOUNTED, str(data_dir)]
     if not shutil.which("unshare") or subprocess.run([*mounted, "true"], capture_output=True, check=False).returncode:

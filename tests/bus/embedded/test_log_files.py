@@ -12,8 +12,8 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from lanebus.bus import open_server, server_status
 from lanebus.bus.embedded import keeper
-from lanebus.bus.embedded.server import open_server, server_status
 from lanebus.bus.errors import ServerFailed
 from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp, encode
@@ -165,6 +165,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("damage", REFUSED)
 async def test_a_log_that_the_server_would_leave_aside_is_refused_and_stays_as_it_is(
     data_dir: Path, damage: str
@@ -238,6 +239,7 @@ STARTED: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("state", STARTED)
 async def test_a_log_that_the_server_reads_is_started(data_dir: Path, state: str) -> None:
     await append(data_dir, "1", "2", "3", then="SAVE")
@@ -247,7 +249,7 @@ async def test_a_log_that_the_server_reads_is_started(data_dir: Path, state: str
     assert await append(data_dir) == 4
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize("made", ["temp-rewriteaof*", "appendonlydir", "*dir/*.base.rdb", "*dir/*.incr.aof", "*dir/*"])
 async def test_a_first_start_that_is_killed_when_a_file_appears_is_repeated(data_dir: Path, made: str) -> None:
     async def kill_once() -> None:
@@ -265,7 +267,7 @@ async def test_a_first_start_that_is_killed_when_a_file_appears_is_repeated(data
     assert await append(data_dir, "1") == 1
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_kill_in_the_middle_of_a_rewrite_leaves_a_log_that_starts(data_dir: Path) -> None:
     written = 0
     for _ in range(count(12, least=4)):

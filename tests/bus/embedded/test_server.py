@@ -20,10 +20,10 @@ import anyio
 import pytest
 from anyio.abc import Process
 
+from lanebus.bus import default_data_dir, open_server, server_status, stop_server
 from lanebus.bus.embedded import keeper
 from lanebus.bus.embedded.data_dir import SOCKET_PATH_BYTES
-from lanebus.bus.embedded.launcher import find_binary
-from lanebus.bus.embedded.server import default_data_dir, open_server, server_status, stop_server
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import (
     DirectoryNotCreated,
     DirectoryNotOwned,
@@ -156,8 +156,7 @@ def counted(data_dir: Path) -> int | None:
 # --- one server, however many come ---------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 async def test_twelve_concurrent_processes_share_one_server_and_leave_none_running(data_dir: Path) -> None:
     pids: list[int] = []
     arrived, seen = anyio.Event(), anyio.Event()
@@ -182,8 +181,7 @@ async def test_twelve_concurrent_processes_share_one_server_and_leave_none_runni
     await wait_ended(data_dir)
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 async def test_processes_that_open_and_close_at_random_lose_no_write_and_share_one_server(data_dir: Path) -> None:
     workers, rounds = 4, count(25, least=10)
     met: list[str] = []
@@ -291,6 +289,7 @@ def spare_server(data_dir: Path) -> "Generator[subprocess.Popen[bytes]]":
 # --- death ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "victims",
     ["opener", "server", "keeper", "server keeper", "opener server", "opener keeper", "opener server keeper"],
@@ -338,6 +337,7 @@ asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
 """
 
 
+@pytest.mark.full
 async def test_no_zombie_is_left_where_an_opener_is_process_1(data_dir: Path) -> None:
     alone = ["unshare", "-r", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
@@ -595,6 +595,7 @@ async def test_the_embedded_server_is_private_and_syncs_before_it_answers(data_d
     assert not server.socket.exists()
 
 
+@pytest.mark.full
 async def test_a_log_that_takes_time_to_load_is_waited_for(data_dir: Path) -> None:
     async with open_server(data_dir):
         pass

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from lanebus import Bounds
+from lanebus.agent import WorkerBounds
+from lanebus.bounds import PublishBounds
 from lanebus.bus.errors import InvalidBound, check_bounds
-from lanebus.bus.publishing.bounds import PublishBounds
 from lanebus.errors import SetupError
-from lanebus.handlers.agent.bounds import WorkerBounds
 from tests.support.laws.tiny import LAW_TINY, RUN_TINY, WORKER_TINY
 from tests.support.paths import ROOT
 

@@ -23,12 +23,11 @@ from lanebus import (
     Unavailable,
     UserMessage,
 )
+from lanebus.bus import check_sha256
 from lanebus.bus.errors import Closed
-from lanebus.bus.media.offload import Offload, offloaded
-from lanebus.bus.media.store import check_sha256
-from lanebus.bus.messages.content import DataBlock
+from lanebus.bus.media.store import Offload, offloaded
+from lanebus.bus.messages import DataBlock, SystemMessage
 from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
-from lanebus.bus.messages.message import SystemMessage
 from lanebus.errors import MediaDamaged, MessageTooLarge
 from lanebus.media import DirectoryMedia, MediaHead
 from lanebus.messages import AudioBlock, Block, DocumentBlock, ToolResultBlock, VideoBlock

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import ImageBlock, MediaRef, TextBlock, ToolResultMessage, Unavailable, UserMessage
+from lanebus.bounds import MediaBounds
 from lanebus.bus.errors import InvalidMediaKey, NoMediaStore
-from lanebus.bus.media.bounds import MediaBounds
-from lanebus.bus.media.offload import offloaded
-from lanebus.bus.messages.content import DataBlock
+from lanebus.bus.media.store import offloaded
+from lanebus.bus.messages import DataBlock
 from lanebus.errors import MediaMissing
-from lanebus.handlers.providers.common.target import Target
+from lanebus.handlers.providers.options import Target
 from lanebus.media import KeyedMedia, ObjectMedia, as_agentflow, media_of, resolve_media
 from lanebus.messages import AudioBlock, Block, DocumentBlock, ToolResultBlock, VideoBlock
 from tests.support.servers.real import shortly
@@ -197,6 +197,7 @@ blocks = st.recursive(
 )
 
 
+@pytest.mark.full
 @given(st.lists(blocks, max_size=4), st.integers(0, 31))
 async def test_stored_media_reach_a_request_unchanged(content: list[Block], limit: int) -> None:
     from obstore.store import MemoryStore

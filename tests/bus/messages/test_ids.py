@@ -6,6 +6,7 @@ import uuid
 import pytest
 
 from lanebus.bus.errors import InvalidContent
+from lanebus.bus.messages import uuid_id
 from lanebus.bus.messages.ids import (
     Id,
     IdKind,
@@ -17,7 +18,6 @@ from lanebus.bus.messages.ids import (
     int_id,
     short_id,
     timestamp_id,
-    uuid_id,
 )
 
 __all__ = ()

@@ -6,9 +6,17 @@ import pytest
 from PIL import Image
 
 from lanebus.bus.errors import DecodeError, InvalidContent
-from lanebus.bus.messages.content import AudioBlock, ImageBlock, TextBlock, ToolResultBlock
-from lanebus.bus.messages.media import MediaRef, Picture, sniff
-from lanebus.bus.messages.message import ToolResultMessage, UserMessage
+from lanebus.bus.messages import (
+    AudioBlock,
+    ImageBlock,
+    MediaRef,
+    TextBlock,
+    ToolResultBlock,
+    ToolResultMessage,
+    UserMessage,
+    sniff,
+)
+from lanebus.bus.messages.media import Picture
 
 PNG = b"\x89PNG\r\n\x1a\n1234"
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import MediaRef
-from lanebus.bus.messages.media import sniff
+from lanebus.bus.messages import sniff
 from lanebus.errors import DecodeError, InvalidContent, MediaRefused, MediaTooLarge
 from lanebus.media import media_from_file
 from lanebus.messages import read_message

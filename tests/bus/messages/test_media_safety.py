@@ -5,14 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus.bus.errors import MediaTooLarge
-from lanebus.bus.messages.media_checks import (
-    NAME_LIMIT_BYTES,
-    extension_of,
-    is_what_it_claims,
-    require_size,
-    sanitize_filename,
-    text_type_of,
-)
+from lanebus.bus.messages import is_what_it_claims, require_size, sanitize_filename
+from lanebus.bus.messages.media import NAME_LIMIT_BYTES, extension_of, text_type_of
 
 
 @given(st.text())

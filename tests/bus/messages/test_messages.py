@@ -24,13 +24,21 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.aliases import canonical
-from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from lanebus.bus.messages.content import Block, UnknownBlock
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import AgentEvent, TurnEnded, parse_event
-from lanebus.bus.messages.json_reader import read_delta, read_extension, read_llm
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.messages import (
+    AgentEvent,
+    Block,
+    CompactedSection,
+    CompactionBlock,
+    Delta,
+    TurnEnded,
+    TurnRange,
+    UnknownBlock,
+    parse_event,
+    read_extension,
+    read_llm,
+)
+from lanebus.bus.messages.json_reader import canonical, read_delta
+from lanebus.bus.wire import encode
 from lanebus.errors import DecodeError, InvalidContent, UnknownKind, UnknownRole
 from lanebus.messages import (
     BranchSummary,
@@ -151,7 +159,7 @@ messages: st.SearchStrategy[Publishable] = st.one_of(
 )
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(400)
 @given(messages)
 def test_every_message_survives_a_round_trip(message: Publishable) -> None:
@@ -336,6 +344,7 @@ def test_numbers_beyond_64_bits_are_exact() -> None:
     assert read_message(encode(message)) == message
 
 
+@pytest.mark.full
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))
 def test_any_json_is_read_or_refused_with_a_bus_error(value: object) -> None:
     for body in (value, {"role": "user", "content": value}, {"role": "assistant", "usage": value, "content": [value]}):

@@ -3,8 +3,8 @@
 from hypothesis import given
 
 from lanebus import ExtensionMessage
-from lanebus.bus.messages.json_reader import read_extension, read_llm
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.messages import read_extension, read_llm
+from lanebus.bus.wire import encode
 from lanebus.messages import Publishable, read_message
 from tests.support.messages.made import messages
 from tests.support.suite.scale import examples

@@ -3,9 +3,9 @@
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.messages.node import NodeTag
-from lanebus.bus.wire.codec import encode
-from lanebus.handlers.codecs.two_lane_agent.nodes import TAG_OF, node_text, parse_node_id
+from lanebus.bus.messages import NodeTag
+from lanebus.bus.wire import encode
+from lanebus.handlers.formats.two_lane_agent.codec import TAG_OF, node_text, parse_node_id
 from lanebus.messages import TurnId, read_message
 
 __all__ = ()

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.json_parser import DEPTH_LIMIT, JsonBounds, parse_json, require_few_values, require_json
+from lanebus.bus.messages import DEPTH_LIMIT, JsonBounds, parse_json, require_few_values, require_json
 from lanebus.errors import DecodeError
 from tests.support.suite.scale import count, randomness
 
@@ -55,6 +55,7 @@ def test_require_json_checks_a_value_from_another_parser(value: JsonValue, path:
     assert caught.value.path == path
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ['{"a":1,"a":2}', '"\\ud800"'])
 def test_a_fault_below_long_names_and_beside_long_lists_costs_no_more_than_its_path(fault: str) -> None:
     # A path for each number of the list would need 60 GB.

@@ -4,9 +4,7 @@ import time
 
 import pytest
 
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.provider_errors import classify_http, says_overflow
-from lanebus.bus.messages.usage import Usage
+from lanebus.bus.messages import AssistantMessage, Usage, classify_http, says_overflow
 
 _TOO_LONG = [
     "prompt is too long: 250000 tokens > 200000 maximum",

@@ -5,10 +5,17 @@ import time
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import Block, ImageBlock, TextBlock, ThinkingBlock, ToolResultBlock
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import ToolResultMessage, UserMessage
-from lanebus.bus.messages.text import split_reasoning
+from lanebus.bus.messages import (
+    Block,
+    ImageBlock,
+    MediaRef,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.messages import split_reasoning
 
 __all__ = ()
 

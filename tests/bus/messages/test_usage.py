@@ -2,8 +2,7 @@
 
 import pytest
 
-from lanebus.bus.messages.base import Frozen
-from lanebus.bus.messages.usage import Usage
+from lanebus.bus.messages import Frozen, Usage
 
 __all__ = ()
 

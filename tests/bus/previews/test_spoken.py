@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from lanebus import Cursor, Delta, Envelope, Lane
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.previews.session_deltas import SessionDeltas
-from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.bus.previews import SessionDeltas
+from lanebus.bus.wire import DecodeFailure
 
 KINDS = st.sampled_from(["text", "text", "text", "text", "cut", "unreadable"])
 PIECES = st.lists(st.tuples(st.sampled_from("mn"), st.integers(0, 1), KINDS, st.booleans()), max_size=30)

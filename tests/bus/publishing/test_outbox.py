@@ -7,10 +7,8 @@ import pytest
 
 from lanebus import Receipt
 from lanebus.bus.errors import BusError, ForgedEntry, Refused
-from lanebus.bus.publishing.append import SessionAppend
-from lanebus.bus.publishing.encoded_publish import EncodedPublish
-from lanebus.bus.publishing.outbox import Outbox
-from lanebus.bus.publishing.pending_publish import PendingPublish
+from lanebus.bus.publishing.encoding import EncodedPublish, PendingPublish
+from lanebus.bus.publishing.outbox import Outbox, SessionAppend
 from lanebus.errors import LogRolledBack
 
 

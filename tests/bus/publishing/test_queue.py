@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 
 from lanebus.bus.errors import Closed, Unavailable
-from lanebus.bus.publishing.encoded_publish import EncodedPublish
-from lanebus.bus.publishing.pending_publish import PendingPublish
-from lanebus.bus.publishing.queue import Deadlines, PublishQueue
+from lanebus.bus.publishing.encoding import EncodedPublish, PendingPublish
+from lanebus.bus.publishing.publisher import Deadlines, PublishQueue
 from tests.support.servers.real import eventually
 
 

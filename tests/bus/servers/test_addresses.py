@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lanebus import Bus, SetupError, Unavailable, UserMessage
-from lanebus.bus.servers.topology import topology_at
+from lanebus.bus.servers import topology_at
 from tests.support.servers.real import RealServer
 
 __all__ = ()

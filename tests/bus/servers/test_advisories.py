@@ -6,15 +6,15 @@ import sys
 import anyio
 import pytest
 
-from lanebus.bus.servers.advisories import known_holes, warn_of_advisories
-from lanebus.bus.servers.durability import ServerVersion
+from lanebus.bus.servers import ServerVersion, known_holes
+from lanebus.bus.servers.health import warn_of_advisories
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
 __all__ = ()
 
 JULY = "the security release of Redis of July 2026"
-LOGGER = "lanebus.bus.servers.advisories"
+LOGGER = "lanebus.bus.servers.health"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ anyio.run(main)
 """
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_opening_a_server_with_a_hole_warns_and_does_not_refuse(one: RealServer) -> None:
     with one.talk() as say:
         holes = known_holes(ServerVersion.of(say.info()))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.servers import Backoff
 
 __all__ = ()
 

@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from lanebus.bounds import ConnectionBounds
 from lanebus.bus.errors import Unavailable, Unconnectable
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.endpoint import Endpoint
-from lanebus.bus.servers.replies import refusal_of
+from lanebus.bus.servers import Endpoint
+from lanebus.bus.servers.calls import refusal_of
 from tests.support.paths import ROOT
 
 __all__ = ()

@@ -7,11 +7,11 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import Bus, SetupError
+from lanebus.bounds import ConnectionBounds
 from lanebus.bus.errors import Redirected, Refused, Unavailable
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.cluster import Cluster
-from lanebus.bus.servers.slots import key_of, slot_of
-from lanebus.bus.servers.topology import Argument, Connection, ConnectionPool, Endpoint, topology_at
+from lanebus.bus.servers import Argument, Connection, Endpoint, topology_at
+from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.servers.discovery import Cluster, key_of, slot_of
 from tests.support.log.said import said, words
 from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
 from tests.support.servers.real import RealServer, blocked, eventually, shortly

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from lanebus import Bounds
-from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bounds import ConnectionBounds
 from lanebus.errors import LogRolledBack
 from tests.support.log.following import Subscriber
 from tests.support.log.said import said, words

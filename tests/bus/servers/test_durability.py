@@ -11,9 +11,9 @@ from urllib.parse import quote
 import pytest
 
 from lanebus import Bus, UserMessage
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import UnsafeServer
-from lanebus.bus.servers.durability import ServerVersion
+from lanebus.bus.servers import ServerVersion
 from lanebus.errors import DurabilityWarning
 from tests.support.servers.real import RealServer, real_server
 from tests.support.servers.resp import ResponseError

@@ -7,8 +7,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from lanebus.bus.errors import Closed, Refused, Unavailable
+from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.servers.grouped_pool import GroupedPool
-from lanebus.bus.servers.replies import Argument, Reply
 from tests.support.servers.real import shortly
 
 __all__ = ()

@@ -7,9 +7,9 @@ import pytest
 
 from lanebus import Bus, Delta, SetupError
 from lanebus.bus.errors import Refused
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.servers.rights import acl_users, command_name, read_examples, server_examples, write_examples
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.messages import Lane
+from lanebus.bus.servers import acl_users, command_name, read_examples, server_examples, write_examples
+from lanebus.bus.wire import Keys
 from tests.support.log.said import said, told, word, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lanebus import Bus, UserMessage
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from tests.support.docs.blocks import blocks
 from tests.support.paths import ROOT
 from tests.support.servers.real import DEADLINE, spawn

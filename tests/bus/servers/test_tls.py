@@ -103,9 +103,8 @@ async def test_missing_file_of_a_certificate_is_named(authority: Authority, opti
 # --- cluster and Sentinel ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.cluster("its servers are found by the addresses that they announce")
-@pytest.mark.drawn("announced")
 @pytest.mark.parametrize("announced", ["an address", "a host"])
 async def test_cluster_with_tls_is_used_by_the_addresses_that_it_announces(
     authority: Authority, announced: str

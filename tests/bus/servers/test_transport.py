@@ -5,13 +5,14 @@ import logging
 import pytest
 
 from lanebus import Bounds, Bus
+from lanebus.bounds import ConnectionBounds
 from lanebus.bus.errors import Unavailable
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.bus.servers.transport import transport_risk, warn_of_transport
+from lanebus.bus.servers import transport_risk
+from lanebus.bus.servers.health import warn_of_transport
 
 __all__ = ()
 
-LOGGER = "lanebus.bus.servers.transport"
+LOGGER = "lanebus.bus.servers.health"
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from lanebus.bus.errors import DirectoryNotOwned
+from lanebus.bus.storage import Folder
 from lanebus.bus.storage.blobs import BlobHead
-from lanebus.bus.storage.folder import Folder
 from tests.support.servers.real import shortly
 
 Call = Callable[[Folder], Awaitable[object]]

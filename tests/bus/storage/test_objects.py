@@ -2,7 +2,7 @@
 
 import pytest
 
-from lanebus.bus.storage.objects import Objects
+from lanebus.bus.storage import Objects
 
 __all__ = ()
 

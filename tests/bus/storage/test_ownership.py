@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from lanebus.bus.errors import DirectoryNotOwned
-from lanebus.bus.storage.ownership import open_owned
+from lanebus.bus.storage import open_owned
 
 __all__ = ()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned
-from lanebus.bus.storage.state_file import StateFile
+from lanebus.bus.storage import StateFile
 
 __all__ = ()
 

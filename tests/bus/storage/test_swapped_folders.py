@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.messages.files import read_file
-from lanebus.bus.storage.folder import Folder
+from lanebus.bus.messages.media import read_file
+from lanebus.bus.storage import Folder
 from lanebus.errors import BusError, MediaRefused
 from tests.support.suite.scale import SCALE
 
@@ -68,7 +68,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return allowed, foreign
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_a_file_within_a_folder_is_never_a_foreign_one_while_the_folder_is_swapped(folders: tuple[Path, Path]) -> None:
     allowed, foreign = folders
     reads, read = ROUNDS, dict[bytes, int]()
@@ -85,7 +85,7 @@ def test_a_file_within_a_folder_is_never_a_foreign_one_while_the_folder_is_swapp
     assert FOREIGN not in read
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_store_never_touches_a_foreign_folder_while_one_of_its_folders_is_swapped(
     folders: tuple[Path, Path],
 ) -> None:

@@ -17,11 +17,20 @@ from lanebus import (
     UserMessage,
 )
 from lanebus.bus.errors import DecodeError, EntryDamaged, MessageError, UnknownKind, UnknownVersion
-from lanebus.bus.messages.content import ErrorBlock, ToolResultBlock, UnknownBlock
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_extension, read_llm, read_message
-from lanebus.bus.messages.message import LlmMessage
-from lanebus.bus.wire.codec import VERSION, decode, decode_delta, encode, is_whole
+from lanebus.bus.messages import (
+    Delta,
+    ErrorBlock,
+    LlmMessage,
+    Publishable,
+    ToolResultBlock,
+    UnknownBlock,
+    parse_json,
+    read_extension,
+    read_llm,
+    read_message,
+)
+from lanebus.bus.wire import decode, decode_delta, encode
+from lanebus.bus.wire.codec import VERSION, is_whole
 from lanebus.errors import ForgedEntry
 from tests.support.log.stored import header
 

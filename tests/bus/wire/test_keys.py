@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import Bus, Lane
-from lanebus.bus.wire.keys import Keys, bucket_of, check_session_id
+from lanebus.bus.wire import Keys, check_session_id
+from lanebus.bus.wire.keys import bucket_of
 from lanebus.errors import InvalidNamespace, InvalidSessionId
 
 ids = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)

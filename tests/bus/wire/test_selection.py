@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import ALL_LANES, AssistantMessage, ExtensionMessage, Lane, SystemMessage, ToolResultMessage, UserMessage
-from lanebus.bus.wire.codec import Entry, decode, encode
-from lanebus.bus.wire.selection import Selection, kind_of
+from lanebus.bus.wire import Entry, Selection, decode, encode, kind_of
 from lanebus.messages import Compaction, DeveloperMessage, Label, Publishable
 from tests.support.log.stored import header
 

@@ -9,16 +9,13 @@ import pytest
 
 from lanebus import Bus, DecodeFailure, Envelope, Lane, TextBlock, UserMessage
 from lanebus.bus.errors import DecodeError, MissingUpcaster, UnknownVersion
-from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages import Delta
+from lanebus.bus.wire import Keys, decode, decode_delta, encode
 from lanebus.bus.wire import codec as codec_module
-from lanebus.bus.wire.codec import decode, decode_delta, encode
-from lanebus.bus.wire.keys import Keys
-from lanebus.bus.wire.upcasters import UPCASTERS, MessageJson, require_steps
+from lanebus.bus.wire.codec import UPCASTERS, MessageJson, require_steps
 from lanebus.context import build_context
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE
+from lanebus.projections import project
 from tests.support.log.said import said, told, word
 from tests.support.log.stored import header
 from tests.support.servers.real import RealServer
@@ -60,8 +57,8 @@ def third(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(UPCASTERS, 1, from_first)
     monkeypatch.setitem(UPCASTERS, 2, from_second)
     monkeypatch.setattr("lanebus.bus.wire.codec.VERSION", 3)
-    monkeypatch.setattr("lanebus.bus.publishing.append.VERSION", 3)
-    monkeypatch.setattr("lanebus.bus.previews.deltas.VERSION", 3)
+    monkeypatch.setattr("lanebus.bus.publishing.outbox.VERSION", 3)
+    monkeypatch.setattr("lanebus.bus.previews.VERSION", 3)
 
 
 def spoken(*texts: str) -> UserMessage:
@@ -202,7 +199,7 @@ async def test_a_follower_receives_a_newer_version_as_unknown_and_continues(serv
 
         tasks.start_soon(follow)
         with pytest.MonkeyPatch.context() as newer:
-            newer.setattr("lanebus.bus.publishing.append.VERSION", 2)
+            newer.setattr("lanebus.bus.publishing.outbox.VERSION", 2)
             async with Bus.open(server.url) as other:
                 await other.session("s").publish(said("b"), told("c"))
         await session.publish(said("d"))

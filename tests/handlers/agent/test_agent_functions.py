@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from lanebus import AssistantMessage, UserMessage
-from lanebus.agent import Run, SubAgent, Worker, ask, load_agent
+from lanebus.agent import AgentNotFound, Run, SubAgent, Worker, ask, load_agent
 from lanebus.bus.errors import InvalidArgument
-from lanebus.handlers.agent.errors import AgentNotFound
 from tests.support.agent.agents import SECONDS, fresh_bus, wait_for
 
 __all__ = ()

@@ -6,11 +6,10 @@ import hashlib
 import pytest
 
 from lanebus import AssistantMessage, ImageBlock, MediaRef, ToolCallBlock, Unavailable, UserMessage
+from lanebus.agent import AgentLoop, ToolReply, tool
 from lanebus.context import build_context
-from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent import ModelRequest
 from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.tools.tool import ToolReply, tool
 from lanebus.providers import to_anthropic
 from tests.support.agent.agents import ScriptedModel, answer, calls, fresh_bus, messages, said, take_run
 from tests.support.log.entries import asks, context_of

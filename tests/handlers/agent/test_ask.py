@@ -14,9 +14,11 @@ from lanebus.agent import (
     LoopAborted,
     LoopFailed,
     LoopLimits,
+    ModelFailure,
     PersonNeeded,
     Reject,
     Run,
+    RunBounds,
     ToolReply,
     Unanswered,
     Worker,
@@ -30,10 +32,9 @@ from lanebus.agent import (
     tool,
 )
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.bounds import RunBounds
-from lanebus.handlers.agent.delay import find_delay
-from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
-from lanebus.handlers.agent.run import Agent
+from lanebus.handlers.agent import Agent
+from lanebus.handlers.agent.ask import find_delay
+from lanebus.handlers.agent.models.model import with_failure
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus, said, wait_for
 from tests.support.laws.cancelling import Moment, Trial, cut
 

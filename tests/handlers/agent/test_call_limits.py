@@ -9,29 +9,27 @@ import pytest
 from lanebus import ToolCallBlock, Usage
 from lanebus.agent import (
     AgentLoop,
+    CompactionPolicy,
+    Compactor,
+    FunctionTool,
     LoopLimits,
     SubAgent,
     TryAgain,
     Worker,
+    WorkerBounds,
     approve,
     failure_of,
     request_compaction,
     tool,
 )
-from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.events import AgentEnded, TurnEnded, UsageSettled
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.messages import AgentEnded, AssistantMessage, Compaction, ToolResultMessage, TurnEnded, UsageSettled
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.bounds import WorkerBounds
-from lanebus.handlers.agent.compaction.compactor import Compactor
-from lanebus.handlers.agent.compaction.policy import CompactionPolicy
+from lanebus.handlers.agent import ModelRequest, Run
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import TOOL_SECONDS, FunctionTool
-from lanebus.handlers.agent.turn.answer_stream import model_stream
-from lanebus.handlers.agent.turn.partial_response import PartialResponse
-from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
+from lanebus.handlers.agent.models.model import PartialResponse
+from lanebus.handlers.agent.tools.tool import TOOL_SECONDS
+from lanebus.handlers.agent.turn.model_call import model_stream
+from lanebus.handlers.providers import Begun, ModelEvent, Piece
 from tests.handlers.agent.test_commands import work
 from tests.handlers.agent.test_loop import ask
 from tests.support.agent.agents import (

@@ -9,22 +9,24 @@ import pytest
 from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
 from lanebus.bus.errors import DecodeError, InvalidArgument, KeyTooLong
-from lanebus.bus.messages.control import Approve, Deny, parse_control
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentStarted,
+    Approve,
+    AssistantMessage,
     ControlAnswered,
+    Deny,
     ToolEnded,
+    ToolResultMessage,
     ToolStarted,
     ToolWaiting,
     TurnStarted,
+    parse_control,
 )
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.errors import AnswerTimeout
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.turn.answer_stream import ModelStream
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.bus.wire import Receipt
+from lanebus.handlers.agent import AnswerTimeout, Run
+from lanebus.handlers.agent.turn.model_call import ModelStream
+from lanebus.handlers.providers import Piece
 from lanebus.messages import TurnId
 from lanebus.projections import TURNS, project
 from tests.handlers.agent.test_loop import ask, first, second

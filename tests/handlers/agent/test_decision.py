@@ -8,24 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.control import Abort, Approve, Compact, Deny, Handoff, Pause, Resume, Steer
-from lanebus.bus.messages.events import SessionLinked, ToolEnded
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import SystemMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.agent.decide.command_outcome import command_outcome
-from lanebus.handlers.agent.decide.decision import CompactContext, Idle, next_decision
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.tool_decision import StartCall, decide_calls
-from lanebus.handlers.agent.limits import LoopLimits
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, READ_UP_TO, WARNING
-from lanebus.handlers.agent.run import Run
+from lanebus.agent import tool
+from lanebus.bus.messages import (
+    Abort,
+    Approve,
+    Compact,
+    Compaction,
+    Cost,
+    Deny,
+    ExtensionMessage,
+    Handoff,
+    Pause,
+    Publishable,
+    Resume,
+    SessionLinked,
+    Steer,
+    SystemMessage,
+    ToolEnded,
+    TurnId,
+    Usage,
+    UserMessage,
+)
+from lanebus.handlers.agent import LoopLimits, Run
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
 from lanebus.handlers.agent.settings import LoopSettings
-from lanebus.handlers.agent.tools.tool import tool
-from lanebus.handlers.projections.agent_activity import waiting_calls
+from lanebus.handlers.agent.tools.tool_call import StartCall, decide_calls
+from lanebus.handlers.agent.turn.decision import CompactContext, Idle, command_outcome, next_decision
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.context import READ_UP_TO
+from lanebus.handlers.projections import waiting_calls
 from tests.support.agent.agents import ScriptedModel
 from tests.support.agent.loop_logs import (
     answered,

@@ -9,38 +9,39 @@ from random import Random
 import pytest
 
 from lanebus import Bus, ExtensionMessage, Lane, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, abort, answered, approve, ask, deny, tool
+from lanebus.agent import AgentLoop, Tool, abort, answered, approve, ask, deny, tool
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.messages import control
-from lanebus.bus.messages.control import Abort, Approve, Control, Handoff, Resume, Steer
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
+    Abort,
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    Approve,
+    AssistantMessage,
+    Control,
     ControlAnswered,
+    Handoff,
+    Publishable,
+    Resume,
     SessionLinked,
+    Steer,
     ToolEnded,
+    ToolResultMessage,
     ToolStarted,
     ToolWaiting,
+    TurnId,
     TurnStarted,
+    Usage,
+    control,
 )
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, OUTCOME, READ_UP_TO
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.recording.recorder import Recorder
-from lanebus.handlers.agent.tools.imported_calls import NOT_RUN
-from lanebus.handlers.agent.tools.tool import Tool
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.context.build import build_context
-from lanebus.handlers.projections.agent_status import STATUS, Status
-from lanebus.handlers.projections.links import read_links
-from lanebus.handlers.projections.projection import look
-from lanebus.handlers.providers.common.answer import ModelEvent
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.transcripts.lanebus_export import entry_line, header_line
+from lanebus.handlers.agent import ModelRequest, Recorder, Worker
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, OUTCOME
+from lanebus.handlers.agent.tools.tool_executor import NOT_RUN
+from lanebus.handlers.context import READ_UP_TO, build_context
+from lanebus.handlers.formats import entry_line, header_line, import_transcript
+from lanebus.handlers.projections import STATUS, Status, look
+from lanebus.handlers.providers import ModelEvent
+from lanebus.projections import read_links
 from tests.support.agent.agents import (
     SECONDS,
     Pause,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.handlers.agent.errors import MissingExtra, MissingKey, ModelNotFound
-from lanebus.handlers.agent.load_model import load_model
-from lanebus.handlers.agent.offline.model import OfflineModel
+from lanebus.agent import MissingKey, ModelNotFound, OfflineModel, load_model
+from lanebus.bus.errors import MissingExtra
 from tests.support.paths import ROOT
 
 __all__ = ()
@@ -68,9 +67,10 @@ def test_without_a_key_the_error_names_the_variable(
         load_model(target)
 
 
+@pytest.mark.full
 def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
     modules = "anthropic_model, openai_model, gemini_model"
-    code = f"import sys; import lanebus.handlers.agent.load_model; from lanebus.handlers.agent.models import {modules}"
+    code = f"import sys; import lanebus.handlers.agent.load; from lanebus.handlers.agent.models import {modules}"
     code += "; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert set(run.stdout.split()) & {"anthropic", "openai", "google.genai", "httpx2", "genai_prices"} == set()

@@ -20,21 +20,22 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progress, TurnEnded, TurnStarted
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.errors import DuplicateTool, ModelRefused, ToolRefused
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import Model, ModelRequest
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
-from lanebus.handlers.agent.tools.tool_reply import ToolReply
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.agent import AgentLoop, ModelRefused, PreviewBounds, RunBounds, Tool, ToolRefused, ToolReply, tool
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    AssistantMessage,
+    Delta,
+    MessageStarted,
+    Progress,
+    Publishable,
+    ToolResultMessage,
+    TurnEnded,
+    TurnStarted,
+)
+from lanebus.bus.wire import Receipt
+from lanebus.handlers.agent import DuplicateTool, Model, ModelRequest, Run, ToolContext, demo_agent
+from lanebus.handlers.providers import ModelEvent, Piece, ToolSpec
 from lanebus.messages import ThinkingBlock, TurnId
 from tests.support.agent.agents import (
     SECONDS,
@@ -741,7 +742,7 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
         assert appends == 8  # system, start, answer, start of the tools, two results, start, answer
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_per_call() -> None:
     async with fresh_bus() as bus:
         loop = demo_agent(delay=0)

@@ -12,7 +12,9 @@ from lanebus.agent import (
     AgentLoop,
     CostUnknown,
     LoopLimits,
+    ModelFailure,
     Reject,
+    RunBounds,
     TryAgain,
     Warn,
     abort,
@@ -23,23 +25,27 @@ from lanebus.agent import (
     resume,
     steer,
 )
-from lanebus.bus.groups.retry_policy import RetryPolicy
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, InputRejected, TurnEnded, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Cost, Rates
+from lanebus.bus import RetryPolicy
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    AssistantMessage,
+    Cost,
+    InputRejected,
+    Rates,
+    TextBlock,
+    TurnEnded,
+    TurnStarted,
+)
 from lanebus.context import build_context
-from lanebus.handlers.agent.bounds import RunBounds
-from lanebus.handlers.agent.decide.decision import CompactContext
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent import ModelRequest, Run
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
-from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.turn.end_loop import fail_loop
-from lanebus.handlers.agent.turn.visible_context import visible_context
-from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
-from lanebus.handlers.providers.common.answer import ModelEvent
+from lanebus.handlers.agent.models.model import with_failure
+from lanebus.handlers.agent.turn.decision import CompactContext
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.agent.turn.record import fail_loop
+from lanebus.handlers.context import DEFERRED, READ_UP_TO, visible_context
+from lanebus.handlers.providers import ModelEvent
 from lanebus.messages import TurnId
 from tests.handlers.agent.test_commands import at_work, ends, work
 from tests.handlers.agent.test_loop import Died, MortalRun, ask, first, second
@@ -487,6 +493,7 @@ SCENES: dict[str, tuple[Callable[[Session], Awaitable[object]], Callable[[], Age
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scene", SCENES)
 async def test_a_worker_that_dies_around_any_append_leaves_what_another_ends_in_the_same_way(scene: str) -> None:
     prepare, agent = SCENES[scene]

@@ -7,15 +7,12 @@ import pytest
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, SubAgent, abort, answered, ask, follow_up, steer, tool
 from lanebus.bus.errors import InvalidArgument, KeyReserved, KeyTooLong
-from lanebus.bus.messages.events import AgentStarted, SessionLinked, TurnStarted
-from lanebus.bus.messages.message import ToolResultMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.wire.reserved_key import ReservedKey
-from lanebus.handlers.agent.metadata_keys import READ_UP_TO
-from lanebus.handlers.agent.tools.child_session import child_id
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import look
+from lanebus.bus.messages import AgentStarted, SessionLinked, ToolResultMessage, TurnId, TurnStarted
+from lanebus.bus.wire import ReservedKey
+from lanebus.handlers.agent import Worker
+from lanebus.handlers.agent.tools.subagent import child_id
+from lanebus.handlers.context import READ_UP_TO
+from lanebus.handlers.projections import STATUS, look
 from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, messages, said, wait_for
 
 __all__ = ()

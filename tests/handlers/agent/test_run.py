@@ -3,10 +3,9 @@
 import pytest
 
 from lanebus import AssistantMessage, UserMessage
-from lanebus.handlers.agent.cached_session import CachedSession
-from lanebus.handlers.agent.commands import follow_up
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Run
+from lanebus.agent import AgentLoop
+from lanebus.handlers.agent import Run, follow_up
+from lanebus.handlers.agent.session_cache import CachedSession
 from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, take_run
 
 __all__ = ()

@@ -6,13 +6,11 @@ from decimal import Decimal
 import pytest
 
 from lanebus import AssistantMessage, ExtensionMessage, UserMessage
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, TurnEnded, TurnStarted
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
-from lanebus.handlers.agent.run_observer import RunObserver
-from lanebus.handlers.monitoring.log_context import LogContext
-from lanebus.handlers.monitoring.worker_counts import WorkerCounts
+from lanebus.agent import ModelFailure
+from lanebus.bus.messages import AgentEnded, AgentStarted, Cost, TurnEnded, TurnId, TurnStarted, Usage
+from lanebus.handlers.agent import LogContext, WorkerCounts
+from lanebus.handlers.agent.models.model import with_failure
+from lanebus.handlers.agent.run import RunObserver
 
 __all__ = ()
 

@@ -6,20 +6,16 @@ import anyio
 import pytest
 
 from lanebus import Bus, Cursor, ExtensionMessage, Lane, Session, Unavailable, UserMessage
+from lanebus.agent import WorkerBounds
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.messages.context_entry import Compaction, LeafMove
-from lanebus.bus.messages.control import Abort, Pause
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, RequestDefined
-from lanebus.bus.messages.usage import Usage
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compaction, LeafMove, Pause, RequestDefined, Usage
+from lanebus.bus.wire import Keys
 from lanebus.errors import BusError, CursorTrimmed
-from lanebus.handlers.agent.bounds import WorkerBounds
-from lanebus.handlers.agent.cached_session import CachedSession
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.session_cache import SessionCache
-from lanebus.handlers.context.build import build_context
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import rebuild
+from lanebus.handlers.agent.session_cache import CachedSession, SessionCache
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.context import build_context
+from lanebus.handlers.projections import STATUS
+from lanebus.projections import rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus, take_run
 from tests.support.servers.real import AnyServer, RealServer, eventually
 

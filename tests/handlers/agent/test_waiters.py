@@ -11,16 +11,14 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, BusError, Session, ToolCallBlock, UserMessage
-from lanebus.agent import Run, abort, ask, handoff, pause, resume, tool
+from lanebus.agent import AgentLoop, Run, abort, ask, handoff, pause, resume, tool
 from lanebus.agent import answered as answered_command
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.messages import AssistantMessage
+from lanebus.bus.wire import Receipt
 from lanebus.errors import LogRolledBack
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Agent
-from lanebus.handlers.agent.tools.child_session import wait_child
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Agent, Worker
+from lanebus.handlers.agent.tools.subagent import wait_child
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus, wait_for
 from tests.support.node.agui import read_events
 from tests.support.page.serving import client_of, serving

@@ -1,11 +1,14 @@
 """`lanebus agents`, `hand-over`, and what other commands say of agents."""
 
 import anyio
+import pytest
 
 from lanebus import Bus
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 def test_agents_are_listed_with_sessions_and_the_default_can_be_changed(lanebus: CommandLine) -> None:

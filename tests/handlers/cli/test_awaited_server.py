@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import Unavailable
 from lanebus.handlers.cli.access import Patience, open_bus
 from lanebus.handlers.cli.options import Settings
@@ -21,6 +21,8 @@ from tests.support.servers.clusters import at_free_port
 from tests.support.servers.real import RealServer, eventually
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 WORKER = ("worker", "lanebus.handlers.agent.demo:agent", "--name", "w1")
 SERVE = ("serve", "--port", "0")

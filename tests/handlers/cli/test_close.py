@@ -1,10 +1,13 @@
 """`lanebus close` and `lanebus reopen`."""
 
+import pytest
 from pydantic import JsonValue
 
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 def kinds(lanebus: CommandLine) -> list[object]:

@@ -5,15 +5,13 @@ import signal
 import socket
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import click
 import pytest
 
 from lanebus.handlers.cli import access
-from lanebus.handlers.cli.entry import run_command_line
-from lanebus.handlers.cli.group import COMMANDS, module_of
+from lanebus.handlers.cli.group import COMMANDS, load_command, run_command_line
 from tests.support.cli.command_line import CommandLine, without_hint
 from tests.support.paths import ROOT
 
@@ -28,6 +26,7 @@ NAMES = [name for group in COMMANDS.values() for name in group]
 # --- help ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_help_lists_every_command(lanebus: CommandLine) -> None:
     shown = lanebus("--help")
     assert shown.code == 0
@@ -39,7 +38,7 @@ def test_help_lists_every_command(lanebus: CommandLine) -> None:
 
 def test_help_loads_neither_the_bus_nor_pydantic() -> None:
     code = (
-        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\nr(['--help'])\nprint(*sys.modules)"
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\nr(['--help'])\nprint(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
@@ -47,11 +46,9 @@ def test_help_loads_neither_the_bus_nor_pydantic() -> None:
     assert loaded & {"pydantic", "bus", "redis", "anyio", "asyncio", "starlette"} == set()
 
 
-@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_help_of_each_command_has_an_example(name: str) -> None:
-    command: object = import_module(module_of(name)).command
-    assert isinstance(command, click.Command)
+    command = load_command(name)
     assert command.name == name
     for each in command.commands.values() if isinstance(command, click.Group) else [command]:
         assert f"Example: lanebus {name}" in (each.help or "")
@@ -102,8 +99,7 @@ FRESH: dict[str, tuple[list[str], int, str]] = {
 """command → its arguments, its exit code and a part of its output, if session `s` has one entry"""
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("name")
+@pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
 def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_path: Path, name: str) -> None:
     assert lanebus("publish", "s", "hi").code == 0
@@ -114,6 +110,7 @@ def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_
     assert (answer.code, expected in answer.out + answer.err) == (code, True), answer
 
 
+@pytest.mark.full
 def test_version_prints_one_line(lanebus: CommandLine) -> None:
     answer = lanebus("--version")
     assert (answer.code, answer.out.count("\n"), answer.out.split()[0]) == (0, 1, "lanebus")
@@ -122,6 +119,7 @@ def test_version_prints_one_line(lanebus: CommandLine) -> None:
 # --- settings -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_bus_options_work_before_and_after_the_command(lanebus: CommandLine, tmp_path: Path) -> None:
     elsewhere = {"LANEBUS_DATA_DIR": str(tmp_path / "never-made")}
     assert lanebus("publish", "s", "one", "--data-dir", lanebus.data_dir, env=elsewhere).code == 0
@@ -131,6 +129,7 @@ def test_bus_options_work_before_and_after_the_command(lanebus: CommandLine, tmp
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_options_of_the_output_work_before_and_after_the_command(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
     for option in ("--json", "--table", "--wide"):
@@ -140,11 +139,13 @@ def test_options_of_the_output_work_before_and_after_the_command(lanebus: Comman
     assert lanebus("projections", "--json", "list", "s").code == 0
 
 
+@pytest.mark.full
 def test_bus_options_work_before_and_after_a_subcommand(lanebus: CommandLine) -> None:
     for words in (["server", "--data-dir", "/x", "status"], ["server", "status", "--data-dir", "/x"]):
         assert lanebus(*words).object["data_dir"] == "/x"
 
 
+@pytest.mark.full
 def test_a_typed_directory_overrides_a_url_of_the_environment(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
     nowhere = {"LANEBUS_URL": "redis://127.0.0.1:1"}
@@ -153,12 +154,14 @@ def test_a_typed_directory_overrides_a_url_of_the_environment(lanebus: CommandLi
     assert lanebus("sessions", env=nowhere).code == 5
 
 
+@pytest.mark.full
 def test_a_typed_url_and_a_typed_directory_exclude_each_other(lanebus: CommandLine) -> None:
     answer = lanebus("--url", "redis://127.0.0.1:1", "sessions", "--data-dir", "x")
     assert answer.code == 2
     assert "exclude each other" in answer.err
 
 
+@pytest.mark.full
 def test_namespaces_do_not_see_each_other(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one", "--namespace", "other")
     assert lanebus("sessions").out == ""
@@ -168,13 +171,14 @@ def test_namespaces_do_not_see_each_other(lanebus: CommandLine) -> None:
 # --- errors -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_an_error_message_contains_no_control_characters(lanebus: CommandLine) -> None:
     answer = lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","x\\u001b[31m":1}')
     assert answer.code == 6
     assert answer.err.startswith("error: line 1: x\\x1b[31m: ")
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
 def test_a_full_disk_under_stdout_is_an_error(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
@@ -197,6 +201,7 @@ def test_a_full_disk_under_stdout_is_an_error(lanebus: CommandLine) -> None:
 # --- signals and pipes --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_command_without_output(unopened: CommandLine, number: signal.Signals, code: int) -> None:
     unopened("publish", "s", "one")
@@ -209,6 +214,7 @@ def test_a_signal_ends_a_command_without_output(unopened: CommandLine, number: s
     unopened.wait_stopped()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("follow", [[], ["--follow"]])
 def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(lanebus: CommandLine, follow: list[str]) -> None:
     text = 20_000 * "x"  # five of them do not fit into a pipe
@@ -222,7 +228,7 @@ def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(lanebus: 
         assert process.stderr.read() == ""
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_a_command_ends_without_output_if_its_pipe_has_no_reader(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "so little that it is written only at the end")
     reading, writing = os.pipe()
@@ -241,6 +247,7 @@ def test_a_command_ends_without_output_if_its_pipe_has_no_reader(lanebus: Comman
     assert (done.returncode, without_hint(done.stderr)) == (141, "")
 
 
+@pytest.mark.full
 def test_a_follower_ends_when_its_reader_closes_the_pipe_even_without_new_entries(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "one")
     with lanebus.running("tail", "s", "--follow") as process:
@@ -258,6 +265,7 @@ def wait_ready(server: subprocess.Popen[str]) -> None:
     assert any("ready to accept" in line.lower() for line in server.stdout)
 
 
+@pytest.mark.full
 def test_a_silent_server_is_an_error_and_a_retry_with_a_key_adds_nothing(
     lanebus: CommandLine,
     redis_server: Path,
@@ -283,7 +291,7 @@ def test_a_silent_server_is_an_error_and_a_retry_with_a_key_adds_nothing(
             server.kill()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("command", "warns"), [(["publish", "s", "one"], False), (["sessions"], False), (["verify", "s"], True)]
 )

@@ -6,11 +6,13 @@ import anyio
 import pytest
 
 from lanebus import Bus, UserMessage
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from tests.support.cli.command_line import CommandLine
 from tests.support.servers.real import real_server
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 def complete(lanebus: CommandLine, *words: str) -> list[str]:

@@ -6,6 +6,8 @@ from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 def kinds(lanebus: CommandLine) -> list[object]:
     """The role or kind of each entry in the log."""

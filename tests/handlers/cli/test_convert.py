@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lanebus.handlers.cli.dialects import SOURCES, TARGETS
-from lanebus.handlers.cli.terminal.values import BadInput, InputTooLarge, read_values, written_values
+from lanebus.handlers.cli.commands.convert import SOURCES, TARGETS, BadInput, InputTooLarge, read_values, written_values
 from tests.support.cli.command_line import CommandLine
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 SAID: dict[str, JsonValue] = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
 ANSWERED: dict[str, JsonValue] = {"role": "assistant", "content": [{"type": "text", "text": "yes"}], "model": "m-1"}
@@ -149,7 +150,6 @@ def test_a_fault_is_one_line_that_names_its_place(lanebus: CommandLine, stdin: s
     assert err.startswith(expected)
 
 
-@pytest.mark.drawn("source")
 @pytest.mark.parametrize("source", SOURCES)
 def test_foreign_messages_cause_no_traceback(lanebus: CommandLine, source: str) -> None:
     for stdin in ("7", "{}", '{"role":7}', '{"type":"x","role":"user"}', "[[]]", '{"role":"user","content":{}}'):
@@ -185,7 +185,6 @@ def test_pi_messages_are_read_with_and_without_their_lines(lanebus: CommandLine)
     assert json.loads(bare[1]) == {**SAID, "timestamp": 5}
 
 
-@pytest.mark.drawn("target")
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_real_session_converts_to_every_target(lanebus: CommandLine, seed_data: Path, target: str) -> None:
     stdin = (seed_data / "data" / "pi-session.jsonl").read_bytes()

@@ -8,13 +8,15 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus.bus.embedded.server import open_server
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus import open_server
+from lanebus.bus.messages import Lane
+from lanebus.bus.wire import Keys
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.resp import Resp
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 _COMMAND = re.compile(r"`lanebus ([^`]+)`")
 

@@ -4,12 +4,12 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.groups.status import AgentWork, ConsumerStatus, GroupStatus
-from lanebus.handlers.cli.terminal.dashboard import draw
-from lanebus.handlers.cli.terminal.line import Line
-from lanebus.handlers.cli.terminal.text import width
-from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
-from lanebus.handlers.projections.agent_activity import Doing
+from lanebus.bus import AgentWork, ConsumerStatus, GroupStatus
+from lanebus.handlers.cli.commands.top import draw
+from lanebus.handlers.cli.output import Line
+from lanebus.handlers.cli.text import width
+from lanebus.handlers.projections import Doing
+from lanebus.handlers.serve import Overview, Pace, SessionStatus
 
 __all__ = ()
 

@@ -1,15 +1,17 @@
 """`lanebus dead`: list, show and redrive dead letters."""
 
 import anyio
+import pytest
 
 from lanebus import Bus, UserMessage
 from lanebus.groups import DeadLetters, RetryPolicy, Work
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Run, Worker
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 def dead_letters_of(

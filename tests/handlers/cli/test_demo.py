@@ -55,7 +55,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
             await process.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_the_demo_answers_a_question_with_a_tool_and_a_reload_loses_nothing(
     browser: SharedBrowser, short_dir: Path
 ) -> None:
@@ -81,7 +81,7 @@ async def test_the_demo_answers_a_question_with_a_tool_and_a_reload_loses_nothin
         assert seen.errors == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_ctrl_c_ends_the_demo_with_130_and_keeps_the_session(browser: SharedBrowser, short_dir: Path) -> None:
     async with demo(short_dir) as running, browsing(browser) as (page, _):
         await page.goto(running.address)

@@ -10,13 +10,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.servers.endpoint import Endpoint
-from lanebus.bus.servers.rights import acl_users
-from lanebus.bus.wire.keys import Keys
-from lanebus.handlers.cli.doctor.installation import check_imports, check_versions
-from lanebus.handlers.cli.doctor.rights import needed_commands
-from lanebus.handlers.cli.doctor.server import SETTINGS, ServerFacts, check_clock, check_replica, check_server
-from lanebus.handlers.cli.doctor.trial import try_store
+from lanebus.bus.servers import Endpoint, acl_users
+from lanebus.bus.wire import Keys
+from lanebus.handlers.cli.commands.doctor import check_imports, check_versions, try_store
+from lanebus.handlers.cli.server_checks import (
+    SETTINGS,
+    ServerFacts,
+    check_clock,
+    check_replica,
+    check_server,
+    needed_commands,
+)
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import at_free_port, real_cluster, wait_until
@@ -47,6 +51,7 @@ def levels(lines: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.full
 def test_embedded_server_has_no_finding(lanebus: CommandLine) -> None:
     answer = lanebus("doctor")
     assert (answer.code, answer.err) == (0, "")
@@ -54,6 +59,7 @@ def test_embedded_server_has_no_finding(lanebus: CommandLine) -> None:
     assert "Valkey 9" in answer.out
 
 
+@pytest.mark.full
 def test_unsafe_server_and_a_user_without_rights_are_errors(
     lanebus: CommandLine, redis_server: Path, tmp_path: Path
 ) -> None:
@@ -83,6 +89,7 @@ def test_unsafe_server_and_a_user_without_rights_are_errors(
     assert str(found["remedy"]).startswith("run `lanebus acl --namespace lanebus`, apply what it prints, then ACL SAVE")
 
 
+@pytest.mark.full
 def test_a_wrong_password_is_to_be_corrected_in_the_url(lanebus: CommandLine, valkey: RealServer) -> None:
     valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all", "-xadd")
     wrong, right = (f"unix://app:{password}@{valkey.socket}" for password in ("wrong", "pass"))
@@ -91,6 +98,7 @@ def test_a_wrong_password_is_to_be_corrected_in_the_url(lanebus: CommandLine, va
     assert "the user 'app' may not run xadd on keys of 'lanebus'" in texts
 
 
+@pytest.mark.full
 def test_a_wrong_password_is_to_be_corrected_in_its_file(
     lanebus: CommandLine, valkey: RealServer, tmp_path: Path
 ) -> None:
@@ -112,6 +120,7 @@ def test_a_wrong_password_is_to_be_corrected_in_its_file(
     assert (found.code, found.err) == (0, "")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["doctor", "verify --all", "sessions", "publish s a"])
 def test_a_user_of_another_namespace_is_told_to_name_it(lanebus: CommandLine, valkey: RealServer, command: str) -> None:
     user = acl_users("shop")[1]
@@ -124,6 +133,7 @@ def test_a_user_of_another_namespace_is_told_to_name_it(lanebus: CommandLine, va
     assert lanebus(*words, "--namespace", "shop").code in {0, 3}
 
 
+@pytest.mark.full
 def test_a_user_that_may_only_read_is_no_fault_and_is_told_how_to_write(
     lanebus: CommandLine, valkey: RealServer
 ) -> None:
@@ -142,6 +152,7 @@ def test_a_user_that_may_only_read_is_no_fault_and_is_told_how_to_write(
     assert "~lanebus:*" not in mixed.out
 
 
+@pytest.mark.full
 def test_server_that_is_not_there_is_an_error_with_its_cause(lanebus: CommandLine) -> None:
     answer = lanebus("doctor", "--url", "redis://127.0.0.1:1")
     assert answer.code == 7
@@ -162,6 +173,7 @@ def worst(lines: str) -> list[tuple[object, object]]:
     return [(line["check"], line["node"]) for line in objects(lines) if line["level"] == "error"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("settings", "check", "code"),
     [({"maxmemory": "1mb"}, "memory", "OOM"), ({"min-replicas-to-write": "1"}, "replicas", "NOREPLICAS")],
@@ -181,6 +193,7 @@ def test_a_server_that_refuses_each_publish_is_an_error_and_a_trial_says_so_too(
     assert f"{valkey.socket}: " in lanebus("doctor", "--url", valkey.url, "--table").out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("schema", "said"), [("99", "a newer package"), ("1", "lanebus export"), ("x", "a number")])
 def test_a_namespace_that_this_version_cannot_read_is_an_error(
     lanebus: CommandLine, valkey: RealServer, schema: str, said: str
@@ -193,6 +206,7 @@ def test_a_namespace_that_this_version_cannot_read_is_an_error(
     assert worst(lanebus("doctor", "--url", valkey.url, "--namespace", "other").out) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["archive", "media"])
 def test_a_store_that_cannot_be_written_is_an_error_and_nothing_is_left_in_one_that_can(
     lanebus: CommandLine, tmp_path: Path, what: str
@@ -227,6 +241,7 @@ async def test_an_object_store_is_written_only_if_that_is_wanted() -> None:
     assert texts == ["the store answers; --write tries to write to it", "the store can be written, read and cleared"]
 
 
+@pytest.mark.full
 def test_a_trial_writes_to_a_namespace_of_its_own_and_leaves_no_key(lanebus: CommandLine, valkey: RealServer) -> None:
     assert lanebus("publish", "s", "hi", "--url", valkey.url).code == 0
     keys = valkey.do("KEYS", "*")
@@ -238,6 +253,7 @@ def test_a_trial_writes_to_a_namespace_of_its_own_and_leaves_no_key(lanebus: Com
     )
 
 
+@pytest.mark.full
 def test_a_trial_of_a_user_of_one_namespace_is_told_as_unknown(lanebus: CommandLine, valkey: RealServer) -> None:
     user = acl_users("lanebus")[1]
     valkey.do("ACL", "SETUSER", user.name, *user.rules, ">pass")
@@ -248,6 +264,7 @@ def test_a_trial_of_a_user_of_one_namespace_is_told_as_unknown(lanebus: CommandL
     assert all(name in str(unread["text"]) for name in SETTINGS)
 
 
+@pytest.mark.full
 def test_a_replica_that_loses_messages_as_a_primary_is_an_error(lanebus: CommandLine) -> None:
     with at_free_port() as (primary, port):
         bad = ("--appendonly", "no", "--maxmemory-policy", "allkeys-lru")
@@ -271,6 +288,7 @@ def test_a_replica_that_is_never_promoted_may_lose_messages() -> None:
     assert [each.level for each in check_replica(ServerFacts(VALKEY, SAFE))] == ["ok"]
 
 
+@pytest.mark.full
 @pytest.mark.cluster("each of its servers is looked at")
 def test_each_server_of_a_cluster_is_named_and_one_that_is_gone_hides_no_other(lanebus: CommandLine) -> None:
     with real_cluster() as cluster:
@@ -287,6 +305,7 @@ def test_each_server_of_a_cluster_is_named_and_one_that_is_gone_hides_no_other(l
         assert [line["node"] for line in objects(gone) if line["check"] == "timeout"] == [first, second]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))])
 def test_too_many_clients_are_told_as_that(lanebus: CommandLine, kind: str) -> None:
     with one_server(kind) as server:

@@ -9,11 +9,9 @@ import pytest
 
 from docs.site.tables import fill_in
 from lanebus.bus import errors
-from lanebus.bus.errors import BusError
-from lanebus.bus.errors.release import releases_of
-from lanebus.handlers.cli.errors import SessionEmpty
+from lanebus.bus.errors import BusError, releases_of
+from lanebus.handlers.cli.errors import SessionEmpty, next_step
 from lanebus.handlers.cli.exits import ExitCode, code_of, exit_code
-from lanebus.handlers.cli.next_step import next_step
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
@@ -86,7 +84,7 @@ def test_unexpected_errors_are_not_hidden() -> None:
 @pytest.mark.parametrize("words", [["--help"], ["help", "exit-codes"], ["help", "options"], ["tial"]])
 def test_help_and_wrong_usage_load_neither_the_bus_nor_pydantic(words: list[str]) -> None:
     code = (
-        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\n"
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\n"
         f"r({words!r})\nprint('\\n', *sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -11,6 +11,8 @@ from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 
 def entries(lanebus: CommandLine, session: str) -> list[object]:
     """The entries of a session, without time and producer."""
@@ -18,7 +20,6 @@ def entries(lanebus: CommandLine, session: str) -> list[object]:
     return [{key: item for key, item in each.items() if key not in {"time", "producer"}} for each in exported]
 
 
-@pytest.mark.slow
 def test_an_export_imported_into_another_bus_is_the_same(lanebus: CommandLine, tmp_path: Path, seed_data: Path) -> None:
     lanebus("import", seed_data / "data" / "pi-session.jsonl", "--session", "pi")
     file = tmp_path / "pi.jsonl"
@@ -135,7 +136,6 @@ def claude(number: int) -> str:
     return json.dumps(line) + "\n"
 
 
-@pytest.mark.slow
 def test_an_import_completes_a_killed_import_of_answers_in_several_lines(lanebus: CommandLine, tmp_path: Path) -> None:
     lines = [claude(number) for number in range(1800)]
     file = tmp_path / "cc.jsonl"

@@ -5,7 +5,7 @@ from dataclasses import fields
 import anyio
 
 from lanebus import Bus, UserMessage
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire import Keys
 from lanebus.groups import GroupStatus
 from tests.support.cli.command_line import CommandLine, objects
 

@@ -13,6 +13,8 @@ from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 FIGURES = {
     "input": 3689,
     "output": 187895,
@@ -68,7 +70,6 @@ def test_a_sample_is_imported_completely_and_only_once(lanebus: CommandLine, sam
     assert len(lanebus("turns", "pi").out.splitlines()) == 484
 
 
-@pytest.mark.slow
 def test_an_import_completes_a_killed_import(lanebus: CommandLine, sample: Path, tmp_path: Path) -> None:
     # A pipe held open after half of the file makes the kill hit the middle of the import.
     lines = sample.read_bytes().splitlines(keepends=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import click
+import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, TextBlock, Usage, UserMessage
@@ -152,6 +153,7 @@ def fill(line: CommandLine, transcript: Path) -> str:
     return str(objects(line("dead", "list").out)[0]["letter"])
 
 
+@pytest.mark.full
 def test_commands_print_the_keys_of_the_table_in_snake_case_and_costs_in_one_form(
     lanebus: CommandLine, tmp_path: Path
 ) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.bus import Bus
-from lanebus.bus.messages.events import AgentStarted
+from lanebus.bus import Bus
+from lanebus.bus.messages import AgentStarted
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 TEN = "".join(f'{{"role":"user","content":"m{n}"}}\n' for n in range(1, 11))
 

@@ -3,11 +3,15 @@
 import shutil
 import signal
 
+import pytest
+
 from tests.support.cli.command_line import CommandLine
 from tests.support.servers.clusters import wait_until
 from tests.support.servers.real import RealServer
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 OLDER = ("HSET", "lanebus:config", "lost", "rolled_back 9 4 1795906800000 1795820400000")
 

@@ -15,15 +15,16 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 BAD = "\x1b[2K\x07\x9b\x7f\r\b\u202e\u200b\u2066\u2028\U000e0041\t"
 """characters that control a terminal, change the direction of text, or are not seen"""
 
 WRITERS = {
-    "terminal/output.py": "the writer",
-    "terminal/screen.py": "draws with codes of its own around escaped lines",
-    "terminal/progress.py": "draws with codes of its own, and only numbers",
-    "terminal/consent.py": "asks an escaped question",
-    "commands/completion.py": "prints a constant script for a shell",
+    "output.py": "the writer, and a screen that it draws with codes of its own around escaped lines",
+    "commands/transcripts.py": "draws with codes of its own, and only numbers",
+    "arguments.py": "asks an escaped question",
+    "commands/help.py": "prints a constant script for a shell",
 }
 
 
@@ -139,7 +140,7 @@ def test_an_error_that_quotes_an_argument_controls_no_terminal(filled: CommandLi
 
 def test_an_unexpected_error_is_printed_without_control_characters_and_passwords(tmp_path: Path) -> None:
     code = (
-        "from lanebus.handlers.cli import entry\nimport logging\n"
+        "from lanebus.handlers.cli import group as entry\nimport logging\n"
         "def fail(*_, **__):\n    logging.getLogger('lanebus.x').error('token redis://u:CANARY@h \\x1b')\n"
         "    try:\n        raise OSError('redis://u:CANARY#1@h \\x1b[2K')\n"
         "    except OSError as error:\n        raise ValueError('password=CANARY\\x9b') from error\n"

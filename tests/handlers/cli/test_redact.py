@@ -12,6 +12,8 @@ from tests.support.servers.clusters import wait_until
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 SECRET = "4111-1111"
 
 MODULE = f"""

@@ -7,22 +7,17 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.embedded.server import open_server
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.bus.wire.keys import Keys
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.load import find_projection
-from lanebus.handlers.projections.projection import Projection, project
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.timeline import TIMELINE
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.bus import Bus, open_server
+from lanebus.bus.messages import AssistantMessage, Usage
+from lanebus.bus.wire import Keys
+from lanebus.handlers.projections import SESSIONS, STATUS, TIMELINE, TURNS, USAGE, Projection, find_projection
+from lanebus.projections import project
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.resp import Resp
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 async def speak(lanebus: CommandLine, *tokens: int) -> None:

@@ -14,13 +14,15 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus
-from lanebus.bus.embedded.launcher import find_binary
-from lanebus.handlers.cli.entry import run_command_line
+from lanebus.bus.embedded.server import find_binary
+from lanebus.handlers.cli.group import run_command_line
 from tests.support.cli.command_line import CommandLine, Running, objects
 from tests.support.paths import ROOT
 from tests.support.servers.real import real_server
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 def end(process: Running, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
@@ -139,7 +141,8 @@ def test_serve_without_its_packages_says_how_to_install_them(
 ) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     for module in ("server", "http_server"):
-        monkeypatch.delitem(sys.modules, f"lanebus.handlers.ui.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"lanebus.handlers.serve.{module}", raising=False)
+    monkeypatch.delitem(vars(sys.modules["lanebus.handlers.serve"]), "serve", raising=False)
     assert run_command_line(["serve", "--data-dir", str(lanebus.data_dir)]) == 2
     assert capsys.readouterr() == (
         "",
@@ -195,7 +198,6 @@ async def test_a_worker_warns_if_another_of_its_name_seems_to_be_alive(lanebus: 
                 assert (first["event"], first["worker"]) == (expected, name)
 
 
-@pytest.mark.costly
 def test_a_worker_logs_an_unsafe_server_as_json() -> None:
     # In a process of its own: the `lanebus` of the other tests makes an error of each warning.
     command = [sys.executable, "-m", "lanebus", "worker", "lanebus.handlers.agent.demo:agent", "--url"]

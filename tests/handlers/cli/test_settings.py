@@ -15,15 +15,15 @@ import click
 import pytest
 
 from docs.site.tables import fill_in
-from lanebus.bus.bounds import Bounds
+from lanebus.bus import Bounds
 from lanebus.bus.errors import DirectoryNotOwned
-from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, RETRY
+from lanebus.handlers.agent import DRAIN_SECONDS, RETRY
 from lanebus.handlers.cli.commands.serve import PORT
 from lanebus.handlers.cli.commands.serve import command as serve
 from lanebus.handlers.cli.commands.worker import command as worker
 from lanebus.handlers.cli.options import SHARED_OPTIONS
-from lanebus.handlers.cli.settings_file import find_settings_file
 from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, load_configuration
+from lanebus.handlers.cli.sources import find_settings_file
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.paths import ROOT
 
@@ -60,6 +60,7 @@ def shown(lanebus: CommandLine, *words: str, env: dict[str, str] | None = None) 
     return {str(line["setting"]): (line["value"], line["source"]) for line in lines if line["source"] != "default"}
 
 
+@pytest.mark.full
 def test_each_setting_has_the_source_that_comes_first(unopened: CommandLine, file: Path) -> None:
     env = {"LANEBUS_WORKER__GROUP": "of-environment", "LANEBUS_NAMESPACE": "of-environment"}
     found = shown(unopened, "--config", str(file), "--namespace", "typed", env=env)
@@ -76,6 +77,7 @@ def test_each_setting_has_the_source_that_comes_first(unopened: CommandLine, fil
     assert named["namespace"] == ("of-file", str(file))
 
 
+@pytest.mark.full
 def test_commands_obey_the_file(lanebus: CommandLine, file: Path) -> None:
     file.write_text('namespace = "of-file"\n[worker]\ngroup = "of-file"\n')
     assert lanebus("publish", "s", "hi", "--config", file).code == 0
@@ -90,11 +92,13 @@ def test_commands_obey_the_file(lanebus: CommandLine, file: Path) -> None:
         assert json.loads(run.stderr.readline())["group"] == "typed"
 
 
+@pytest.mark.full
 def test_a_directory_of_the_environment_overrides_a_url_of_the_file(lanebus: CommandLine, file: Path) -> None:
     assert lanebus("sessions", "--config", file).code == 0
     assert lanebus("sessions", "--config", file, "--url", "redis://127.0.0.1:1").code == 5
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "reason", "next_step"),
     [
@@ -200,6 +204,7 @@ def run_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.full
 def test_a_found_file_that_others_may_write_is_refused_and_a_named_one_is_warned_of(shared: Path) -> None:
     settings = shared / "lanebus.toml"
     settings.write_text("redact = 'evil.py:hide'\n")
@@ -243,6 +248,7 @@ def test_a_file_that_found_settings_name_counts_only_if_no_other_user_may_write_
     load_configuration(shared / "lanebus.toml", is_named=False)
 
 
+@pytest.mark.full
 def test_a_module_in_a_working_directory_that_others_may_write_is_refused(shared: Path) -> None:
     for words in (("worker", "evil:hide"), ("sessions", "--redact", "evil:hide"), ("serve", "--identify", "evil:hide")):
         refused = run_in(shared, *words)
@@ -256,6 +262,7 @@ def test_a_module_in_a_working_directory_that_others_may_write_is_refused(shared
     assert (shared / "ran").exists()
 
 
+@pytest.mark.full
 def test_a_named_file_in_such_a_directory_imports_nothing_beside_it(shared: Path) -> None:
     (shared / "json5.py").write_text(EVIL)
     (shared / "mine.py").write_text("import json5\n")
@@ -271,6 +278,7 @@ def test_a_named_file_in_such_a_directory_imports_nothing_beside_it(shared: Path
     assert not (shared / "ran").exists()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link to nothing"])
 def test_what_is_no_file_is_refused_and_nothing_waits_for_it(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "lanebus.toml"
@@ -398,6 +406,7 @@ def test_a_typed_option_replaces_the_list_or_table_of_the_file(file: Path) -> No
     assert (found["agents"], found["monitor_allow_host"]) == (("own=m:b",), ("own",))
 
 
+@pytest.mark.full
 def test_a_short_variable_gives_a_setting_and_a_long_one_comes_before_it(
     unopened: CommandLine, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -428,9 +437,10 @@ def test_the_page_has_each_key_with_its_default() -> None:
     assert "| `worker.concurrency` | `32` | Most sessions that run at a time. |" in page
 
 
+@pytest.mark.full
 def test_without_a_file_a_command_does_not_load_the_settings(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\n"
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\n"
         "r(['server', 'status', '--data-dir', 'x'])\nprint('\\n', *sys.modules)"
     )
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}

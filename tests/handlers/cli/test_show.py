@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.events import ToolWaiting
-from lanebus.handlers.cli.terminal.turn_fold import answer_commands
+from lanebus.bus.messages import ToolWaiting
+from lanebus.handlers.cli.summary import answer_commands
 from lanebus.messages import TurnId
 from tests.support.cli.command_line import CommandLine, objects
 

@@ -8,18 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.handlers.cli.terminal.line import Line
-from lanebus.handlers.cli.terminal.output import Output, put
-from lanebus.handlers.cli.terminal.table import Column, line, table
-from lanebus.handlers.cli.terminal.text import (
+from lanebus.handlers.cli.output import Line, Output, put
+from lanebus.handlers.cli.text import (
+    Column,
     count,
     cut,
     duration,
+    line,
     moment,
     money,
     plain,
     shell_word,
     size,
+    table,
     visible,
     width,
 )

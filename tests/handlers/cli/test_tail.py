@@ -5,16 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.embedded.server import open_server
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import UserMessage
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus import Bus, open_server
+from lanebus.bus.messages import Delta, Lane, UserMessage
+from lanebus.bus.wire import Keys
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.resp import Resp
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 SIX = "".join(
     f'{{"role":"user","content":"m{n}"}}\n' if n % 3 else f'{{"role":"extension","kind":"k","data":{n}}}\n'
@@ -198,7 +197,6 @@ def test_json_on_a_terminal_has_no_control_characters(lanebus: CommandLine) -> N
     assert message["content"] == [{"type": "text", "text": "a\x9b31mb\x1b[1m\u202ec"}]
 
 
-@pytest.mark.costly
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_json_is_valid_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
     text = "× 日本 🙂 \x9b"

@@ -10,14 +10,15 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from lanebus.bus.messages.control import CONTROLS
-from lanebus.bus.messages.lanes import Lane
-from lanebus.handlers.access.rights import ACTIONS
-from lanebus.handlers.access.signed_tokens import new_key, verify_token
+from lanebus.access import verify_token
+from lanebus.bus.messages import CONTROLS, Lane
+from lanebus.handlers.serve import ACTIONS, new_key
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 def key_of(lanebus: CommandLine, folder: Path) -> Path:
@@ -98,7 +99,7 @@ def test_a_wrong_use_names_the_fault(lanebus: CommandLine, tmp_path: Path, words
 
 
 def test_every_action_that_a_route_asks_for_can_be_signed_and_is_listed(lanebus: CommandLine) -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "handlers/ui/api").glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "handlers/serve/api").glob("*.py"))
     asked = set(re.findall(r'"(read\.\w+|send|hand_over|fork|redrive|trim|close|reopen)"', sources))
     assert {each for each in ACTIONS if not each.startswith("command")} == {*asked, "*", "read"}
     assert {each.removeprefix("command.") for each in ACTIONS if each.startswith("command.")} == {*CONTROLS}

@@ -10,15 +10,15 @@ import pytest
 from anyio.to_thread import run_sync
 from pydantic import JsonValue
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.embedded.server import server_status
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.bus import Bus, server_status
+from lanebus.bus.messages import UserMessage
+from lanebus.handlers.agent import Worker, demo_agent
 from tests.support.cli.command_line import CommandLine, Running, Terminal, objects
 from tests.support.log.groups import take_one, wake
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 HOME, CLEAR_BELOW, HIDE, SHOW = "\x1b[H", "\x1b[J", "\x1b[?25l", "\x1b[?25h"
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -162,7 +162,6 @@ async def test_a_hanging_server_is_shown_as_trouble_until_it_answers(lanebus: Co
         assert await run_sync(terminal.end, signal.SIGINT) == 130
 
 
-@pytest.mark.slow
 async def test_a_hanging_server_is_reported_once_on_stderr_without_a_terminal(lanebus: CommandLine) -> None:
     with lanebus.running("top", "--every", "0.2") as process:
         await _line(process)

@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.embedded.server import stop_server
+from lanebus.bus import stop_server
 from tests.support.paths import ROOT
 
 __all__ = ()
@@ -47,7 +47,7 @@ def publish(
         anyio.run(stop_server, folder)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "variables"),
     [
@@ -66,7 +66,7 @@ def test_a_publish_of_the_command_line_is_recorded_on_stderr(
     assert json.loads(told[told.index("\n{") : told.rindex("\n}") + 2])["name"] == "send {session}"
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_a_publish_is_recorded_by_an_sdk_that_is_set_up(short_dir: Path) -> None:
     run = publish(short_dir / "d", code=INSTRUMENTED)
     receipt, _, span = run.stdout.partition("\n")
@@ -75,7 +75,7 @@ def test_a_publish_is_recorded_by_an_sdk_that_is_set_up(short_dir: Path) -> None
     assert (run.returncode, json.loads(span)["name"]) == (0, "send {session}")
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_the_settings_file_switches_traces_on_unless_the_variable_says_no(short_dir: Path, tmp_path: Path) -> None:
     file = tmp_path / "lanebus.toml"
     file.write_text("traces = true\n")
@@ -85,20 +85,20 @@ def test_the_settings_file_switches_traces_on_unless_the_variable_says_no(short_
         assert (run.returncode, "send {session}" in run.stderr) == (0, is_recorded)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_without_an_sdk_a_publish_records_nothing(short_dir: Path) -> None:
     run = publish(short_dir / "d", variables={"OTEL_TRACES_EXPORTER": "console"})
     assert (run.returncode, "send {session}" in run.stderr) == (0, False)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_an_exporter_that_is_missing_is_named_with_its_remedy(short_dir: Path) -> None:
     run = publish(short_dir / "d", "--traces", variables={"OTEL_TRACES_EXPORTER": "nowhere"})
     assert run.returncode != 0
     assert "the exporter 'nowhere' of OTEL_TRACES_EXPORTER is not installed" in run.stderr
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("hidden", "remedy"), [("opentelemetry", "'lanebus[otel]'"), ("opentelemetry.sdk", "opentelemetry-sdk")]
 )
@@ -130,7 +130,7 @@ def exporters(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("variables", "used"),
     [
@@ -152,7 +152,7 @@ def test_the_protocol_of_otlp_chooses_the_exporter(
     assert [line for line in run.stderr.splitlines() if line.startswith("sent over")] == [f"sent over {used}"]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
 def test_an_unknown_protocol_of_otlp_is_refused_with_those_that_are_known(
     short_dir: Path, exporters: Path, variable: str
@@ -163,7 +163,7 @@ def test_an_unknown_protocol_of_otlp_is_refused_with_those_that_are_known(
     assert "hint: set it to grpc or http/protobuf" in run.stderr
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize(("protocol", "package"), [("grpc", "grpc"), ("http/protobuf", "http")])
 def test_a_missing_exporter_of_otlp_is_named_with_its_package(short_dir: Path, protocol: str, package: str) -> None:
     run = publish(short_dir / "d", "--traces", variables={"OTEL_EXPORTER_OTLP_PROTOCOL": protocol})

@@ -9,7 +9,7 @@ import pytest
 
 from lanebus.handlers.cli.group import COMMANDS
 from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, refuse_unknown
-from lanebus.handlers.cli.variables import PREFIX, SHORT, is_foreign, unexplained_variables, variable_of
+from lanebus.handlers.cli.sources import PREFIX, SHORT, is_foreign, unexplained_variables, variable_of
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
@@ -20,6 +20,7 @@ UNREFUSED = {"help", "completion"}
 FOLDERS = ("bus", "handlers", "lanebus", "examples", "bench", "docs", "tests")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for group in COMMANDS.values() for name in group])
 def test_each_command_refuses_an_unknown_variable_except_help_and_completion(unopened: CommandLine, name: str) -> None:
     env = {"LANEBUS_WORKER__GROP": "x"}
@@ -36,6 +37,7 @@ def test_each_command_refuses_an_unknown_variable_except_help_and_completion(uno
     assert (helped.code, helped.err) == (0, "")
 
 
+@pytest.mark.full
 def test_a_shell_completes_with_an_unknown_variable(unopened: CommandLine) -> None:
     env = {"LANEBUS_URLL": "x", "_LANEBUS_COMPLETE": "bash_complete", "COMP_WORDS": "lanebus ser", "COMP_CWORD": "1"}
     answer = unopened(env=env)
@@ -107,10 +109,10 @@ def test_variables_that_kubernetes_adds_for_a_service_are_not_refused(name: str,
     assert unexplained_variables({name: value}) == []
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_known_variables_load_no_settings(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom lanebus.handlers.cli.entry import run_command_line as r\n"
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\n"
         "r(['help', 'options'])\nr(['publish', '--help'])\nprint('\\n', *sys.modules)"
     )
     environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "LANEBUS_URL": "x", "LANEBUS_SEED": "1"}

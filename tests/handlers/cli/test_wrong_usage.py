@@ -13,6 +13,8 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
+pytestmark = pytest.mark.full
+
 USAGE, NOT_FOUND, REFUSED = ExitCode.USAGE, ExitCode.NOT_FOUND, ExitCode.REFUSED
 UNAVAILABLE, INVALID = ExitCode.UNAVAILABLE, ExitCode.INVALID
 NOWHERE = "redis://127.0.0.1:1"

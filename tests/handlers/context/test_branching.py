@@ -7,13 +7,20 @@ from pathlib import Path
 import pytest
 
 from lanebus import Bus, Conflict
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, LeafMove
-from lanebus.bus.messages.events import CompactionEnded, PruneApplied, RevertApplied, parse_event
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus import Session
+from lanebus.bus.messages import (
+    BranchSummary,
+    Compaction,
+    CompactionEnded,
+    ExtensionMessage,
+    LeafMove,
+    PruneApplied,
+    Publishable,
+    RevertApplied,
+    TurnId,
+    parse_event,
+)
+from lanebus.bus.wire import Receipt
 from lanebus.context import (
     UnknownLeaf,
     UnknownTarget,

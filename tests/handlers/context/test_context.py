@@ -7,22 +7,26 @@ import pytest
 
 from lanebus import Bus
 from lanebus.bus.errors import ForgedEntry
-from lanebus.bus.messages.content import TextBlock, ToolResultBlock
-from lanebus.bus.messages.context_entry import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     BranchSummary,
     Compaction,
+    Delta,
+    DeveloperMessage,
+    ExtensionMessage,
     Label,
+    Lane,
     LeafMove,
     ModelChange,
     Prune,
+    Publishable,
+    SystemMessage,
+    TextBlock,
     ThinkingLevelChange,
+    ToolResultBlock,
+    UserMessage,
 )
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, UserMessage
-from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.bus.wire import DecodeFailure
 from lanebus.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve
 from lanebus.providers import to_anthropic
 from tests.support.log.entries import ListedSession, asks, calls, context_of, entry, results, says, texts

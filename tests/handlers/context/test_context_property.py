@@ -12,27 +12,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.messages.content import TextBlock, ToolResultBlock
-from lanebus.bus.messages.context_entry import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     BranchSummary,
     Compaction,
+    DeveloperMessage,
     LeafMove,
+    LlmMessage,
     LoopCompaction,
     ModelChange,
     Prune,
-    ThinkingLevelChange,
-)
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
     SystemMessage,
+    TextBlock,
+    ThinkingLevelChange,
+    ToolResultBlock,
     ToolResultMessage,
     UserMessage,
 )
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire import Envelope
 from lanebus.context import Context, evolve
-from lanebus.handlers.context.summaries import branch_message, compaction_message, prune_message
+from lanebus.handlers.context import branch_message, prune_message
+from lanebus.handlers.context.fold import compaction_message
 from lanebus.providers import to_anthropic
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.anthropic_rules import require_legal
@@ -197,7 +197,7 @@ def _results_in(message: object) -> list[ToolResultMessage]:
     ]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs())
 def test_the_context_equals_that_of_a_simple_fold_at_every_position(entries: list[Envelope]) -> None:
@@ -211,7 +211,7 @@ def test_the_context_equals_that_of_a_simple_fold_at_every_position(entries: lis
         assert (context.model, context.thinking_level) == (expected.model, expected.thinking_level)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs(), st.sampled_from(["drop", "text"]))
 def test_every_context_makes_a_legal_request_without_private_data(entries: list[Envelope], thinking: str) -> None:
@@ -223,6 +223,7 @@ def test_every_context_makes_a_legal_request_without_private_data(entries: list[
     assert CANARY not in json.dumps([request.body, request.warnings])
 
 
+@pytest.mark.full
 @examples(100)
 @given(lane_logs())
 def test_a_context_is_not_changed_by_later_entries(entries: list[Envelope]) -> None:

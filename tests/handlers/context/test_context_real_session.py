@@ -1,13 +1,12 @@
 """A real coding-agent session, 1,002 entries long: its context is its last summary and what followed.
 
-That what its model saw at every position is a legal request: `providers/test_all_providers.py`.
+That what its model saw at every position is a legal request: `tests/handlers/providers/test_all_providers.py`.
 """
 
 from pathlib import Path
 from typing import cast
 
-from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages import AssistantMessage, Compaction
 from lanebus.context import Context, evolve
 from lanebus.providers import to_anthropic
 from tests.support.transcripts.real_session import real_log

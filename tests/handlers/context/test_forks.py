@@ -11,30 +11,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import START, AssistantMessage, Lane, Session, ToolCallBlock, ToolResultMessage, Usage, UserMessage
-from lanebus.bus.messages.events import (
+from lanebus.agent import AgentLoop, tool
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    ExtensionMessage,
+    LlmMessage,
     RequestDefined,
     TurnEnded,
     TurnStarted,
     parse_event,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import LlmMessage
 from lanebus.context import WarmContext, build_context
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.tools.tool import tool
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.projections.projection import project, project_kept, rebuild
-from lanebus.handlers.projections.sessions import SESSIONS, session_lines
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
-from lanebus.handlers.ui.budget import ByteBudget
-from lanebus.handlers.ui.frames import session_frames
-from lanebus.handlers.ui.history import History
+from lanebus.handlers.agent import Worker
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, session_lines
+from lanebus.handlers.projections.folding import project_kept
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
+from lanebus.handlers.serve.budget import ByteBudget
+from lanebus.handlers.serve.frames import session_frames
+from lanebus.handlers.serve.transfer import History
 from lanebus.messages import Compaction, Publishable, TurnId
+from lanebus.projections import project, rebuild
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.handlers.projections.test_projection import POSITIONS, histories
 from tests.support.agent.agents import (
@@ -228,6 +226,7 @@ def own_ids(entries: Sequence[object]) -> set[str]:
     return found
 
 
+@pytest.mark.full
 async def test_a_fork_anywhere_in_a_loop_goes_on_under_its_own_ids() -> None:
     async with fresh_bus() as bus:
         parent = bus.session("p")

@@ -2,15 +2,23 @@
 
 from collections.abc import Sequence
 
-from lanebus.bus.messages.compaction_block import CompactionBlock
-from lanebus.bus.messages.content import TextBlock, ThinkingBlock, ToolCallBlock
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of, one_line_each
-from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator
-from lanebus.handlers.context.trailing_answers import without_empty_answers, without_unusable_end
-from lanebus.handlers.context.truncation import head_and_tail
-from lanebus.handlers.context.turn_list import loops_of, turns_of
+from lanebus.bus.messages import (
+    AssistantMessage,
+    CompactionBlock,
+    LlmMessage,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    TurnId,
+    UserMessage,
+)
+from lanebus.context import loops_of
+from lanebus.handlers.context import BY_BYTES, TokenEstimator
+from lanebus.handlers.context.cutting import head_and_tail
+from lanebus.handlers.context.fold import without_empty_answers, without_unusable_end
+from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of, one_line_each, turns_of
 from tests.support.log.entries import asks, calls, results, says
 
 __all__ = ()

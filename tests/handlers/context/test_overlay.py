@@ -4,14 +4,25 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.context_entry import Compaction, Label, LeafMove, LoopCompaction, Prune
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_llm
-from lanebus.bus.messages.message import LlmMessage, SystemMessage
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import (
+    CompactedSection,
+    Compaction,
+    CompactionBlock,
+    Label,
+    LeafMove,
+    LlmMessage,
+    LoopCompaction,
+    Prune,
+    Publishable,
+    SystemMessage,
+    TextBlock,
+    TurnId,
+    TurnRange,
+    parse_json,
+    read_llm,
+)
 from lanebus.context import UnknownTarget
-from lanebus.handlers.context.block_json import read_block, write_block
+from lanebus.handlers.context.loop_compaction import read_block, write_block
 from tests.support.log.entries import asks, calls, context_of, folded, log, results, says, texts
 
 __all__ = ()

@@ -8,16 +8,22 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus import Envelope, UserMessage
-from lanebus.bus.messages.content import TextBlock, ToolResultBlock
-from lanebus.bus.messages.context_entry import Compaction, LeafMove
-from lanebus.bus.messages.json_reader import LlmLaneMessage, Publishable
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages import (
+    AssistantMessage,
+    Compaction,
+    LeafMove,
+    LlmLaneMessage,
+    LlmMessage,
+    Publishable,
+    TextBlock,
+    ToolResultBlock,
+    ToolResultMessage,
+    TurnId,
+)
 from lanebus.context import Context, evolve
-from lanebus.handlers.agent.turn.visible_context import visible_context
-from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO, read_position
-from lanebus.handlers.context.tool_pairs import NO_RESULT, Pairing
-from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.handlers.context import DEFERRED, READ_UP_TO, Pairing, read_position, visible_context
+from lanebus.handlers.context.fold import NO_RESULT
+from lanebus.handlers.providers import PROVIDERS
 from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
@@ -167,7 +173,7 @@ def plain(entries: Sequence[Envelope]) -> list[Envelope]:
     return [envelope for envelope in entries if isinstance(envelope.message, kept)]
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(marked_logs())
 def test_the_order_follows_the_rule_at_every_position(entries: list[Envelope]) -> None:
@@ -182,7 +188,7 @@ def test_the_order_follows_the_rule_at_every_position(entries: list[Envelope]) -
         }
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(200)
 @given(marked_logs())
 def test_the_order_is_the_same_after_deriving_the_context_again(entries: list[Envelope]) -> None:
@@ -208,7 +214,7 @@ def test_the_rules_of_every_provider_are_known() -> None:
     assert RULES.keys() == PROVIDERS.keys()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(150)
 @given(marked_logs())
 def test_every_provider_accepts_the_order(entries: list[Envelope]) -> None:

@@ -4,11 +4,20 @@ import json
 
 import pytest
 
-from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, LoopCompaction, Prune
-from lanebus.bus.messages.turn import TurnId
-from lanebus.handlers.context.summaries import branch_message, compaction_message
-from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.bus.messages import (
+    BranchSummary,
+    CompactedSection,
+    Compaction,
+    CompactionBlock,
+    Label,
+    LoopCompaction,
+    Prune,
+    TurnId,
+    TurnRange,
+)
+from lanebus.handlers.context import branch_message
+from lanebus.handlers.context.fold import compaction_message
+from lanebus.handlers.providers import PROVIDERS
 from tests.support.log.entries import asks, context_of
 
 __all__ = ()

@@ -5,27 +5,33 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     AudioBlock,
     Block,
+    BranchSummary,
+    Compaction,
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
+    LlmMessage,
+    MediaRef,
+    ModelChange,
+    Prune,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
 )
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, ModelChange, Prune
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.context import HeadroomTrigger, ReserveTrigger, build_context, first_to_keep
-from lanebus.handlers.context.summaries import branch_message
-from lanebus.handlers.context.tokens import BY_BYTES, BY_CHARACTERS, context_tokens, usage_tokens
-from lanebus.handlers.transcripts.in_memory import ListedTranscript
-from lanebus.handlers.transcripts.pi import PI
+from lanebus.context import BY_CHARACTERS, HeadroomTrigger, ReserveTrigger, build_context, first_to_keep, usage_tokens
+from lanebus.handlers.context import BY_BYTES, branch_message, context_tokens
+from lanebus.handlers.formats import PI
+from lanebus.handlers.formats.in_memory import ListedTranscript
 from tests.support.log.entries import asks, calls, context_of, results, says
 
 __all__ = ()

@@ -3,11 +3,20 @@
 import pytest
 
 from lanebus import ExtensionMessage
-from lanebus.bus.messages.control import Approve, Handoff, Pause, Resume
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolStarted, ToolWaiting, TurnStarted
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.projections.agent_activity import Doing, doing, own_loop, waiting_calls
-from lanebus.handlers.projections.agent_status import STATUS, Status
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    Approve,
+    ControlAnswered,
+    Handoff,
+    Pause,
+    Resume,
+    ToolStarted,
+    ToolWaiting,
+    TurnStarted,
+    Usage,
+)
+from lanebus.handlers.projections import STATUS, Doing, Status, doing, own_loop, waiting_calls
 from lanebus.messages import TurnId
 from tests.support.agent.folding import fold, log_of
 

@@ -7,19 +7,18 @@ from dataclasses import replace
 import pytest
 
 from lanebus import Bus, ExtensionMessage, Session, UserMessage
-from lanebus.bus.groups.activity import Activity
+from lanebus.bus import Activity
 from lanebus.errors import DecodeError, LogRolledBack
-from lanebus.handlers.projections import all_sessions
-from lanebus.handlers.projections.all_sessions import (
+from lanebus.handlers.projections import Projected, Projection, all_sessions, load_stored, projection
+from lanebus.projections import (
     AllProjected,
     AllSessionsBounds,
+    FoldFailed,
+    InvalidProjection,
     follow_all,
     project_all,
     rebuild_all,
 )
-from lanebus.handlers.projections.definition import projection
-from lanebus.handlers.projections.errors import FoldFailed, InvalidProjection
-from lanebus.handlers.projections.projection import Projected, Projection, load_stored
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer
 

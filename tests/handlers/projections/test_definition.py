@@ -10,11 +10,11 @@ from pydantic import BaseModel, ConfigDict
 
 from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, UserMessage
 from lanebus.bus.errors import DecodeError
-from lanebus.handlers.projections.definition import OWN_NAMES, projection
-from lanebus.handlers.projections.errors import FoldFailed, InvalidProjection
-from lanebus.handlers.projections.projection import Projected, Projection, folded, look, project
+from lanebus.handlers.projections import Projected, Projection, folded, look, projection
+from lanebus.handlers.projections.definition import OWN_NAMES
 from lanebus.handlers.verify import PROJECTION_NAMES
 from lanebus.messages import Abort, AgentEvent, Compaction, ToolEnded, TurnId
+from lanebus.projections import FoldFailed, InvalidProjection, project
 from tests.support.agent.folding import log_of
 from tests.support.servers.real import AnyServer
 

@@ -4,17 +4,19 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.events import AgentEnded, TurnEnded, UsageSettled
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.handlers.projections.loops import total_usage
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE, UsageState
+from lanebus.bus.messages import (
+    AgentEnded,
+    AssistantMessage,
+    Compaction,
+    Cost,
+    ExtensionMessage,
+    Publishable,
+    TurnEnded,
+    TurnId,
+    Usage,
+    UsageSettled,
+)
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, UsageState, total_usage
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
@@ -113,6 +115,7 @@ def test_events_that_repeat_the_estimate_are_not_called_wrong_once_it_is_settled
     assert state.total.usage == PAID.combine(OTHER)
 
 
+@pytest.mark.full
 def test_estimates_that_are_never_settled_do_not_grow_the_state_without_bound() -> None:
     turns = [TurnId(loop_id=f"s1.main.{number}", turn_index=0) for number in range(300)]
     state = fold(USAGE, log_of(*(answer(GUESS, turn) for turn in turns)))

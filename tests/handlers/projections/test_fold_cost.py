@@ -7,15 +7,8 @@ from types import FrameType
 import pytest
 
 from lanebus import AssistantMessage, Envelope, Lane, TextBlock, ToolCallBlock, ToolResultMessage, Usage, UserMessage
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.cards import CARD
-from lanebus.handlers.projections.projection import Projection
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.timeline import TIMELINE
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.bus.messages import AgentEnded, AgentStarted, Publishable, ToolEnded, ToolStarted, TurnEnded, TurnStarted
+from lanebus.handlers.projections import CARD, SESSIONS, STATUS, TIMELINE, TURNS, USAGE, Projection
 from lanebus.messages import ExtensionMessage, TurnId
 
 __all__ = ()
@@ -77,6 +70,7 @@ def steps(projection: Projection[object], messages: Iterator[Publishable]) -> fl
     return count / len(entries)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("projection", [TURNS, TIMELINE, STATUS, CARD, SESSIONS, USAGE], ids=lambda each: each.name)
 @pytest.mark.parametrize("history", [calls_of_one_turn, unanswered_messages, loops])
 def test_an_entry_of_a_long_history_takes_as_many_steps_as_one_of_a_short_history(

@@ -7,11 +7,10 @@ import anyio
 import pytest
 
 from lanebus import Cursor, ExtensionMessage, Unavailable, UserMessage
-from lanebus.bus.session.session import Session
+from lanebus.bus import Session
 from lanebus.errors import DecodeError, SessionErased
-from lanebus.handlers.projections.definition import projection
-from lanebus.handlers.projections.following import follow
-from lanebus.handlers.projections.projection import Projected, look, project, rebuild
+from lanebus.handlers.projections import Projected, look, projection
+from lanebus.projections import follow, project, rebuild
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer, eventually
 

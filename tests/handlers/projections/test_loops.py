@@ -1,29 +1,31 @@
 """How loops hang together and what each took: given a session's log, what its turns' state answers."""
 
+import pytest
+
 from lanebus import AssistantMessage, Usage, UserMessage
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
     ParallelLoopsEnded,
     ParallelLoopsStarted,
+    Publishable,
     ToolEnded,
     TurnEnded,
     TurnStarted,
 )
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.handlers.projections.loops import (
+from lanebus.handlers.projections import (
+    TURNS,
+    TurnsState,
     chain_to,
     children,
     find_loop,
     loop_messages,
     loop_turns,
-    loop_usage,
-    roots,
     siblings,
     total_usage,
 )
-from lanebus.handlers.projections.turns import TURNS, TurnsState, abandoned
+from lanebus.handlers.projections.turns import abandoned, loop_usage, roots
 from lanebus.messages import TurnId
 from tests.support.agent.folding import fold, log_of, through_json
 from tests.support.cli.command_line import CommandLine, objects
@@ -142,6 +144,7 @@ def test_a_turn_is_found_by_its_index_and_not_by_its_place() -> None:
     assert state.turn(TurnId(loop_id="s.m.1", turn_index=2)) is None
 
 
+@pytest.mark.full
 def test_turns_are_listed_by_loop_on_the_command_line(lanebus: CommandLine) -> None:
     log = (
         *(started("s.m.1"), said("s.m.1"), ended("s.m.1")),

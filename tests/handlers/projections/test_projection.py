@@ -14,23 +14,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lanebus.bus.bus import Bus
+from lanebus.bus import Bus, Session
 from lanebus.bus.errors import LogRolledBack
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import Cursor, Envelope
-from lanebus.handlers.projections.following import follow
-from lanebus.handlers.projections.projection import Projected, Projection, project, rebuild
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE, UsageState
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    AssistantMessage,
+    Cost,
+    Delta,
+    ExtensionMessage,
+    Publishable,
+    ToolCallBlock,
+    ToolEnded,
+    ToolResultMessage,
+    ToolStarted,
+    TurnEnded,
+    TurnId,
+    TurnStarted,
+    Usage,
+    UserMessage,
+)
+from lanebus.bus.wire import Cursor, Envelope
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, Projected, Projection, UsageState
+from lanebus.projections import follow, project, rebuild
 from tests.support.agent.folding import fold, log_of, through_json
 from tests.support.suite.scale import examples
 

@@ -4,11 +4,7 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Bus, Session, TrimRefused, Usage, UserMessage
-from lanebus.handlers.projections.projection import look
-from lanebus.handlers.projections.retention import trim_session
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, look, trim_session
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.real import AnyServer
 
@@ -67,6 +63,7 @@ async def test_views_of_a_session_trimmed_without_storing_them_count_what_is_kep
         assert await session.checkpoints() == {}
 
 
+@pytest.mark.full
 def test_usage_and_turns_tell_of_figures_that_lack_the_beginning(lanebus: CommandLine) -> None:
     said = '{"role":"assistant","content":[],"usage":{"input":1,"totalTokens":1}}\n'
     assert lanebus("publish", "s", "--json", stdin=said * 3).code == 0

@@ -6,18 +6,23 @@ from pathlib import Path
 import pytest
 
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.bus import Bus
+from lanebus.bus import Bus
 from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.events import AgentEnded, TurnStarted
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.sessions import SESSIONS, session_lines
+from lanebus.bus.messages import (
+    AgentEnded,
+    AssistantMessage,
+    Cost,
+    ExtensionMessage,
+    Lane,
+    TextBlock,
+    TurnId,
+    TurnStarted,
+    Usage,
+    UserMessage,
+)
+from lanebus.bus.wire import DecodeFailure, Envelope
+from lanebus.handlers.projections import SESSIONS, session_lines
+from lanebus.projections import project
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

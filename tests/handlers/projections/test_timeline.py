@@ -2,30 +2,33 @@
 
 from decimal import Decimal
 
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.control import Approve, Deny
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    Approve,
+    AssistantMessage,
     CompactionEnded,
     CompactionStarted,
     ControlAnswered,
+    Cost,
+    Deny,
     MessageStarted,
+    Publishable,
     SessionLinked,
+    ToolCallBlock,
     ToolEnded,
+    ToolResultMessage,
     ToolStarted,
     ToolWaiting,
     TurnEnded,
+    TurnId,
     TurnStarted,
+    Usage,
+    UserMessage,
 )
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.projections.timeline import TIMELINE, TimelineState
-from lanebus.handlers.projections.timeline_state import CallMark, ToolMark
+from lanebus.bus.wire import Envelope
+from lanebus.handlers.projections import TIMELINE, CallMark, TimelineState, ToolMark
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

@@ -5,12 +5,11 @@ from decimal import Decimal
 import pytest
 
 from lanebus import Bus, Session, Usage, UserMessage
-from lanebus.bus.messages.events import SessionLinked
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages import AssistantMessage, SessionLinked
 from lanebus.errors import SessionErased
-from lanebus.handlers.projections.links import read_links
-from lanebus.handlers.projections.tree_usage import tree_usage
+from lanebus.handlers.projections import tree_usage
 from lanebus.messages import Cost, TurnId
+from lanebus.projections import read_links
 from tests.support.agent.agents import fresh_bus
 from tests.support.cli.command_line import CommandLine
 
@@ -97,6 +96,7 @@ async def test_what_is_left_of_a_trimmed_log_counts() -> None:
         assert (found.own.usage.input, found.children) == (5, ())
 
 
+@pytest.mark.full
 def test_the_command_line_shows_the_tree(lanebus: CommandLine) -> None:
     answer = '{"role":"assistant","content":[],"usage":{"input":%d,"output":0,"total_tokens":%d}}'
     told = link("top", "a").as_extension().to_json()

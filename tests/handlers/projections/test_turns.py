@@ -5,25 +5,30 @@ from decimal import Decimal
 import pytest
 
 from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    AssistantMessage,
+    Cost,
+    ExtensionMessage,
+    Lane,
     ParallelLoopsStarted,
+    Publishable,
+    StopReason,
+    ToolCallBlock,
     ToolEnded,
+    ToolResultMessage,
     ToolStarted,
     TurnEnded,
+    TurnId,
     TurnStarted,
+    Usage,
+    UserMessage,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
-from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.projections.turns import TURNS, Status, ToolRun, TurnsState
+from lanebus.bus.wire import DecodeFailure, Envelope
+from lanebus.handlers.projections import TURNS, ToolRun, TurnsState
+from lanebus.handlers.projections.turns import Status
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

@@ -6,15 +6,24 @@ from decimal import Decimal
 import pytest
 
 from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages.events import AgentEnded, ParallelLoopsEnded, TurnEnded
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Rates, Usage
-from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.context.read_marks import READ_UP_TO
-from lanebus.handlers.projections.usage import USAGE, Totals, UsageState, summary
+from lanebus.bus.messages import (
+    AgentEnded,
+    AssistantMessage,
+    Cost,
+    ExtensionMessage,
+    Lane,
+    ParallelLoopsEnded,
+    Rates,
+    StopReason,
+    ToolResultMessage,
+    TurnEnded,
+    TurnId,
+    Usage,
+    UserMessage,
+)
+from lanebus.bus.wire import DecodeFailure, Envelope
+from lanebus.handlers.context import READ_UP_TO
+from lanebus.handlers.projections import USAGE, Totals, UsageState, summary
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

@@ -4,14 +4,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from lanebus import AssistantMessage, Cursor, Envelope, UserMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.messages import Lane
+from lanebus.bus.wire import Keys
 from lanebus.errors import SessionErased
-from lanebus.handlers.projections.projection import Projected, Projection, look
-from lanebus.handlers.projections.sessions import session_lines
-from lanebus.handlers.projections.views import ViewBounds, Views
-from lanebus.handlers.ui.turn_json import turns_view
-from lanebus.handlers.ui.views import status_view, usage_view
+from lanebus.handlers.projections import Projected, Projection, ViewBounds, Views, look, session_lines
+from lanebus.handlers.serve.api.turns import turns_view
+from lanebus.handlers.serve.api.views import status_view, usage_view
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer
 

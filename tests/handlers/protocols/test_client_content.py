@@ -8,17 +8,16 @@ from acp.schema import BlobResourceContents, EmbeddedResourceContentBlock, Image
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.handlers.protocols.acp.content import prompt_message
-from lanebus.handlers.protocols.agui.run_input import read_run_input
-from lanebus.handlers.protocols.ai_sdk.chat_request import read_chat_request
-from lanebus.handlers.protocols.client_content import (
+from lanebus.handlers.protocols import (
     DEFAULT_CONTENT_RULES,
     ContentRules,
-    InvalidMediaUrl,
     MediaAddresses,
+    read_chat_request,
+    read_run_input,
 )
-from lanebus.handlers.ui.posted import read_posted_message
-from lanebus.handlers.ui.posted_content import PostedMedia
+from lanebus.handlers.protocols.acp.encoder import prompt_message
+from lanebus.handlers.protocols.client_content import InvalidMediaUrl
+from lanebus.handlers.serve.api.bodies import PostedMedia, read_posted_message
 from lanebus.messages import Block, DocumentBlock, ImageBlock, MediaRef, TextBlock
 from tests.support.page.serving import client_of, serving, temporary_bus
 

@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from lanebus.bus.errors import SetupError
-from lanebus.handlers.protocols.message_lines import MessageLines
-from lanebus.handlers.protocols.process_streams import ProtocolFiles, message_lines
+from lanebus.handlers.protocols import MessageLines, ProtocolFiles, message_lines
 from tests.support.agent.agents import SECONDS
 
 __all__ = ()

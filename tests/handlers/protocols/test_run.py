@@ -6,9 +6,7 @@ from collections.abc import Iterable
 import pytest
 
 from lanebus import AssistantMessage, Envelope, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.bus.messages.control import Deny
-from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolStarted, ToolWaiting
-from lanebus.bus.messages.message import StopReason
+from lanebus.bus.messages import AgentStarted, ControlAnswered, Deny, StopReason, ToolStarted, ToolWaiting
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages.json_reader import read_message
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages import AssistantMessage, read_message
 from lanebus.providers import (
     Answer,
     AnthropicAnswer,

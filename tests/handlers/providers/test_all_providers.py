@@ -11,18 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationRef,
+    AssistantMessage,
+    ExtensionMessage,
     ImageBlock,
+    MediaRef,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire import Envelope
 from lanebus.context import Context, build_context, evolve
 from lanebus.providers import ContentRefused, RequestOptions, ToolChoice, ToolNotOffered
 from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results
@@ -45,6 +47,7 @@ _OPTIONS: list[RequestOptions] = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FORMS)
 @examples(150)
 @given(entries=lane_logs(), options=st.sampled_from(_OPTIONS))
@@ -58,6 +61,7 @@ def test_every_context_is_a_legal_request_without_private_things(
     assert "terminate" not in json.dumps(request.body)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FORMS)
 @examples(150)
 @given(entries=lane_logs())
@@ -110,8 +114,7 @@ def test_a_request_shares_nothing_with_the_tools_it_offers(name: str) -> None:
     assert json.dumps(FORMS[name].to(context_of(asks("a")), model="m", tools=[tool]).body) == body
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_context_of_a_real_session_is_a_legal_request_at_every_position_that_is_drawn(seed_data: Path) -> None:
     log = list(real_log(seed_data))
     assert len(log) == 1002

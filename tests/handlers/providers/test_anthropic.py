@@ -10,36 +10,36 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
+    AssistantMessage,
     AudioBlock,
     Block,
+    BranchSummary,
+    Compaction,
     DataBlock,
+    DeveloperMessage,
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
+    LlmMessage,
+    MediaRef,
+    ModelChange,
+    Publishable,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    ToolResultMessage,
     UnknownBlock,
+    UserMessage,
     VideoBlock,
 )
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, ModelChange
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
 from lanebus.context import Context
-from lanebus.handlers.providers.anthropic.form import CALL_ID
-from lanebus.handlers.providers.common.wire_ids import WireIds
+from lanebus.handlers.providers.anthropic import CALL_ID
+from lanebus.handlers.providers.request import WireIds
 from lanebus.providers import ContentRefused, NoModel, ProviderRequest, to_anthropic
 from tests.support.log.entries import asks, calls, context_of, results, says
 from tests.support.providers.anthropic_rules import require_legal

@@ -10,16 +10,16 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationRef,
+    AssistantMessage,
+    Rates,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     UnknownBlock,
 )
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Rates
 from lanebus.providers import AnthropicAnswer, from_anthropic, to_anthropic
 from tests.support.log.entries import asks, context_of, results
 from tests.support.providers.anthropic_rules import require_legal

@@ -10,35 +10,34 @@ from pydantic import JsonValue
 from pydantic.alias_generators import to_camel
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
+    AssistantMessage,
     AudioBlock,
     Block,
+    Compaction,
     DataBlock,
+    DeveloperMessage,
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
+    LlmMessage,
+    MediaRef,
+    ModelChange,
+    Publishable,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
+    ToolResultMessage,
     UnknownBlock,
+    UserMessage,
     VideoBlock,
 )
-from lanebus.bus.messages.context_entry import Compaction, ModelChange
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
 from lanebus.context import Context
-from lanebus.handlers.providers.common.answer import minted_id
+from lanebus.handlers.providers.answer import minted_id
 from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_gemini
 from tests.support.log.entries import asks, calls, context_of, results
 from tests.support.providers.gemini_rules import require_legal

@@ -11,21 +11,22 @@ from pydantic import JsonValue
 
 from lanebus.agent import ModelEvent, Piece
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationRef,
+    AssistantMessage,
     AudioBlock,
     Block,
     DocumentBlock,
     ImageBlock,
+    MediaRef,
+    Rates,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     UnknownBlock,
+    Usage,
     VideoBlock,
 )
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.providers import GeminiAnswer, from_gemini, to_gemini
 from tests.support.log.entries import asks, context_of, results
 from tests.support.providers.gemini_rules import require_legal

@@ -9,31 +9,31 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
+    AssistantMessage,
     AudioBlock,
     Block,
+    BranchSummary,
+    Compaction,
     DataBlock,
+    DeveloperMessage,
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
+    MediaRef,
+    ModelChange,
+    Publishable,
     RedactedThinkingBlock,
+    SystemMessage,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     ToolResultBlock,
-    UnknownBlock,
-    VideoBlock,
-)
-from lanebus.bus.messages.context_entry import BranchSummary, Compaction, ModelChange
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    SystemMessage,
     ToolResultMessage,
+    UnknownBlock,
     UserMessage,
+    VideoBlock,
 )
 from lanebus.context import Context
 from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_openai_chat

@@ -10,19 +10,21 @@ from pydantic import JsonValue
 
 from lanebus.agent import Piece
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationRef,
+    AssistantMessage,
     AudioBlock,
+    MediaRef,
+    Rates,
+    StopReason,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     UnknownBlock,
+    Usage,
 )
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import AssistantMessage, StopReason
-from lanebus.bus.messages.usage import Rates, Usage
-from lanebus.handlers.providers.common.answer import is_minted
-from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers import Json
+from lanebus.handlers.providers.answer import is_minted
 from lanebus.providers import OpenAIChatAnswer, from_openai_chat, to_openai_chat
 from tests.support.log.entries import asks, context_of
 from tests.support.providers.openai_chat_rules import require_legal

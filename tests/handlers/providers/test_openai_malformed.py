@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers import Json
 from lanebus.providers import Answer, OpenAIChatAnswer, OpenAIResponsesAnswer, from_openai_chat, from_openai_responses
 from tests.handlers.providers import test_openai_chat_answer as chat
 from tests.handlers.providers import test_openai_responses_answer as responses

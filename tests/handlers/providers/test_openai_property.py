@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import TextBlock
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.messages import AssistantMessage, TextBlock, ToolResultMessage
+from lanebus.bus.wire import Envelope
 from lanebus.context import Context
-from lanebus.handlers.providers.common.target import ERROR_PREFIX
+from lanebus.handlers.providers.options import ERROR_PREFIX
 from lanebus.providers import ProviderRequest, RequestOptions, to_openai_chat, to_openai_responses
 from tests.support.log.entries import folded
 from tests.support.messages.lane_logs import CANARY, lane_logs
@@ -31,7 +30,7 @@ _options = st.fixed_dictionaries(
 ).map(lambda options: cast("RequestOptions", options))
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs(), _options)
 def test_every_context_gives_a_legal_chat_request_that_keeps_what_is_said(
@@ -48,7 +47,7 @@ def test_every_context_gives_a_legal_chat_request_that_keeps_what_is_said(
     _require_said(context, [text for message in messages for text in _texts(message.get("content"))], _prefix(options))
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @examples(300)
 @given(lane_logs(), _options)
 def test_every_context_gives_a_legal_responses_request_that_keeps_what_is_said(

@@ -9,18 +9,20 @@ from pydantic import JsonValue
 
 from lanebus.agent import Piece
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationRef,
+    AssistantMessage,
+    Rates,
     RedactedThinkingBlock,
+    StopReason,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
     UnknownBlock,
+    Usage,
 )
-from lanebus.bus.messages.message import AssistantMessage, StopReason
-from lanebus.bus.messages.usage import Rates, Usage
-from lanebus.handlers.providers.common.request import Json
-from lanebus.handlers.providers.openai.responses.reasoning import reasoning_item, thinking_block
+from lanebus.handlers.providers import Json
+from lanebus.handlers.providers.openai.responses import reasoning_item, thinking_block
 from lanebus.providers import OpenAIResponsesAnswer, from_openai_responses, to_openai_responses
 from tests.support.log.entries import asks, context_of
 from tests.support.providers.openai_replay import folded, responses_events, spoken, untimed

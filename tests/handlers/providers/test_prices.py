@@ -5,8 +5,9 @@ from importlib.metadata import version
 
 import pytest
 
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.providers.common.prices import PricesMissing, list_price
+from lanebus.bus.messages import Usage
+from lanebus.handlers.providers import list_price
+from lanebus.handlers.providers.prices import PricesMissing
 
 USAGE = Usage(input=1000, output=100, cache_read=200)
 

@@ -6,11 +6,10 @@ from functools import partial
 import pytest
 
 from lanebus import AssistantMessage, UserMessage
-from lanebus.handlers.codecs.codec import Codec
-from lanebus.handlers.codecs.native import NATIVE
-from lanebus.handlers.codecs.registry import ALIASES, CODECS
-from lanebus.handlers.lazy import Lazy
-from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.handlers.formats import CODECS, NATIVE, Codec
+from lanebus.handlers.formats.codec import ALIASES
+from lanebus.handlers.projections import Lazy
+from lanebus.handlers.providers import PROVIDERS
 from tests.support.log.entries import context_of
 
 __all__ = ()

@@ -9,12 +9,10 @@ import pytest
 
 from lanebus import Bus, Lane, Session
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.wire.keys import Keys
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.verify.namespace import verify_all
-from lanebus.handlers.verify.problem import Report
-from lanebus.handlers.verify.session import verify_session
+from lanebus.bus.wire import Keys
+from lanebus.handlers.projections import USAGE
+from lanebus.handlers.verify import Report, verify_all, verify_session
+from lanebus.projections import project
 from tests.support.log.said import said, told
 from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk
@@ -131,6 +129,7 @@ async def test_an_archive_that_began_late_begins_there(valkey: RealServer, tmp_p
     assert report.notes[0].startswith("it begins at 3")
 
 
+@pytest.mark.full
 async def test_verify_finds_nothing_wrong_with_a_log_that_is_trimmed_meanwhile(
     valkey: RealServer, tmp_path: Path
 ) -> None:

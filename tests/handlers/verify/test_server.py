@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from lanebus import UserMessage
-from lanebus.handlers.verify.session import verify_session
+from lanebus.handlers.verify import verify_session
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, real_server
 from tests.support.suite.needs import find
@@ -22,7 +22,7 @@ def verify(server: RealServer, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_log_continued_after_a_restart_is_not_whole_on_a_server_that_may_lose_entries() -> None:
     binary = find("redis-server")
     assert binary is not None

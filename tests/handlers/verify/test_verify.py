@@ -10,19 +10,16 @@ import anyio
 import pytest
 
 from lanebus import Delta, Lane, Session
-from lanebus.bus.log.head import Incarnation
-from lanebus.bus.wire.keys import ALL_AGENTS, ALL_BYTES, BUCKETS, Keys
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.transcripts.importer import import_transcript
-from lanebus.handlers.verify.bounds import VerifyBounds
-from lanebus.handlers.verify.entries import EntryCheck
-from lanebus.handlers.verify.head_fields import parse_head_fields
-from lanebus.handlers.verify.namespace import verify_all
-from lanebus.handlers.verify.orphans import part_of
-from lanebus.handlers.verify.problem import Findings
-from lanebus.handlers.verify.session import verify_session
+from lanebus.bus import Incarnation
+from lanebus.bus.wire import ALL_AGENTS, ALL_BYTES, Keys
+from lanebus.bus.wire.keys import BUCKETS
+from lanebus.handlers.formats import import_transcript
+from lanebus.handlers.projections import TURNS, USAGE
+from lanebus.handlers.verify import verify_all, verify_session
+from lanebus.handlers.verify.entries import EntryCheck, parse_head_fields
+from lanebus.handlers.verify.namespace import part_of
+from lanebus.handlers.verify.problem import Findings, VerifyBounds
+from lanebus.projections import project
 from tests.support.log.said import said, told
 from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk
@@ -288,6 +285,7 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
 """damage outside of sessions → the problem"""
 
 
+@pytest.mark.full
 @pytest.mark.cluster("keys are scanned on every node")
 @pytest.mark.parametrize("what", PLANTED_OUTSIDE)
 async def test_a_problem_outside_of_sessions_is_reported_and_nothing_else(server: AnyServer, what: str) -> None:
@@ -332,7 +330,7 @@ async def test_a_session_that_is_handed_over_is_whole_before_and_after(server: A
         assert {problem for report in [each async for each in verify_all(bus)] for problem in report.problems} == set()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_real_session_is_whole(valkey: RealServer, seed_data: Path) -> None:
     async with valkey.bus() as bus:
         session = bus.session("pi")
@@ -360,7 +358,7 @@ async def test_there_is_no_report_of_a_session_that_does_not_exist(valkey: RealS
         assert await verify_session(bus, "nosuch") is None
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_verify_finds_nothing_wrong_with_a_log_that_grows_meanwhile(valkey: RealServer) -> None:
     async def publish(session: Session) -> None:
         # So few, as each look reads all that was there before.
@@ -425,7 +423,7 @@ async def peak(limit_bytes: int) -> AsyncGenerator[None, None]:
         tracemalloc.stop()
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_a_long_log_is_not_held_in_memory(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
         session = bus.session("s")

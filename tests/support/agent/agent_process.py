@@ -9,8 +9,7 @@ from pathlib import Path
 import anyio
 
 from lanebus import Bus
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Worker, demo_agent
 
 __all__ = ("main",)
 

@@ -10,15 +10,21 @@ from tempfile import mkdtemp
 import anyio
 
 from lanebus import Bounds, Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
+from lanebus.agent import RunBounds
 from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import AgentEvent, parse_event
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolResultMessage
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.bus.messages import (
+    AgentEvent,
+    AssistantMessage,
+    Delta,
+    ExtensionMessage,
+    LlmMessage,
+    StopReason,
+    ToolResultMessage,
+    parse_event,
+)
+from lanebus.handlers.agent import ModelRequest, Run
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.providers import ModelEvent, Piece
 from tests.support.servers.kinds import SHARED
 from tests.support.servers.real import eventually
 

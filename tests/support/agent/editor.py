@@ -25,12 +25,9 @@ from acp.stdio import spawn_agent_process
 from pydantic import BaseModel, JsonValue
 
 from lanebus import Bus
-from lanebus.handlers.agent.run import Agent
-from lanebus.handlers.agent.worker.agent_registry import name_of
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.protocols.acp.bounds import DEFAULT_EDITOR_BOUNDS, EditorBounds
-from lanebus.handlers.protocols.acp.server import serve_editor
-from lanebus.handlers.protocols.process_streams import ProtocolFiles
+from lanebus.handlers.agent import Agent, Worker, name_of
+from lanebus.handlers.protocols import ProtocolFiles, serve_editor
+from lanebus.handlers.protocols.acp.editor_session import DEFAULT_EDITOR_BOUNDS, EditorBounds
 from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
 from tests.support.servers.real import eventually

@@ -17,8 +17,8 @@ import anyio
 
 from lanebus import AssistantMessage, TextBlock, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, tool
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.handlers.agent import ModelRequest
+from lanebus.handlers.providers import ModelEvent, Piece
 from lanebus.messages import ToolResultMessage
 
 __all__ = ("agent",)

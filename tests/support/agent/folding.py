@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.projections.projection import Projection
+from lanebus.bus.messages import Delta, Lane, Publishable
+from lanebus.bus.wire import Envelope
+from lanebus.handlers.projections import Projection
 
 __all__ = ("fold", "log_of", "through_json")
 

@@ -4,17 +4,30 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
-from lanebus.bus.messages.control import Control
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolStarted, ToolWaiting, TurnStarted
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    AssistantMessage,
+    Block,
+    Control,
+    ControlAnswered,
+    ExtensionMessage,
+    Lane,
+    Publishable,
+    StopReason,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    ToolStarted,
+    ToolWaiting,
+    TurnId,
+    TurnStarted,
+    Usage,
+    UserMessage,
+)
 from lanebus.context import Context, evolve
-from lanebus.handlers.agent.decide.decision import (
+from lanebus.handlers.agent import FOLLOW_UP
+from lanebus.handlers.agent.turn.decision import (
     AddSystemPrompt,
     AdoptToolCalls,
     CallModel,
@@ -27,9 +40,9 @@ from lanebus.handlers.agent.decide.decision import (
     RunTools,
     StopAtLimit,
 )
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.metadata_keys import DEFERRED, FOLLOW_UP, READ_UP_TO
-from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.context import DEFERRED, READ_UP_TO
+from lanebus.handlers.projections import STATUS
 from tests.support.agent.folding import fold, log_of
 
 __all__ = (

@@ -14,7 +14,7 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentStarted,
     MessageEnded,

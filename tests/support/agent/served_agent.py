@@ -4,8 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from lanebus import Bus
-from lanebus.handlers.agent.run import Agent
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Agent, Worker
 from tests.support.agent.agents import until
 from tests.support.page.serving import Served, serving, temporary_bus
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import anyio
 
 from lanebus import Bus, ToolCallBlock
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, tool
+from lanebus.agent import FunctionTool, tool
+from lanebus.handlers.agent import ToolContext
 from tests.support.agent.agents import take_run
 from tests.support.agent.tool_runs import called, go_on
 

@@ -3,15 +3,19 @@
 from collections.abc import Sequence
 
 from lanebus import Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Control
-from lanebus.bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.bus.wire.reserved_key import ReservedKey
-from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.agent import Tool
+from lanebus.bus.messages import (
+    AgentStarted,
+    AssistantMessage,
+    Control,
+    ControlAnswered,
+    ToolResultMessage,
+    TurnStarted,
+)
+from lanebus.bus.wire import ReservedKey
+from lanebus.handlers.agent import OpenAnswer, Run
 from lanebus.handlers.agent.tools.tool_executor import run_tools
-from lanebus.handlers.agent.turn.answer_record import record_answer
+from lanebus.handlers.agent.turn.record import record_answer
 from lanebus.messages import TurnId
 from tests.support.agent.agents import messages
 

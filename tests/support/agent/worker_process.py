@@ -11,8 +11,7 @@ import sys
 import anyio
 
 from lanebus import Bus
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Worker, demo_agent
 
 __all__ = ("main",)
 

@@ -23,8 +23,8 @@ def is_installed(framework: str) -> bool:
 
 
 def module_marks(framework: str) -> list[pytest.MarkDecorator]:
-    """Return the marks of a test that needs the framework. `make backends` selects by the second."""
-    return [pytest.mark.needs(framework), pytest.mark.backends]
+    """Return the marks of a test that needs the framework."""
+    return [pytest.mark.needs(framework)]
 
 
 def marks_of(code: Iterable[str]) -> list[pytest.MarkDecorator]:

@@ -1,7 +1,7 @@
 """Imports a session into another one, as `lanebus import` does with an exported file."""
 
 from lanebus import Bus, Delta
-from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.bus.wire import DecodeFailure
 
 __all__ = ("import_session",)
 

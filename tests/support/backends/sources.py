@@ -2,7 +2,7 @@
 
     python -m tests.support.backends.sources
 
-Versions and hashes are those of constraints.txt. Nothing is done if all are unpacked already.
+Versions and hashes are those of .ci/constraints.txt. Nothing is done if all are unpacked already.
 """
 
 import re
@@ -32,10 +32,10 @@ def source_of(project: str) -> Path:
 
 def _pin(project: str) -> tuple[str, str]:
     """Return the name of the folder, and the requirement with its hashes."""
-    text = (ROOT / "constraints.txt").read_text()
+    text = (ROOT / ".ci" / "constraints.txt").read_text()
     found = re.search(rf"^{project}==([^\s;]+)[^\\\n]*(?: \\\n {{4}}--hash=\S+)+\n", text, re.MULTILINE)
     if found is None:
-        raise LookupError(f"constraints.txt does not pin {project}")
+        raise LookupError(f".ci/constraints.txt does not pin {project}")
     return f"{project.replace('-', '_')}-{found[1]}", found[0]
 
 

@@ -32,9 +32,8 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
+from lanebus.bus import DataDir, server_status
 from lanebus.bus.embedded import keeper
-from lanebus.bus.embedded.data_dir import DataDir
-from lanebus.bus.embedded.server import server_status
 from lanebus.handlers.cli.access import WAITING
 from tests.support.cli.starter import Started, Starter, starting
 from tests.support.paths import ROOT

@@ -37,7 +37,7 @@ _MORE = (
         "lanebus.handlers.cli",
         "lanebus.handlers.agent.demo",
     ),
-    *("lanebus.handlers.agent.worker.worker", "lanebus.handlers.cli.demo_question", "lanebus.handlers.ui.server"),
+    *("lanebus.handlers.agent.worker.worker", "lanebus.handlers.cli.commands.demo", "lanebus.handlers.serve.server"),
 )
 """modules that commands import only when they run"""
 

@@ -8,9 +8,7 @@ Review the difference before you commit it: every client of users will get the s
 from collections.abc import Iterable
 
 from lanebus import Envelope
-from lanebus.handlers.protocols.agui.run_input import RunInput
-from lanebus.handlers.protocols.agui.run_stream import AguiRun
-from lanebus.handlers.protocols.agui.view import AguiView
+from lanebus.handlers.protocols import AguiRun, AguiView, RunInput
 from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 from tests.support.paths import GOLDEN

@@ -20,11 +20,11 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.control import Deny
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentStarted,
     ControlAnswered,
+    Deny,
     MessageEnded,
     MessageStarted,
     Progress,
@@ -35,9 +35,8 @@ from lanebus.bus.messages.events import (
     TurnEnded,
     TurnStarted,
 )
-from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
-from lanebus.handlers.protocols.ai_sdk.version import Version
-from lanebus.handlers.protocols.run_place import RunPlace
+from lanebus.handlers.protocols import MessageStream, RunPlace
+from lanebus.handlers.protocols.ai_sdk.encoder import Version
 from lanebus.messages import Publishable, ThinkingBlock, TurnId
 from tests.support.golden.sessions import FOLDERS as SESSIONS
 from tests.support.golden.sessions import envelopes, read_session

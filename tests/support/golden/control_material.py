@@ -5,18 +5,26 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
+    Abort,
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    Approve,
+    Compact,
     CompactionFailed,
+    Control,
     ControlAnswered,
+    Deny,
+    Handoff,
     MessageEnded,
     MessageStarted,
+    Pause,
     RequestDefined,
+    Resume,
     SessionAssigned,
     SessionLinked,
+    Steer,
     ToolDefinition,
     ToolWaiting,
     TurnStarted,

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lanebus import Delta, Envelope, Lane
-from lanebus.bus.wire.codec import VERSION, decode, decode_delta, encode
+from lanebus.bus.wire import decode, decode_delta, encode
+from lanebus.bus.wire.codec import VERSION
 from lanebus.context import Context, evolve
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.projections import SESSIONS, TURNS, USAGE
 from lanebus.messages import Publishable
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.support.agent.folding import fold

@@ -19,15 +19,13 @@ import anyio
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Envelope, Lane, Session
-from lanebus.bus.embedded.launcher import find_binary
-from lanebus.bus.wire.codec import VERSION, decode
+from lanebus.bus.embedded.server import find_binary
+from lanebus.bus.wire import decode
+from lanebus.bus.wire.codec import VERSION
 from lanebus.context import Context, evolve
 from lanebus.handlers.agent.metadata_keys import CUT
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.turns import TURNS
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.transcripts.lanebus_export import entry_line, header_line
+from lanebus.handlers.formats import entry_line, header_line
+from lanebus.handlers.projections import SESSIONS, STATUS, TURNS, USAGE
 from tests.support.agent.folding import fold
 from tests.support.golden.logs import Line, pretty, requests
 from tests.support.laws.await_scenarios import SCENARIOS, Scenario

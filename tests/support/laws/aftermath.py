@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from lanebus import AssistantMessage, Envelope, ExtensionMessage, ToolResultMessage, UserMessage
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted, TurnStarted, parse_event
+from lanebus.bus.messages import AgentEnded, AgentStarted, MessageStarted, TurnStarted, parse_event
 from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.messages import TurnId
 from tests.support.laws.clerk import Line, handled

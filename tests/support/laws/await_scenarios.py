@@ -12,19 +12,16 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.control import Abort, Approve, Pause, Resume, Steer
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.agent import AgentLoop, ModelFailure, Tool, tool
+from lanebus.bus.messages import Abort, Approve, Pause, Resume, Steer, ToolResultMessage
+from lanebus.handlers.agent import Agent, ModelRequest, ToolContext
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.metadata_keys import AGAIN
-from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Agent
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
-from lanebus.handlers.context.fold import Context
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.handlers.agent.models.model import with_failure
+from lanebus.handlers.context import Context
+from lanebus.handlers.projections import STATUS
+from lanebus.handlers.providers import ModelEvent, Piece
+from lanebus.projections import project
 from tests.support.laws.clerk import Book
 
 __all__ = ("SCENARIOS", "Scenario")

@@ -14,11 +14,10 @@ from lanebus import START, Bus, Cursor, Delta, Envelope, ImageBlock, MediaRef, O
 from lanebus.archive import ArchiveProblem, DirectoryArchive
 from lanebus.context import Context, WarmContext, build_context
 from lanebus.groups import Consumer, Lease, Work
-from lanebus.handlers.projections.projection import project, rebuild
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.verify.replay_check import Replayed, replay
-from lanebus.handlers.verify.session import verify_session
+from lanebus.handlers.projections import USAGE
+from lanebus.handlers.verify import Replayed, replay, verify_session
 from lanebus.media import resolve_media
+from lanebus.projections import project, rebuild
 from tests.support.log.groups import works
 from tests.support.log.said import said, told, word
 from tests.support.servers.real import RealServer

@@ -13,12 +13,10 @@ from typing import NamedTuple
 import anyio
 
 from lanebus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
-from lanebus.handlers.context.fold import Context
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.agent import AgentLoop, Tool, tool
+from lanebus.handlers.agent import Agent, ModelRequest, Run, ToolContext
+from lanebus.handlers.context import Context
+from lanebus.handlers.providers import ModelEvent, Piece
 
 __all__ = ("Book", "Clerk", "Gate", "Line", "clerk", "handled", "unhandled")
 

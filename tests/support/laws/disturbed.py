@@ -8,16 +8,13 @@ from typing import cast
 import anyio
 
 from lanebus import ExtensionMessage, Receipt, Session, UserMessage
-from lanebus.bus.log.lease import Lease
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.handlers.agent import commands
-from lanebus.handlers.agent.bounds import RunBounds
-from lanebus.handlers.agent.cached_session import CachedSession
-from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.session_cache import SessionCache
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import project
+from lanebus.agent import RunBounds, TryAgain
+from lanebus.bus import Lease
+from lanebus.bus.messages import Publishable
+from lanebus.handlers.agent import Agent, Run, commands
+from lanebus.handlers.agent.session_cache import CachedSession, SessionCache
+from lanebus.handlers.projections import STATUS
+from lanebus.projections import project
 
 __all__ = ("BOUNDS", "CANARY", "Killed", "Life", "Stuck")
 

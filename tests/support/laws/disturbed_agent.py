@@ -4,17 +4,21 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 
 from lanebus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.groups.retry_policy import RetryPolicy
-from lanebus.handlers.agent.compaction.compactor import Compactor
-from lanebus.handlers.agent.compaction.policy import CompactionPolicy
-from lanebus.handlers.agent.limits import LoopLimits
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, tool
-from lanebus.handlers.agent.tools.tool_reply import ToolReply
-from lanebus.handlers.agent.turn.guards import Reject, Warn
-from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
+from lanebus.agent import (
+    AgentLoop,
+    CompactionPolicy,
+    Compactor,
+    FunctionTool,
+    ModelFailure,
+    Reject,
+    ToolReply,
+    Warn,
+    tool,
+)
+from lanebus.bus import RetryPolicy
+from lanebus.handlers.agent import LoopLimits, ModelRequest, ToolContext
+from lanebus.handlers.agent.models.model import with_failure
+from lanebus.handlers.providers import Begun, ModelEvent, Piece
 from tests.support.laws.disturbed import Life
 
 __all__ = ("RUN_ONCE", "Wild")

@@ -5,11 +5,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 
 from lanebus import AssistantMessage, Envelope, ExtensionMessage, Lane, ToolResultMessage, Usage, UserMessage
-from lanebus.bus.messages.context_entry import Prune
-from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import AgentEnded, AgentEvent, AgentStarted, ControlAnswered, TurnEnded, parse_event
+from lanebus.bus.messages import (
+    Abort,
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
+    ControlAnswered,
+    Prune,
+    TurnEnded,
+    parse_event,
+)
 from lanebus.context import Context, evolve
-from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.handlers.providers import PROVIDERS
 from tests.support.laws.disturbed import CANARY
 
 __all__ = ("find_faults", "rules")

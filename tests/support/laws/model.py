@@ -22,9 +22,9 @@ from lanebus import (
     SessionClosed,
     UserMessage,
 )
-from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages import Publishable
 from lanebus.bus.retention.trim import TRIMMED
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.wire import encode
 from lanebus.errors import OverLimit, SessionErased
 
 __all__ = ("ModelSession", "Outcomes", "Said", "Shown", "Terms", "Writer", "outcome_of", "shown", "text_of")

@@ -4,8 +4,8 @@ import asyncio
 
 from lanebus import SessionHead
 from lanebus.bus.following.subscription import SubscriptionOptions
-from lanebus.bus.servers.topology import Connection, Endpoint
-from lanebus.bus.wire.selection import Selection
+from lanebus.bus.servers import Connection, Endpoint
+from lanebus.bus.wire import Selection
 from tests.support.laws.calls import Call, Point
 from tests.support.log.said import said
 

@@ -8,7 +8,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, ToolResultMessage
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
     MessageEnded,
@@ -19,7 +19,8 @@ from lanebus.bus.messages.events import (
     TurnStarted,
     parse_event,
 )
-from lanebus.handlers.agent.metadata_keys import CUT, READ_UP_TO
+from lanebus.handlers.agent.metadata_keys import CUT
+from lanebus.handlers.context import READ_UP_TO
 from lanebus.messages import TurnId
 
 __all__ = ("normal",)

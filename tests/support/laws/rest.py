@@ -9,7 +9,8 @@ from unittest.mock import patch
 from lanebus.bus.following.hub import Hub
 from lanebus.bus.publishing.publisher import Publisher
 from lanebus.bus.publishing.recovery import Recovery
-from lanebus.bus.servers.topology import Connection, ConnectionPool
+from lanebus.bus.servers import Connection
+from lanebus.bus.servers.connection import ConnectionPool
 from tests.support.servers.real import RealServer
 
 __all__ = ("Watch", "watching")

@@ -6,7 +6,7 @@ A law asks `is_tiny` for each round, and opens the round's buses with `LAW_TINY`
 from dataclasses import replace
 
 from lanebus import Bounds
-from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
+from lanebus.agent import PreviewBounds, RunBounds, WorkerBounds
 from tests.support.servers.bounded import OUTPUT_LIMIT, TINY
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SEED

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from lanebus.bus.groups.consumer import Consumer, Work
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.publishing.append import PUBLISH
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.handlers.agent.run import Run
+from lanebus.agent import FunctionTool
+from lanebus.bus import Consumer, Work
+from lanebus.bus.messages import Publishable
+from lanebus.bus.publishing.outbox import PUBLISH
+from lanebus.bus.wire import Receipt
+from lanebus.handlers.agent import Run
 from lanebus.handlers.agent.tools.parameters import Function
-from lanebus.handlers.agent.tools.tool import FunctionTool
-from lanebus.handlers.agent.worker.heartbeat import Heartbeat
+from lanebus.handlers.agent.worker.services import Heartbeat
 
 __all__ = ("MUTANTS",)
 

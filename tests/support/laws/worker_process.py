@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Literal
 
 from lanebus import Bus
+from lanebus.handlers.agent import Agent, Run, Worker
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, DEFAULT_WORKER_BOUNDS
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.laws.await_scenarios import SCENARIOS
 from tests.support.laws.cancelling import counted
 from tests.support.laws.clerk import Book, Gate, clerk

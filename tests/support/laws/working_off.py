@@ -3,9 +3,9 @@
 from contextlib import suppress
 
 from lanebus import Session
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.run import Run
+from lanebus.agent import RunBounds, TryAgain
+from lanebus.handlers.agent import Run
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from tests.support.laws.await_scenarios import Scenario
 from tests.support.laws.clerk import Book
 

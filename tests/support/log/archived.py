@@ -11,11 +11,11 @@ import pytest
 
 from lanebus import ALL_LANES, Bounds, Bus, Envelope, Lane, Session
 from lanebus.archive import Archive, ArchiveProblem, DirectoryArchive
-from lanebus.bus.archive.bounds import ArchiveBounds
-from lanebus.bus.archive.names import SegmentName, file_of, folder_of
-from lanebus.bus.log.log import Log
-from lanebus.bus.servers.topology import topology_at
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import ArchiveBounds
+from lanebus.bus import Log
+from lanebus.bus.archive.segment import SegmentName, file_of, folder_of
+from lanebus.bus.servers import topology_at
+from lanebus.bus.wire import Keys
 from tests.support.log.said import said, told
 from tests.support.servers.bounded import bound_servers
 from tests.support.servers.real import AnyServer

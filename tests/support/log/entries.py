@@ -2,11 +2,18 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.bus.messages import (
+    AssistantMessage,
+    Block,
+    Lane,
+    Publishable,
+    StopReason,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.bus.wire import START, Cursor, Envelope
 from lanebus.context import Context, evolve
 
 __all__ = ("ListedSession", "asks", "calls", "context_of", "entry", "folded", "log", "results", "says", "texts")

@@ -7,9 +7,9 @@ from typing import cast
 import anyio
 
 from lanebus import Bus
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.wire.keys import Keys
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
+from lanebus.bus.wire import Keys
 from lanebus.groups import Consumer, Work
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, eventually, shortly

@@ -12,9 +12,9 @@ import anyio
 from pydantic import JsonValue
 
 from lanebus import ToolCallBlock, ToolResultMessage
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext
-from lanebus.handlers.mcp.server import McpServer
-from lanebus.mcp import McpTool, McpTools
+from lanebus.agent import Tool
+from lanebus.handlers.agent import ToolContext
+from lanebus.mcp import McpServer, McpTool, McpTools
 from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS
 from tests.support.servers.clusters import wait_until

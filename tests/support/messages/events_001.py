@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.codecs.two_lane_agent import EventReader, EventWriter
+from lanebus.bus.messages import Delta, Lane
+from lanebus.bus.wire import Envelope
+from lanebus.codecs import EventReader, EventWriter
 
 __all__ = (
     "LOOP",

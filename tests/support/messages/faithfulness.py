@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
-from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages import Publishable, ToolResultMessage, parse_json, read_message
 from lanebus.codecs import Codec, Unsayable
-from lanebus.handlers.codecs.json_patch import differences
+from lanebus.handlers.formats.round_trip import differences
 
 __all__ = ("logged", "require_read_back", "require_written_back")
 

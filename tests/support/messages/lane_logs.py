@@ -5,47 +5,45 @@ from typing import Literal
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
+    AssistantMessage,
     AudioBlock,
     Block,
+    BranchSummary,
+    CompactedSection,
+    Compaction,
+    CompactionBlock,
     DataBlock,
+    DeveloperMessage,
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
-    Metadata,
-    RedactedThinkingBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    UnknownBlock,
-    VideoBlock,
-)
-from lanebus.bus.messages.context_entry import (
-    BranchSummary,
-    Compaction,
     Label,
     LeafMove,
+    LlmLaneMessage,
+    LlmMessage,
     LoopCompaction,
+    MediaRef,
+    Metadata,
     ModelChange,
     Prune,
-    ThinkingLevelChange,
-)
-from lanebus.bus.messages.json_reader import LlmLaneMessage
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
-    LlmMessage,
+    RedactedThinkingBlock,
     StopReason,
     SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ThinkingLevelChange,
+    ToolCallBlock,
+    ToolResultBlock,
     ToolResultMessage,
+    TurnId,
+    TurnRange,
+    UnknownBlock,
+    Usage,
     UserMessage,
+    VideoBlock,
 )
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.wire import Envelope
 from tests.support.log.entries import entry
 
 __all__ = ("CANARY", "lane_logs")

@@ -19,7 +19,7 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
     AnnotationRef,
     AudioBlock,
@@ -27,13 +27,13 @@ from lanebus.bus.messages.content import (
     DataBlock,
     DocumentBlock,
     ErrorBlock,
+    NodeTag,
     RedactedThinkingBlock,
     ThinkingBlock,
     ToolResultBlock,
     UnknownBlock,
     VideoBlock,
 )
-from lanebus.bus.messages.node import NodeTag
 from lanebus.messages import (
     BranchSummary,
     Compaction,

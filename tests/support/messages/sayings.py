@@ -7,45 +7,42 @@ from typing import TypeVar, get_args
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
 
-from lanebus.bus.messages.content import (
+from lanebus.bus.messages import (
     AnnotationBlock,
     AnnotationRef,
+    AssistantMessage,
     AudioBlock,
     Block,
-    DataBlock,
-    DocumentBlock,
-    ErrorBlock,
-    ImageBlock,
-    RedactedThinkingBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    UnknownBlock,
-    VideoBlock,
-)
-from lanebus.bus.messages.context_entry import (
     BranchSummary,
     Compaction,
+    Cost,
+    DataBlock,
+    DeveloperMessage,
+    DocumentBlock,
+    ErrorBlock,
+    ExtensionMessage,
+    ImageBlock,
     Label,
     LeafMove,
-    ModelChange,
-    ThinkingLevelChange,
-)
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.media import MediaRef
-from lanebus.bus.messages.message import (
-    AssistantMessage,
-    DeveloperMessage,
     LlmMessage,
+    MediaRef,
+    ModelChange,
+    Publishable,
+    RedactedThinkingBlock,
     StopReason,
     SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ThinkingLevelChange,
+    ToolCallBlock,
+    ToolResultBlock,
     ToolResultMessage,
+    TurnId,
+    UnknownBlock,
+    Usage,
     UserMessage,
+    VideoBlock,
 )
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Cost, Usage
 
 __all__ = ("BASE64", "URLS", "histories", "json_objects", "json_values", "numbers", "objects", "texts")
 

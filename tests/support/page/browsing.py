@@ -25,10 +25,23 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request
     from playwright.async_api._generated import LocatorAssertions  # the package does not export it
 
-__all__ = ("ON_A_BROWSER", "Seen", "SharedBrowser", "Wire", "browser", "browsing", "expect", "wire_to")
+__all__ = (
+    "ON_A_BROWSER",
+    "QUICK_ON_A_BROWSER",
+    "Seen",
+    "SharedBrowser",
+    "Wire",
+    "browser",
+    "browsing",
+    "expect",
+    "wire_to",
+)
 
-ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+QUICK_ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 """markers for tests that use `browser`: it lives in an event loop that these tests share"""
+
+ON_A_BROWSER = [*QUICK_ON_A_BROWSER, pytest.mark.full]
+"""the same, for tests that the quick set leaves out"""
 
 _MILLISECONDS = 120_000
 """milliseconds to wait for an event that must happen; generous, for a machine under load"""

@@ -1,7 +1,7 @@
 """The page as a wheel has it: bundled.
 
-LANEBUS_PAGE=bundle pytest tests/handlers/ui/test_page_opening.py   each server of the test's process serves the bundle
-async def test_x(bundled_page: Path): ...                           those of one test
+LANEBUS_PAGE=bundle pytest tests/handlers/serve/test_page_opening.py  each server of the process serves the bundle
+async def test_x(bundled_page: Path): ...                              those of one test
 """
 
 import os
@@ -32,7 +32,7 @@ def built_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def bundled_page(built_page: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the bundle, which the servers of this process serve during the test."""
-    monkeypatch.setattr("lanebus.handlers.ui.page.page_folder", lambda: built_page)
+    monkeypatch.setattr("lanebus.handlers.serve.page.page_folder", lambda: built_page)
     return built_page
 
 

@@ -3,8 +3,7 @@
 import anyio
 
 from lanebus import ExtensionMessage, Session
-from lanebus.bus.messages.control import Control, parse_control
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages import Control, Lane, parse_control
 
 __all__ = ("next_control",)
 

@@ -14,21 +14,21 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import (
+from lanebus.bus.messages import (
     AgentEnded,
     AgentStarted,
+    Approve,
     ControlAnswered,
     MessageEnded,
     MessageStarted,
     SessionLinked,
+    StopReason,
     ToolEnded,
     ToolStarted,
     ToolWaiting,
     TurnEnded,
     TurnStarted,
 )
-from lanebus.bus.messages.message import StopReason
 from lanebus.messages import Cost, TurnId
 
 __all__ = ("record_loops",)

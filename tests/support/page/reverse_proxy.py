@@ -7,7 +7,7 @@ import anyio
 import httpx2
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lanebus.handlers.ui.http_server import listen, serve_app
+from lanebus.handlers.serve.http_server import listen, serve_app
 
 __all__ = ("ReverseProxy", "files_app", "running")
 

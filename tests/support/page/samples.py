@@ -1,7 +1,7 @@
 """Sessions in states that the page shows."""
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, UserMessage
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.messages import TurnId
 
 __all__ = ("answered", "waiting_for_approval")

@@ -14,15 +14,11 @@ import httpx2
 from anyio.abc import Process
 
 from lanebus import Bus
+from lanebus.bus import stop_server
 from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
-from lanebus.bus.embedded.server import stop_server
-from lanebus.handlers.access.access import Identify
-from lanebus.handlers.access.credentials import TokenFiles
-from lanebus.handlers.access.request import Authorize
-from lanebus.handlers.projections.projection import Projection
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from lanebus.handlers.ui.hosted import HostedApp
-from lanebus.handlers.ui.server import serve
+from lanebus.handlers.projections import Projection
+from lanebus.handlers.serve import Authorize, HostedApp, Identify, TokenFiles, serve
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from tests.support.servers.real import eventually
 
 __all__ = ("TOKEN", "Served", "client_of", "served_by_command", "serving", "temporary_bus", "temporary_dir")

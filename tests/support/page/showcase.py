@@ -8,15 +8,10 @@ from decimal import Decimal
 import anyio
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, SystemMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import tool
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import AgentStarted, ToolWaiting, TurnStarted
-from lanebus.handlers.agent.commands import send
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.tools.tool import ToolContext
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.agent import AgentLoop, tool
+from lanebus.bus.messages import AgentStarted, Approve, ToolWaiting, TurnStarted
+from lanebus.handlers.agent import ModelRequest, ToolContext, Worker, send
+from lanebus.handlers.providers import ModelEvent, Piece
 from lanebus.messages import Cost, ThinkingBlock, TurnId
 from tests.support.agent.agents import wait_for
 from tests.support.page.recorded import record_loops

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 import httpx2
 
 from lanebus.agent import ModelEvent, Piece
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.providers.common.request import Json
+from lanebus.bus.messages import AssistantMessage
+from lanebus.handlers.providers import Json
 from lanebus.providers import Answer
 
 if TYPE_CHECKING:

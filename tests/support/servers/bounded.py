@@ -6,13 +6,8 @@ from typing import Protocol
 import pytest
 
 from lanebus import Bounds
-from lanebus.bus.archive.bounds import ArchiveBounds
-from lanebus.bus.following.subscription import HubBounds
-from lanebus.bus.log.bounds import LogBounds
-from lanebus.bus.log.work_bounds import WorkBounds
-from lanebus.bus.previews.bounds import LiveBounds
-from lanebus.bus.publishing.bounds import PublishBounds
-from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bounds import ArchiveBounds, ConnectionBounds, HubBounds, LiveBounds, PublishBounds, WorkBounds
+from lanebus.bus import LogBounds
 
 __all__ = ("OUTPUT_LIMIT", "TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
 

@@ -9,7 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import find_binary
 from tests.support.servers.real import RealServer, real_server
 
 __all__ = ("SteppedServer", "stepped_server")

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from lanebus import Bus
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus import Bounds
+from lanebus.bus.embedded.server import find_binary
 from tests.support.servers.real import DEADLINE, RealServer, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
 

@@ -141,11 +141,11 @@ def _one(shared: Shared, kind: str) -> RealServer:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    kinds = [*KINDS, "tiny"]
+    kinds = [*KINDS, pytest.param("tiny", marks=pytest.mark.full)]
     for kind in MARKS:
         if (mark := metafunc.definition.get_closest_marker(kind)) is not None:
             _check(metafunc.definition.nodeid, mark)
-            kinds.append(pytest.param(kind, marks=_mark(kind, *mark.args)))
+            kinds.append(pytest.param(kind, marks=[_mark(kind, *mark.args), pytest.mark.full]))
     if "server" in metafunc.fixturenames:
         metafunc.parametrize("server", kinds, indirect=True)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
-from lanebus.bus.embedded.server import open_server
+from lanebus.bus import open_server
 from lanebus.bus.errors import BusError
 from tests.support.servers.resp import Resp
 

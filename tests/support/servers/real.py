@@ -31,8 +31,8 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus
-from lanebus.bus.embedded.launcher import find_binary
-from lanebus.bus.servers.rights import acl_users
+from lanebus.bus.embedded.server import find_binary
+from lanebus.bus.servers import acl_users
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
 
@@ -280,7 +280,7 @@ def one_server(kind: str, *options: str) -> AbstractContextManager[RealServer]:
     return real_server(binary, *options)
 
 
-KINDS = ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))]
+KINDS = ["valkey", pytest.param("redis", marks=[pytest.mark.needs("redis-server"), pytest.mark.full])]
 
 
 @pytest.fixture(params=KINDS)

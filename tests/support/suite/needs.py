@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.backends.frameworks import FRAMEWORKS, is_installed
 from tests.support.node.install import CLIENT, REFEREES
-from tests.support.paths import SHARED
+from tests.support.paths import CASES, SESSION, SHARED
 
 __all__ = ("FIXTURES", "HOW", "find")
 
@@ -30,7 +30,8 @@ HOW = {
     "make": "Debian: apt-get install make",
     "referees": "run python -m tests.support.node.install, with a network",
     "client": "run python -m tests.support.node.install, with a network",
-    "shared": "a folder next to the repository",
+    "session": "the file shared/data/pi-session.jsonl next to the repository",
+    "cases": "the file shared/vectors/seed_vectors.json next to the repository",
     **dict.fromkeys(FRAMEWORKS, "run make backends"),
 }
 """need → how to install it"""
@@ -39,12 +40,15 @@ FIXTURES = {
     "redis_server": "redis-server",
     "chromium": "chromium",
     "browser": "chromium",
-    "seed_data": "shared",
+    "seed_data": "session",
     "referees": "referees",
     "built_client": "client",
     "bundled_page": "client",
 }
 """fixture → the need that its use declares"""
+
+SAMPLES = {"session": SESSION, "cases": CASES}
+"""need → the file of sample data"""
 
 # need → ids of the tests skipped for it
 _skipped = pytest.StashKey[dict[str, list[str]]]()
@@ -52,8 +56,8 @@ _skipped = pytest.StashKey[dict[str, list[str]]]()
 
 def find(need: str) -> Path | None:
     """Return the path of the program or of the sample data, or the name of the framework; None if it is missing."""
-    if need == "shared":
-        return SHARED if SHARED.is_dir() else None
+    if need in SAMPLES:
+        return SAMPLES[need] if SAMPLES[need].is_file() else None
     if need == "referees":
         return REFEREES.installed()
     if need == "client":
@@ -85,7 +89,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if find(need) is not None:
             continue
         reason = f"needs {need} ({HOW[need]})"
-        if need != "shared" and os.environ.get("CI") == "true":
+        if need not in SAMPLES and os.environ.get("CI") == "true":
             pytest.fail(reason, pytrace=False)
         item.config.stash[_skipped].setdefault(need, []).append(item.nodeid)
         pytest.skip(reason)
@@ -121,4 +125,5 @@ def chromium() -> Path:
 @pytest.fixture
 def seed_data() -> Path:
     """The directory of sample data next to the repository; the samples are in its `data/`."""
-    return _found("shared")
+    _found("session")
+    return SHARED

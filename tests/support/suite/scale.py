@@ -2,7 +2,8 @@
 
 - `LANEBUS_SEED`: an integer, by default 1, so that `make test` is repeatable; "random" draws a new one. The report's
   header and every failure name the seed.
-- `LANEBUS_SCALE`: the share of the full counts to run, a number above 0. The default is 0.2; `make laws` runs 1.
+- `LANEBUS_SCALE`: the share of the full counts to run, a number above 0. The default is 0.2; `make laws` and
+  `make test-all` run 1.
 """
 
 import math

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus.bus.embedded.server import stop_server
+from lanebus.bus import stop_server
 
 __all__ = ("short_dir",)
 

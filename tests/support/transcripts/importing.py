@@ -9,8 +9,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from lanebus.bus.bus import Bus
-from lanebus.handlers.transcripts.importer import ImportProgress, import_transcript
+from lanebus.bus import Bus
+from lanebus.handlers.formats import ImportProgress, import_transcript
 
 __all__ = ()
 

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
-from lanebus.bus.messages.context_entry import Compaction, ModelChange, ThinkingLevelChange
-from lanebus.bus.messages.json_reader import LlmLaneMessage, read_llm
-from lanebus.bus.wire.envelope import Envelope
+from lanebus.bus.messages import Compaction, LlmLaneMessage, ModelChange, ThinkingLevelChange, read_llm
+from lanebus.bus.wire import Envelope
 from tests.support.log.entries import entry
 
 __all__ = ("real_log",)

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from lanebus.bus.bus import Bus
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.envelope import DecodeFailure, Envelope
-from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
-from lanebus.handlers.transcripts.importer import ImportReport, import_transcript
+from lanebus.bus import Bus, Session
+from lanebus.bus.messages import Delta, Publishable
+from lanebus.bus.wire import DecodeFailure, Envelope
+from lanebus.handlers.formats import ImportReport, import_transcript
+from lanebus.handlers.formats.transcript import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 
 __all__ = ("Imported", "Object", "file_of", "imported", "messages_of")
 

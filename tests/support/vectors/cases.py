@@ -8,14 +8,11 @@ from typing import NamedTuple, cast
 import pytest
 
 from lanebus.bus.errors import BusError
-from tests.support.paths import SHARED
+from tests.support.paths import CASES
 
 __all__ = ("CLAIMED", "Case", "Object", "all_cases", "cases")
 
 Object = dict[str, object]
-
-_FILE = SHARED / "vectors" / "seed_vectors.json"
-
 
 CLAIMED: set[str] = set()
 """the areas that have a test, as far as their modules were imported"""
@@ -32,10 +29,10 @@ class Case(NamedTuple):
 
 @cache
 def all_cases() -> tuple[Case, ...]:
-    """Return every case of the directory; empty if it does not exist."""
-    if not _FILE.is_file():
+    """Return every case of the directory; empty if it has none."""
+    if not CASES.is_file():
         return ()
-    found = cast("dict[str, list[Object]]", json.loads(_FILE.read_bytes()))["vectors"]
+    found = cast("dict[str, list[Object]]", json.loads(CASES.read_bytes()))["vectors"]
     return tuple(
         Case(str(case["id"]), str(case["area"]), cast("Object", case["input"]), cast("Object", case["expect"]))
         for case in found
@@ -43,7 +40,7 @@ def all_cases() -> tuple[Case, ...]:
 
 
 def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.MarkDecorator:
-    """Run the test for each case of these areas, as its argument `case`. It is skipped if the directory does not exist.
+    """Run the test for each case of these areas, as its argument `case`. It is skipped if there are none.
 
     Args:
         areas: the areas.
@@ -52,7 +49,7 @@ def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.
     """
     CLAIMED.update(areas)
     against = contradicted or {}
-    needs = pytest.mark.needs("shared")
+    needs = pytest.mark.needs("cases")
     found = [case for case in all_cases() if case.area in areas]
     assert not found or against.keys() <= {case.id for case in found}, "a contradicted case is not there"
     parameters = [

@@ -8,9 +8,16 @@ from typing import cast
 from pydantic import JsonValue
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages.content import TextBlock, ToolCallBlock
-from lanebus.bus.messages.json_reader import Publishable, read_llm
-from lanebus.bus.messages.message import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages import (
+    AssistantMessage,
+    Publishable,
+    SystemMessage,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
+    read_llm,
+)
 from lanebus.codecs import universal_client_codec
 from lanebus.context import Context
 from tests.support.log.entries import asks, context_of

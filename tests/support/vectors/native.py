@@ -5,9 +5,8 @@ import json
 from pydantic import JsonValue
 
 from lanebus import LlmMessage
-from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.json_parser import parse_json
-from lanebus.bus.wire.codec import encode
+from lanebus.bus.messages import ExtensionMessage, parse_json
+from lanebus.bus.wire import encode
 from lanebus.messages import read_message
 
 __all__ = ("Json", "dumped", "native")

@@ -8,11 +8,16 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages.content import ToolCallBlock
-from lanebus.bus.messages.json_reader import read_llm
-from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    ToolCallBlock,
+    ToolResultMessage,
+    read_llm,
+)
+from lanebus.codecs import UNIVERSAL_CLIENT
 from lanebus.context import Context
-from lanebus.handlers.codecs.universal_client import UNIVERSAL_CLIENT
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object
 

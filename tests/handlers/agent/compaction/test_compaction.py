@@ -10,37 +10,37 @@ import anyio
 import pytest
 
 from lanebus import Fenced, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.context_entry import Compaction, LeafMove
-from lanebus.bus.messages.control import Abort, Compact, Steer
-from lanebus.bus.messages.events import (
+from lanebus.agent import CompactionPolicy, Compactor, TryAgain
+from lanebus.bus.messages import (
+    Abort,
     AgentEnded,
     AgentStarted,
+    AssistantMessage,
+    Compact,
+    Compaction,
     CompactionEnded,
     CompactionFailed,
     CompactionStarted,
     ControlAnswered,
+    LeafMove,
+    Publishable,
+    Steer,
+    ToolResultMessage,
+    TurnId,
     TurnStarted,
 )
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.wire.receipt import Receipt
+from lanebus.bus.wire import Receipt
 from lanebus.context import UnknownTarget, build_context, undo_compaction
-from lanebus.handlers.agent.compaction.compactor import Compactor
-from lanebus.handlers.agent.compaction.policy import CompactionPolicy, wants_compaction
-from lanebus.handlers.agent.decide.decision import CompactContext, next_decision
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot, derive_loop_state
-from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent import ModelRequest, Run
+from lanebus.handlers.agent.compaction import wants_compaction
 from lanebus.handlers.agent.settings import LoopSettings
-from lanebus.handlers.projections.agent_status import Status
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.sessions import SESSIONS
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.providers.anthropic import to_anthropic
-from lanebus.handlers.providers.common.answer import ModelEvent
+from lanebus.handlers.agent.turn.decision import CompactContext, next_decision
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, derive_loop_state
+from lanebus.handlers.projections import SESSIONS, USAGE, Status
+from lanebus.handlers.providers import ModelEvent
 from lanebus.messages import Cost
+from lanebus.projections import project
+from lanebus.providers import to_anthropic
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, events, fresh_bus, log, said, take_run
 from tests.support.laws.cancelling import Moment, cut
 

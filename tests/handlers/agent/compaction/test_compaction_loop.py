@@ -3,12 +3,8 @@
 import anyio
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.control import Abort, Compact
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered
-from lanebus.handlers.agent.compaction.compactor import Compactor
-from lanebus.handlers.agent.compaction.policy import CompactionPolicy
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.tools.tool import tool
+from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, tool
+from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compact, ControlAnswered
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, said, take_run
 
 __all__ = ()

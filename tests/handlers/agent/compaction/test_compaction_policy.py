@@ -5,16 +5,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.messages.context_entry import Compaction, Prune
-from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.compaction.policy import CompactionPolicy, find_cut, wants_compaction
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot, derive_loop_state
-from lanebus.handlers.agent.metadata_keys import CUT, DEFERRED, FOLLOW_UP, READ_UP_TO
-from lanebus.handlers.projections.agent_status import Status
-from lanebus.handlers.providers.anthropic import to_anthropic
+from lanebus.agent import CompactionPolicy
+from lanebus.bus.messages import AssistantMessage, Compaction, Prune, Publishable, TurnId, Usage
+from lanebus.handlers.agent import FOLLOW_UP
+from lanebus.handlers.agent.compaction import find_cut, wants_compaction
+from lanebus.handlers.agent.metadata_keys import CUT
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, derive_loop_state
+from lanebus.handlers.context import DEFERRED, READ_UP_TO
+from lanebus.handlers.projections import Status
+from lanebus.providers import to_anthropic
 from tests.support.agent.agents import ScriptedModel
 from tests.support.log.entries import asks, calls, context_of, results, says
 

@@ -8,13 +8,12 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.content import RedactedThinkingBlock, UnknownBlock
-from lanebus.handlers.agent.errors import MissingExtra
+from lanebus.bus.errors import MissingExtra
+from lanebus.bus.messages import RedactedThinkingBlock, UnknownBlock
+from lanebus.handlers.agent import ModelRequest
 from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.turn.partial_response import PartialResponse
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.agent.models.model import PartialResponse
+from lanebus.handlers.providers import ModelEvent, Piece, ToolSpec
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import Pause
 from tests.support.log.entries import context_of
@@ -43,7 +42,7 @@ async def run(
     return last, told, api
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_text_is_streamed_and_the_whole_message_ends_it() -> None:
     message, told, _ = await run(start(), PING, *TEXT, *finish(output_tokens=15))
     assert message.content == (TextBlock(text="Hello"),)
@@ -53,6 +52,7 @@ async def test_text_is_streamed_and_the_whole_message_ends_it() -> None:
     assert message.metadata == {"responseModel": "claude-test-20990101"}
 
 
+@pytest.mark.full
 async def test_the_request_is_the_context_in_the_form_of_the_api() -> None:
     request = ModelRequest(context_of(UserMessage.text("hi")), (TOOL,), max_tokens=77)
     _, _, api = await run(start(), *TEXT, *finish(output_tokens=1), asked=request)
@@ -229,7 +229,7 @@ def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.Monk
         AnthropicModel("claude-test")
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_importing_the_agent_does_not_import_the_sdk() -> None:
     code = "import sys, lanebus.agent, lanebus.handlers.agent.models.anthropic_model; print('anthropic' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

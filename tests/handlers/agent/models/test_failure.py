@@ -2,16 +2,11 @@
 
 import pytest
 
+from lanebus.agent import ModelFailure
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.agent.models.failure import (
-    FAILURE,
-    ModelFailure,
-    failure_of,
-    failure_of_code,
-    failure_of_error,
-    with_failure,
-)
+from lanebus.bus.messages import AssistantMessage
+from lanebus.handlers.agent import failure_of
+from lanebus.handlers.agent.models.model import FAILURE, failure_of_code, failure_of_error, with_failure
 
 __all__ = ()
 

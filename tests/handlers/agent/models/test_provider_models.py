@@ -10,16 +10,13 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.content import AudioBlock
-from lanebus.bus.messages.media import MediaRef
-from lanebus.handlers.agent.models.failure import ModelFailure, failure_of
-from lanebus.handlers.agent.models.model import Model, ModelRequest
-from lanebus.handlers.agent.models.provider_model import ProviderModel
-from lanebus.handlers.agent.models.request_form import ModelOptions
-from lanebus.handlers.agent.turn.answer_stream import model_stream
-from lanebus.handlers.agent.turn.partial_response import PartialResponse
-from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
-from lanebus.handlers.providers.common.tools import ToolChoice, ToolSpec
+from lanebus.agent import ModelFailure
+from lanebus.bus.messages import AudioBlock, MediaRef
+from lanebus.handlers.agent import Model, ModelRequest, failure_of
+from lanebus.handlers.agent.models.model import PartialResponse
+from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
+from lanebus.handlers.agent.turn.model_call import model_stream
+from lanebus.handlers.providers import Begun, ModelEvent, Piece, ToolChoice, ToolSpec
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import SECONDS, Pause
 from tests.support.log.entries import context_of
@@ -106,6 +103,7 @@ def failed(message: AssistantMessage) -> ModelFailure:
 # --- what is answered -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("chunk_bytes", [None, 1, 3, 64])
 async def test_an_answer_does_not_depend_on_the_chunks_of_its_bytes(dialect: Dialect, chunk_bytes: int | None) -> None:
     text = Text(("Grüße", " 👋 –", " ok\u2028", "."))
@@ -366,7 +364,7 @@ def counts(dialect: Dialect) -> range:
 PLACES = [(name, at) for name, each in DIALECTS.items() for at in counts(each)]
 
 
-@pytest.mark.drawn("name", "at", "how")
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "at"), PLACES)
 @pytest.mark.parametrize("how", ["closed", "cancelled"])
 async def test_a_call_that_is_ended_anywhere_releases_its_connection_at_once(name: str, at: int, how: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.handlers.agent.offline.arithmetic import ArithmeticFault, calculate_text
+from lanebus.handlers.agent.models.offline import ArithmeticFault, calculate_text
 
 __all__ = ()
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.handlers.agent.offline.intents import find_intents
+from lanebus.handlers.agent.models.offline import find_intents
 from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
 from tests.support.suite.scale import examples
@@ -54,13 +54,12 @@ def test_a_long_number_of_dice_is_no_error() -> None:
 UNITS = ("roll ", "roll d ", "what ", "(", "1 ", "1 + ", "over ", "1x ", "d1", "9", " ", "roll dice 3 ", "\n")
 
 
-@pytest.mark.costly
-@pytest.mark.drawn("unit")
+@pytest.mark.full
 @pytest.mark.parametrize("unit", UNITS)
 def test_the_time_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
     # In a process, which can be stopped: a search of quadratic time would take hours.
     code = (
-        "from lanebus.handlers.agent.offline.intents import find_intents, reflection\n"
+        "from lanebus.handlers.agent.models.offline import find_intents, reflection\n"
         f"text = {unit!r} * (1_000_000 // {len(unit)})\n"
         "find_intents(text, {'calculate': '', 'clock': '', 'roll_dice': ''}), reflection(text, {})"
     )

@@ -8,13 +8,12 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
-from lanebus.bus.messages.message import LlmMessage
-from lanebus.handlers.agent.demo import calculate, clock, demo_agent, roll_dice
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.offline.model import OFFLINE_RATES, OfflineModel
-from lanebus.handlers.agent.tools.tool import Tool
-from lanebus.handlers.providers.common.answer import Piece
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.agent import OfflineModel, Tool
+from lanebus.bus.messages import LlmMessage
+from lanebus.handlers.agent import ModelRequest, demo_agent
+from lanebus.handlers.agent.demo import calculate, clock, roll_dice
+from lanebus.handlers.agent.models.offline import OFFLINE_RATES
+from lanebus.handlers.providers import Piece, ToolSpec
 from tests.support.agent.agents import fresh_bus, said, take_run
 from tests.support.log.entries import context_of
 

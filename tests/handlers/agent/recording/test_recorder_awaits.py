@@ -7,9 +7,8 @@ import pytest
 
 from lanebus import AssistantMessage, Session, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import Recorder
-from lanebus.handlers.projections.projection import rebuild
 from lanebus.messages import TurnId
-from lanebus.projections import TURNS, USAGE
+from lanebus.projections import TURNS, USAGE, rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus, messages, said
 from tests.support.laws.cancelling import Moment, cut
 
@@ -55,8 +54,7 @@ async def check(session: Session) -> None:
     assert [message.turn_id for message in answers] == numbers
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("moment", Moment)
 async def test_a_recorder_cancelled_at_any_await_leaves_a_session_that_the_next_finishes(
     moment: Moment,

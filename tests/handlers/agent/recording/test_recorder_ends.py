@@ -19,12 +19,10 @@ from lanebus.agent import (
     resume,
     steer,
 )
-from lanebus.bus.messages.events import ControlAnswered, ToolWaiting
-from lanebus.handlers.projections.agent_activity import doing
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import rebuild
+from lanebus.bus.messages import ControlAnswered, ToolWaiting
+from lanebus.handlers.projections import STATUS, doing
 from lanebus.messages import AgentEnded, StopReason
-from lanebus.projections import TURNS, Loop, Turn
+from lanebus.projections import TURNS, Loop, Turn, rebuild
 from tests.support.agent.agents import SECONDS, events, fresh_bus, messages, said, until, wait_for
 
 __all__ = ()

@@ -4,8 +4,7 @@ import pytest
 
 from lanebus import Bus, Session, UserMessage
 from lanebus.agent import Recorder
-from lanebus.bus.groups.recorded_work import finish_recorded
-from lanebus.bus.log.lease import Lease
+from lanebus.bus import Lease, finish_recorded
 from tests.support.agent.agents import fresh_bus
 
 __all__ = ()

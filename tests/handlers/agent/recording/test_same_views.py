@@ -8,14 +8,12 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, DecodeFailure, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, LoopLimits, RecordedTurn, Recorder, Tool, ToolContext, abort, approve, deny, tool
-from lanebus.bus.messages.events import ToolWaiting
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.projections.agent_activity import doing
-from lanebus.handlers.projections.agent_status import STATUS
-from lanebus.handlers.projections.projection import rebuild
+from lanebus.bus.messages import ToolWaiting
+from lanebus.handlers.agent import ModelRequest
+from lanebus.handlers.projections import STATUS, doing
 from lanebus.handlers.verify import verify_session
 from lanebus.messages import AgentEnded
-from lanebus.projections import TURNS, USAGE
+from lanebus.projections import TURNS, USAGE, rebuild
 from tests.support.agent.agents import (
     Pause,
     ScriptedModel,

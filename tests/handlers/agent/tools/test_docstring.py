@@ -6,8 +6,9 @@ from typing import Annotated
 import pytest
 from pydantic import Field, JsonValue
 
-from lanebus.handlers.agent.tools.docstring import read_docstring
-from lanebus.handlers.agent.tools.tool import ToolContext, tool
+from lanebus.agent import tool
+from lanebus.handlers.agent import ToolContext
+from lanebus.handlers.agent.tools.parameters import read_docstring
 
 __all__ = ()
 

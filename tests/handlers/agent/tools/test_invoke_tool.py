@@ -10,9 +10,10 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import ToolCallBlock, ToolResultMessage
-from lanebus.handlers.agent.tools.invoke_tool import invoke_tool
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, tool
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.agent import FunctionTool, tool
+from lanebus.handlers.agent import ToolContext
+from lanebus.handlers.agent.tools.tool_executor import invoke_tool
+from lanebus.handlers.providers import ToolSpec
 from lanebus.messages import TurnId
 
 __all__ = ()

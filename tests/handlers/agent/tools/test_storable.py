@@ -7,10 +7,8 @@ from typing import NamedTuple
 import pytest
 
 from lanebus import Session, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.agent import AgentLoop, Recorder, ToolContext, ToolReply, tool
-from lanebus.bus.messages.events import Progress, ToolEnded
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.agent.tools.tool import FunctionTool
+from lanebus.agent import AgentLoop, FunctionTool, Recorder, ToolContext, ToolReply, tool
+from lanebus.bus.messages import AssistantMessage, Progress, ToolEnded
 from tests.support.agent.agents import ScriptedModel, answer, calls, events, fresh_bus, messages, said, take_run
 
 __all__ = ()

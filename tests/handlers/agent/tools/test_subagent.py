@@ -9,19 +9,22 @@ import anyio
 import pytest
 
 from lanebus import Bus, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages.control import Abort, Pause, Resume
-from lanebus.bus.messages.events import AgentEnded, ControlAnswered, SessionLinked, ToolEnded, TurnStarted
-from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
-from lanebus.handlers.agent.errors import DuplicateAgent
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.tools.cancel_children import cancel_children
-from lanebus.handlers.agent.tools.child_session import child_id
-from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of
-from lanebus.handlers.agent.turn.guards import Reject
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import ModelEvent
+from lanebus.agent import AgentLoop, DuplicateAgent, Reject, SubAgent
+from lanebus.bus.messages import (
+    Abort,
+    AgentEnded,
+    AssistantMessage,
+    ControlAnswered,
+    Pause,
+    Resume,
+    SessionLinked,
+    ToolEnded,
+    ToolResultMessage,
+    TurnStarted,
+)
+from lanebus.handlers.agent import Agent, ModelRequest, Run, Worker
+from lanebus.handlers.agent.tools.subagent import agents_of, cancel_children, child_id
+from lanebus.handlers.providers import ModelEvent
 from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,
@@ -312,7 +315,7 @@ async def test_a_repeated_call_finds_the_existing_child() -> None:
         assert "control.abort" not in await said(child), "a worker that is stopped leaves the child to itself"
 
 
-@pytest.mark.costly
+@pytest.mark.full
 @pytest.mark.parametrize("moment", list(Moment))
 async def test_a_call_cancelled_at_any_await_begins_one_child(moment: Moment) -> None:
     async with fresh_bus() as bus:

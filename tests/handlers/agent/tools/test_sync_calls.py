@@ -16,7 +16,7 @@ import pytest
 from lanebus.bus.errors import Unavailable
 from lanebus.bus.media.store import sha256_of
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from lanebus.handlers.agent.tools.sync_calls import SyncCalls
+from lanebus.handlers.agent.tasks import SyncCalls
 from tests.support.servers.real import eventually
 
 __all__ = ()
@@ -195,6 +195,7 @@ anyio.run(main)
 """
 
 
+@pytest.mark.full
 async def test_a_sync_tool_that_hangs_does_not_keep_the_process(tmp_path: Path) -> None:
     environ = {**os.environ, "LANEBUS_DATA_DIR": str(tmp_path)}
     with anyio.fail_after(SECONDS):

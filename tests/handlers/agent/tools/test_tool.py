@@ -13,11 +13,10 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from lanebus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.handlers.agent.errors import ApprovalRefused, OptionUnknown, ParameterRefused
+from lanebus.agent import ApprovalRefused, OptionUnknown, ParameterRefused, Tool, ToolReply, tool
+from lanebus.handlers.agent import ToolContext
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
-from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
-from lanebus.handlers.agent.tools.tool_reply import ToolReply
-from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.handlers.providers import ToolSpec
 from lanebus.messages import TurnId
 
 __all__ = ()

@@ -6,8 +6,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import ToolStarted
+from lanebus.bus.messages import Approve, ToolStarted
 from lanebus.messages import TurnId
 from tests.support.agent.agents import events, short_folder, take_run
 from tests.support.agent.tool_process import CASES, tool_of
@@ -15,6 +14,8 @@ from tests.support.agent.tool_runs import command, go_on, results
 from tests.support.cli.starter import Starter
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 KEY = f"{TURN}.0"

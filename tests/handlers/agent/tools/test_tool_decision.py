@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock
-from lanebus.bus.messages.control import Approve, Control, Deny
-from lanebus.bus.messages.events import ToolWaiting
-from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.decide.tool_decision import (
+from lanebus.agent import FunctionTool, tool
+from lanebus.bus.messages import Approve, Control, Deny, ToolWaiting
+from lanebus.handlers.agent import OpenAnswer
+from lanebus.handlers.agent.tools.tool import OnUnknown
+from lanebus.handlers.agent.tools.tool_call import (
     AnswerCall,
     AskPerson,
     AwaitPerson,
@@ -18,8 +18,8 @@ from lanebus.handlers.agent.decide.tool_decision import (
     decide_call,
     decide_calls,
 )
-from lanebus.handlers.agent.tools.tool import FunctionTool, OnUnknown, tool
-from lanebus.handlers.projections.agent_status import Command, LoopStatus, Status
+from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.projections import Command, LoopStatus, Status
 from lanebus.messages import TurnId
 from tests.support.agent.loop_logs import view_of
 

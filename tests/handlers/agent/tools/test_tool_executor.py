@@ -9,13 +9,25 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import ExtensionMessage, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Abort, Approve, Deny, Handoff, Steer, parse_control
-from lanebus.bus.messages.events import AgentEvent, Progress, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
-from lanebus.bus.wire.receipt import Receipt
-from lanebus.bus.wire.reserved_key import ReservedKey
-from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, ToolReply, tool
+from lanebus.agent import FunctionTool, ToolReply, tool
+from lanebus.bus.messages import (
+    Abort,
+    AgentEvent,
+    Approve,
+    Deny,
+    Handoff,
+    Progress,
+    Steer,
+    ToolEnded,
+    ToolStarted,
+    ToolWaiting,
+    TurnEnded,
+    parse_control,
+)
+from lanebus.bus.wire import Receipt, ReservedKey
+from lanebus.handlers.agent import ToolContext
 from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
+from lanebus.handlers.agent.turn.decision import ABORTED, SKIPPED
 from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS, Pause, events, fresh_bus, log, said, take_run, wait_for
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results, step

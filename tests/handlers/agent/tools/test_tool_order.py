@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import Bus, Session, ToolCallBlock
-from lanebus.bus.messages.control import Approve, Deny
-from lanebus.bus.messages.events import AgentEnded, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
-from lanebus.handlers.agent.tools.tool import FunctionTool, ToolReply, tool
+from lanebus.agent import FunctionTool, ToolReply, tool
+from lanebus.bus.messages import AgentEnded, Approve, Deny, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
 from lanebus.messages import TurnId
 from tests.support.agent.agents import events, take_run
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results
@@ -85,7 +84,7 @@ async def checked(bus: Bus, name: str, kinds: Sequence[Kind], random: Random) ->
     assert await open_answer(await take_run(session)) is None
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_every_call_has_one_result_in_the_order_of_the_calls(valkey: RealServer) -> None:
     number = 0
     with held_loop() as held:

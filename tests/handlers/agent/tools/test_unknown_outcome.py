@@ -11,12 +11,19 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, Recorder, Worker, abort, deny, pause, resume, steer, tool
-from lanebus.bus.groups.retry_policy import RetryPolicy
-from lanebus.bus.messages.events import AgentEvent, AgentStarted, ToolEnded, ToolStarted, ToolWaiting, TurnStarted
-from lanebus.bus.messages.message import ToolResultMessage
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.tools.tool import FunctionTool, OnUnknown
+from lanebus.agent import AgentLoop, FunctionTool, Recorder, Worker, abort, deny, pause, resume, steer, tool
+from lanebus.bus import RetryPolicy
+from lanebus.bus.messages import (
+    AgentEvent,
+    AgentStarted,
+    ToolEnded,
+    ToolResultMessage,
+    ToolStarted,
+    ToolWaiting,
+    TurnStarted,
+)
+from lanebus.handlers.agent import Run
+from lanebus.handlers.agent.tools.tool import OnUnknown
 from lanebus.messages import TurnId
 from lanebus.projections import TURNS, project
 from tests.support.agent.agents import (

@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, Piece, Recorder, tool
-from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages import Delta
 from tests.support.agent.agents import (
     SECONDS,
     Pause,

@@ -3,10 +3,10 @@
 import anyio
 
 from lanebus import Unavailable
-from lanebus.bus.messages.delta import Delta
-from lanebus.handlers.agent.bounds import PreviewBounds
-from lanebus.handlers.agent.turn.preview import open_preview
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.agent import PreviewBounds
+from lanebus.bus.messages import Delta
+from lanebus.handlers.agent.run import open_preview
+from lanebus.handlers.providers import Piece
 from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS, Pause
 

@@ -7,14 +7,11 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, TextBlock, UserMessage
+from lanebus.agent import AgentLoop
 from lanebus.bus.errors import Unavailable
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.turn.recover_partial import LOST
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import ModelEvent, Piece
+from lanebus.handlers.agent import ModelRequest, Run, Worker, demo_agent
+from lanebus.handlers.agent.turn.record import LOST
+from lanebus.handlers.providers import ModelEvent, Piece
 from lanebus.messages import ThinkingBlock
 from tests.contract.test_live import Screen
 from tests.support.agent.agents import ScriptedModel, answer, messages, take_run, wait_for
@@ -40,6 +37,7 @@ def text_of(message: AssistantMessage) -> str:
     return "".join(block.text for block in message.content if isinstance(block, TextBlock | ThinkingBlock))
 
 
+@pytest.mark.full
 @pytest.mark.cluster("previews are followed on the session's node")
 async def test_the_partial_answer_of_a_killed_worker_is_recorded_as_it_was_shown(
     server: AnyServer, starter: Starter

@@ -8,23 +8,25 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, ExtensionMessage, Session, ToolCallBlock
-from lanebus.agent import AgentLoop, abort, follow_up, request_compaction, steer
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import MessageStarted, RequestDefined, TurnStarted, parse_event
-from lanebus.bus.messages.message import LlmMessage
-from lanebus.handlers.agent.compaction.compactor import Compactor
-from lanebus.handlers.agent.compaction.policy import CompactionPolicy
-from lanebus.handlers.agent.errors import RequestDamaged, RequestUnknown
-from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.models.request_form import ModelOptions, form_request, read_options, written_options
-from lanebus.handlers.agent.tools.tool import OnUnknown, Tool
-from lanebus.handlers.agent.turn.guards import Warn
-from lanebus.handlers.agent.turn.request_definition import Definitions, define_request
-from lanebus.handlers.agent.turn.request_replay import read_request, rebuild_request
-from lanebus.handlers.providers.anthropic import to_anthropic
-from lanebus.handlers.providers.common.tools import ToolChoice, ToolSpec
-from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.agent import (
+    AgentLoop,
+    CompactionPolicy,
+    Compactor,
+    Tool,
+    Warn,
+    abort,
+    follow_up,
+    request_compaction,
+    steer,
+)
+from lanebus.bus.messages import Delta, LlmMessage, MessageStarted, RequestDefined, TurnStarted, parse_event
+from lanebus.handlers.agent import ModelRequest, RequestDamaged, RequestUnknown, read_request
+from lanebus.handlers.agent.models.provider_model import ModelOptions, form_request, read_options, written_options
+from lanebus.handlers.agent.tools.tool import OnUnknown
+from lanebus.handlers.agent.turn.request import Definitions, define_request, rebuild_request
+from lanebus.handlers.providers import PROVIDERS, ToolChoice, ToolSpec
 from lanebus.messages import Publishable, TurnId
+from lanebus.providers import to_anthropic
 from tests.handlers.agent.compaction.test_compaction_loop import writer
 from tests.handlers.agent.test_commands import at_work, work
 from tests.handlers.agent.test_loop import ask, first, second

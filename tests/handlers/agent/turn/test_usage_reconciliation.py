@@ -6,18 +6,16 @@ import anyio
 import pytest
 
 from lanebus import Bus, Envelope, Session, TextBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, abort
-from lanebus.bus.messages.events import UsageSettled
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.turn import TurnId
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.agent import AgentLoop, RunBounds, abort
+from lanebus.bus.messages import AssistantMessage, TurnId, UsageSettled
+from lanebus.handlers.agent import ModelRequest
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.models.model import PartialResponse
 from lanebus.handlers.agent.models.openai_model import OpenAIResponsesModel
-from lanebus.handlers.agent.turn.partial_response import PartialResponse
-from lanebus.handlers.agent.turn.usage_reconciliation import UsageReconciler, reconcilable, reconcile
-from lanebus.handlers.projections.projection import project
-from lanebus.handlers.projections.usage import USAGE
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.handlers.agent.turn.model_call import UsageReconciler, reconcilable, reconcile
+from lanebus.handlers.projections import USAGE
+from lanebus.handlers.providers import Piece
+from lanebus.projections import project
 from tests.handlers.agent.test_commands import at_work
 from tests.support.agent.agents import (
     SECONDS,

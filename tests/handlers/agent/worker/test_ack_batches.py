@@ -3,12 +3,11 @@
 import pytest
 
 from lanebus import Bounds, UserMessage
-from lanebus.bus.servers.bounds import ConnectionBounds
-from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.worker.ack_batches import AckBatcher
-from lanebus.handlers.monitoring.server_health import ACK, ServerHealth
+from lanebus.agent import AgentLoop, TryAgain
+from lanebus.bounds import ConnectionBounds
+from lanebus.handlers.agent import Run, ServerHealth
+from lanebus.handlers.agent.health import ACK
+from lanebus.handlers.agent.worker.services import AckBatcher
 from tests.handlers.agent.worker.test_worker_errors import working
 from tests.support.agent.agents import ScriptedModel, answer
 from tests.support.log.groups import pending, take_one
@@ -31,7 +30,7 @@ async def test_work_is_acked_even_if_its_lease_cannot_be_released(valkey: RealSe
         assert not pending(valkey, "agents")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_work_that_cannot_be_rescheduled_is_done_once_the_server_has_memory(valkey: RealServer) -> None:
     echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 3))
     is_full = False

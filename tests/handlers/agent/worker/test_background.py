@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from lanebus.handlers.agent.worker.background import in_background
+from lanebus.handlers.agent import in_background
 from tests.support.laws.cancelling import Moment, Trial, cut
 
 __all__ = ()

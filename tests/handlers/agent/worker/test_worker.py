@@ -19,23 +19,14 @@ from lanebus import (
     TrimRefused,
     UserMessage,
 )
+from lanebus.agent import AgentLoop, AgentNotFound, PreviewBounds, RunBounds, WorkerBounds, tool
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.embedded.server import open_server
-from lanebus.bus.log.lease import Lease
-from lanebus.bus.messages.context_entry import Compaction
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.events import AgentStarted
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus import Lease, open_server
+from lanebus.bus.messages import AgentStarted, AssistantMessage, Compaction, Delta
+from lanebus.bus.wire import Keys
 from lanebus.errors import OutcomeUnknown
-from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
-from lanebus.handlers.agent.errors import AgentNotFound
-from lanebus.handlers.agent.load import load_agent
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.tools.tool import tool
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.handlers.agent import Agent, Run, Worker, load_agent
+from lanebus.handlers.providers import Piece
 from lanebus.messages import Publishable
 from tests.support.agent.agents import (
     SECONDS,
@@ -281,6 +272,7 @@ async def test_another_worker_continues_the_tool_call_of_a_cancelled_worker() ->
         ]
 
 
+@pytest.mark.full
 async def test_another_worker_continues_the_session_of_a_killed_process(starter: Starter) -> None:
     async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
         session = bus.session("s1")
@@ -558,6 +550,7 @@ async def test_a_forced_trim_records_the_agent_that_it_passed_and_holds_nothing_
         assert "a:agent" not in (await session.trim(end, dry_run=True)).holders  # the context is incomplete already
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
 async def test_after_a_forced_trim_a_worker_begins_at_the_compaction_or_fails(

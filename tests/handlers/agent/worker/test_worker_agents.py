@@ -7,14 +7,10 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
-from lanebus.agent import SubAgent
-from lanebus.bus.messages.events import AgentEnded, AgentStarted
-from lanebus.bus.messages.usage import Usage
+from lanebus.agent import AgentLoop, DuplicateAgent, SubAgent
+from lanebus.bus.messages import AgentEnded, AgentStarted, Usage
 from lanebus.errors import InvalidName
-from lanebus.handlers.agent.errors import DuplicateAgent
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Agent, Run, Worker
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, events, fresh_bus, said, wait_for
 
 __all__ = ()

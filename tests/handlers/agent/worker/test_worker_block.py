@@ -7,8 +7,8 @@ import pytest
 
 from lanebus import Closed, Session
 from lanebus.agent import AgentLoop, ask
-from lanebus.bus.messages.message import UserMessage
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.bus.messages import UserMessage
+from lanebus.handlers.agent import Worker
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, fresh_bus, said, until
 from tests.support.laws.cancelling import Moment, Trial, cut
 
@@ -88,6 +88,7 @@ async def test_a_worker_that_is_stopped_lets_the_block_go_on() -> None:
         await until(has_left)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moment", Moment)
 async def test_a_block_can_be_cancelled_at_any_await_and_the_worker_has_then_ended(moment: Moment) -> None:
     async def in_block(session: Session) -> str:

@@ -4,10 +4,9 @@ import anyio
 import pytest
 
 from lanebus import Bus, ExtensionMessage, UserMessage
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.agent.bounds import WorkerBounds
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.agent import AgentLoop, WorkerBounds
+from lanebus.bus.messages import AssistantMessage
+from lanebus.handlers.agent import Worker
 from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, messages, wait_for
 from tests.support.servers.real import eventually
 
@@ -16,6 +15,7 @@ __all__ = ()
 SESSIONS, QUESTIONS = 20, 3
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
 @pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_bytes=3)], ids=str)
 async def test_a_busy_worker_with_a_small_cache_answers_every_question(bounds: WorkerBounds, concurrency: int) -> None:

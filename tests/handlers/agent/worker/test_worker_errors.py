@@ -7,20 +7,16 @@ import anyio
 import pytest
 
 from lanebus import Bus, UserMessage
+from lanebus.agent import AgentLoop, TryAgain, WorkerBounds
+from lanebus.bus import Consumer, Lease, Leases, Work
 from lanebus.bus.errors import Refused
-from lanebus.bus.groups.consumer import Consumer, Work
-from lanebus.bus.log.lease import Lease, Leases
-from lanebus.bus.messages.control import Pause as PauseCommand
-from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.wire.keys import Keys
+from lanebus.bus.messages import AgentEnded, AgentStarted, AssistantMessage, ControlAnswered
+from lanebus.bus.messages import Pause as PauseCommand
+from lanebus.bus.wire import Keys
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
-from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.monitoring.server_health import WORK
+from lanebus.handlers.agent import Agent, Run, Worker
+from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
+from lanebus.handlers.agent.health import WORK
 from tests.support.agent.agents import Pause, ScriptedModel, answer, events, fresh_bus, messages, said, until, wait_for
 from tests.support.servers.real import AnyServer, eventually
 

@@ -6,13 +6,11 @@ import anyio
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.bounds import Bounds
-from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.agent import AgentLoop, TryAgain
+from lanebus.bounds import WorkBounds
+from lanebus.bus import Bounds
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Run, Worker
 from tests.support.agent.agents import ScriptedModel, answer, until, wait_for
 from tests.support.log.late import Late
 from tests.support.servers.real import RealServer, shortly

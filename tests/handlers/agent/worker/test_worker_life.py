@@ -9,15 +9,15 @@ import anyio
 import pytest
 
 from lanebus import Bus, Envelope, Session, UserMessage
-from lanebus.bus.messages.delta import Delta
-from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.bus.messages import AssistantMessage, Delta
+from lanebus.handlers.agent import Worker, demo_agent
 from tests.support.agent.agents import SECONDS, log, said, wait_for
 from tests.support.cli.starter import Started, Starter
 from tests.support.servers.real import AnyServer
 
 __all__ = ()
+
+pytestmark = pytest.mark.full
 
 
 HEARTBEAT = 1.0
@@ -89,7 +89,6 @@ async def test_a_killed_workers_sessions_continue_after_its_heartbeat_period(
     assert loops == [("loop.resumed", "s1.main.1", "heir"), ("loop.ended", "s1.main.1", "heir")]
 
 
-@pytest.mark.slow
 @pytest.mark.cluster("the epoch is checked on the session's node")
 @pytest.mark.sentinel("the epoch is checked behind a Sentinel")
 async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_appends_nothing(

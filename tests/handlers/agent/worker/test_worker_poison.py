@@ -5,13 +5,10 @@ from functools import partial
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.messages.control import Abort
-from lanebus.bus.messages.events import AgentStarted
-from lanebus.bus.messages.message import AssistantMessage
+from lanebus.agent import AgentLoop
+from lanebus.bus.messages import Abort, AgentStarted, AssistantMessage
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.agent import Run, Worker
 from tests.handlers.agent.worker.test_worker_errors import Faulty, working
 from tests.support.agent.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, until, wait_for
 from tests.support.log.groups import take_one
@@ -59,7 +56,7 @@ async def test_the_loop_of_a_failed_agent_is_ended() -> None:
     assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_messages_of_a_dead_letter_are_answered_after_its_redrive() -> None:
     agent = Faulty(OSError("one"), OSError("two"))
     async with fresh_bus() as bus:
@@ -78,7 +75,7 @@ async def test_messages_of_a_dead_letter_are_answered_after_its_redrive() -> Non
         assert await letters.count() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 async def test_redriving_a_dead_letter_of_a_session_that_has_continued_repeats_nothing() -> None:
     agent = Faulty(OSError("one"))
     async with fresh_bus() as bus:

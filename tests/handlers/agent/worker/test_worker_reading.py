@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from lanebus import UserMessage
-from lanebus.bus.log.lease import Lease, Leases
-from lanebus.handlers.agent.cached_session import CachedSession
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.agent import AgentLoop
+from lanebus.bus import Lease, Leases
+from lanebus.handlers.agent import Worker
+from lanebus.handlers.agent.session_cache import CachedSession
 from tests.support.agent.agents import ScriptedModel, answer, wait_for
 from tests.support.servers.real import RealServer, blocked, eventually, shortly
 

@@ -7,7 +7,7 @@ import pytest
 
 from lanebus import Bus, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, Worker, approve, tool
-from lanebus.bus.messages.events import ToolWaiting
+from lanebus.bus.messages import ToolWaiting
 from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS, ScriptedModel, Step, answer, calls, events, fresh_bus, until, wait_for
 from tests.support.servers.real import eventually

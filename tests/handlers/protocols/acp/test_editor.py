@@ -18,15 +18,11 @@ from acp.schema import (
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
-from lanebus.bus.messages.control import Approve
-from lanebus.bus.messages.events import ToolWaiting
-from lanebus.bus.messages.message import StopReason
-from lanebus.handlers.agent.commands import approve, pause
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.tools.tool import ToolContext, tool
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.protocols.acp.bounds import EditorBounds
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.agent import AgentLoop, pause, tool
+from lanebus.bus.messages import Approve, StopReason, ToolWaiting
+from lanebus.handlers.agent import ToolContext, Worker, approve
+from lanebus.handlers.protocols.acp.editor_session import EditorBounds
+from lanebus.handlers.providers import Piece
 from lanebus.messages import ImageBlock, ThinkingBlock
 from tests.support.agent.agents import (
     Pause,

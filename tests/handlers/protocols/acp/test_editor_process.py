@@ -28,7 +28,7 @@ def env(valkey: RealServer, tmp_path: Path) -> dict[str, str]:
     return {"LANEBUS_URL": valkey.url, "LANEBUS_TEST_GATE": str(tmp_path / "gate")}
 
 
-@pytest.mark.costly
+@pytest.mark.full
 async def test_stdout_has_only_the_protocol_whatever_an_agent_and_its_tools_print(
     env: dict[str, str], tmp_path: Path
 ) -> None:
@@ -45,8 +45,7 @@ async def test_stdout_has_only_the_protocol_whatever_an_agent_and_its_tools_prin
     assert "Traceback" not in errors
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 async def test_an_answer_goes_on_after_the_process_was_killed(env: dict[str, str]) -> None:
     text = "wait: once upon a time there was a log"
     async with editing_process(AGENT, env=env) as editor:
@@ -69,8 +68,7 @@ async def test_an_answer_goes_on_after_the_process_was_killed(env: dict[str, str
     assert editor.told(session)[-1] == "agent: wait: that was all"
 
 
-@pytest.mark.costly
-@pytest.mark.slow
+@pytest.mark.full
 async def test_the_end_of_stdin_in_mid_answer_ends_the_process_and_loses_nothing(env: dict[str, str]) -> None:
     text = "wait: once upon a time there was a log"
     async with editing_process(AGENT, env=env) as editor:
@@ -90,7 +88,7 @@ async def test_the_end_of_stdin_in_mid_answer_ends_the_process_and_loses_nothing
 
 
 @pytest.mark.needs("referees")
-@pytest.mark.slow
+@pytest.mark.full
 async def test_the_typescript_client_prompts_allows_loads_and_forks(
     referees: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +128,7 @@ def talk(env: dict[str, str], *lines: object, answers: int) -> list[dict[str, Js
     return found
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_a_wrong_line_is_answered_and_the_next_one_is_read(env: dict[str, str]) -> None:
     def request(id: int, method: str, **params: object) -> dict[str, object]:
         return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
@@ -174,7 +172,7 @@ def _code(answer: dict[str, JsonValue]) -> JsonValue:
     return error["code"] if isinstance(error, dict) else 0
 
 
-@pytest.mark.costly
+@pytest.mark.full
 def test_the_command_without_its_extra_says_what_to_install(tmp_path: Path) -> None:
     code = "import sys; sys.modules['acp'] = None; from lanebus.handlers.cli import main; main()"
     run = subprocess.run(

@@ -10,14 +10,10 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
-from lanebus.bus.messages.usage import Usage
-from lanebus.handlers.agent.commands import pause
-from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.tools.subagent import SubAgent
-from lanebus.handlers.agent.tools.tool import tool
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.agent import AgentLoop, SubAgent, pause, tool
+from lanebus.bus.messages import Usage
+from lanebus.handlers.agent import Worker, demo_agent
+from lanebus.handlers.providers import Piece
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.agent.served_agent import served_agent
@@ -29,7 +25,6 @@ from tests.support.servers.real import RealServer, eventually
 
 __all__ = ("referees",)
 
-pytestmark = pytest.mark.drawn("version", "approved", "keep")
 VERSIONS = pytest.mark.parametrize("version", [1, 0])
 SAY = {"do": "say", "id": "m1", "content": "hi"}
 SETTLE = {"do": "settle"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus.handlers.protocols.agui.json_end import json_end
+from lanebus.handlers.protocols.agui.encoder import json_end
 
 __all__ = ()
 
@@ -19,6 +19,7 @@ VALUES: st.SearchStrategy[JsonValue] = st.recursive(
 )
 
 
+@pytest.mark.full
 @given(VALUES, st.floats(0, 1), st.booleans(), st.sampled_from([None, 1]))
 def test_any_beginning_of_json_has_an_end(value: JsonValue, part: float, ascii: bool, indent: int | None) -> None:
     text = json.dumps(value, ensure_ascii=ascii, indent=indent)

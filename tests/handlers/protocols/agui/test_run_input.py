@@ -5,10 +5,9 @@ from pydantic import JsonValue
 
 from lanebus import ToolCallBlock
 from lanebus.bus.errors import DecodeError, InvalidSessionId
-from lanebus.bus.messages.control import Approve, Deny, Resume
-from lanebus.handlers.protocols.agui.interrupts import interrupts_of, read_answer
-from lanebus.handlers.protocols.agui.run_input import read_run_input
-from lanebus.handlers.protocols.client_content import ContentRules, MediaAddresses
+from lanebus.bus.messages import Approve, Deny, Resume
+from lanebus.handlers.protocols import ContentRules, MediaAddresses, read_answer, read_run_input
+from lanebus.handlers.protocols.agui.encoder import interrupts_of
 from lanebus.handlers.protocols.run_events import RunRested, WaitingCall
 from lanebus.messages import DocumentBlock, ImageBlock, TurnId
 from tests.support.node.agui import dig

@@ -4,9 +4,7 @@ import pytest
 from ag_ui_validate import create_validator
 
 from lanebus import Delta, Envelope, Lane, UserMessage
-from lanebus.handlers.protocols.agui.run_input import RunInput
-from lanebus.handlers.protocols.agui.run_stream import AguiRun
-from lanebus.handlers.protocols.agui.view import AguiView
+from lanebus.handlers.protocols import AguiRun, AguiView, RunInput
 from lanebus.handlers.protocols.run_events import TextAdded, UserSpoke
 from lanebus.messages import AssistantMessage, TextBlock, ToolCallBlock
 from tests.support.golden.agui import stream_of

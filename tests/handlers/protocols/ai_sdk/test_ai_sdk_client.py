@@ -8,11 +8,9 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock
-from lanebus.agent import tool
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.tools.tool import ToolContext
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.providers.common.answer import Piece
+from lanebus.agent import AgentLoop, tool
+from lanebus.handlers.agent import ToolContext, Worker
+from lanebus.handlers.providers import Piece
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, wait_for
 from tests.support.agent.served_agent import served_agent, wait_for_worker
@@ -23,7 +21,6 @@ from tests.support.servers.real import eventually
 
 __all__ = ("referees",)
 
-pytestmark = pytest.mark.drawn("version", "is_named", "keep")
 VERSIONS = pytest.mark.parametrize("version", [5, 6, 7])
 WITH_APPROVALS = pytest.mark.parametrize("version", [6, 7])
 HI: dict[str, JsonValue] = {"do": "send", "text": "hi"}

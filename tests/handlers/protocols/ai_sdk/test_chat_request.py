@@ -6,9 +6,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
-from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
-from lanebus.handlers.protocols.ai_sdk.chat_request import read_chat_request
-from lanebus.handlers.protocols.ai_sdk.version import read_version
+from lanebus.handlers.protocols import read_chat_request, read_version
+from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.messages import ImageBlock, TextBlock, TurnId
 
 __all__ = ()

@@ -11,12 +11,11 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import ToolCallBlock, UserMessage
-from lanebus.agent import tool
-from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.worker.worker import Worker
-from lanebus.handlers.protocols.ai_sdk.approval_id import ApprovalId
-from lanebus.handlers.providers.common.answer import Piece
-from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
+from lanebus.agent import AgentLoop, tool
+from lanebus.handlers.agent import Worker
+from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
+from lanebus.handlers.providers import Piece
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
 from tests.support.agent.served_agent import served_agent, wait_for_worker

@@ -10,10 +10,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Delta, Envelope
-from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream
-from lanebus.handlers.protocols.ai_sdk.ui_messages import UiMessages
-from lanebus.handlers.protocols.ai_sdk.version import Version
-from lanebus.handlers.protocols.run_place import RunPlace
+from lanebus.handlers.protocols import MessageStream, RunPlace, UiMessages
+from lanebus.handlers.protocols.ai_sdk.encoder import Version
 from tests.support.golden.chats import CHATS, HERE, VERSIONS, file_of, stream_of
 from tests.support.node.running import referees, run_node
 

@@ -1,1 +1,0 @@
-"""A model that needs no provider, for demos and tests."""

@@ -1,1 +1,0 @@
-"""Run agents of pydantic-ai in workers: `agent` takes the turns, `recording` records the tool calls."""

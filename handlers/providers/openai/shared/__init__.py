@@ -1,1 +1,0 @@
-"""Code that OpenAI's two APIs have in common."""

@@ -1,0 +1,487 @@
+"""Rights that end, hooks, limits and the audit log, on a real server."""
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import cast
+
+import anyio
+import httpx2
+import pytest
+from pydantic import JsonValue
+
+from lanebus import ExtensionMessage, ToolCallBlock, UserMessage
+from lanebus.access import AccessBounds, AccessRequest, Decision, authorize_by_rights
+from lanebus.bus.messages import Lane
+from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
+from lanebus.handlers.serve import Principal, TokenFiles, TokenFileUnreadable, new_key, sign_token
+from lanebus.handlers.serve.access.access import Access, Refusal
+from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials, Identified
+from lanebus.handlers.serve.api.context import ApiContext
+from lanebus.handlers.serve.api.openapi import endpoints
+from lanebus.handlers.serve.bounds import UiBounds
+from tests.support.page.samples import waiting_for_approval
+from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+
+__all__ = ()
+
+ALICE = Principal(name="alice", token_id="of-alice")
+EVENTS = "/api/sessions/s1/events?lanes=all"
+
+
+def client(served: Served, token: str | None = TOKEN, **headers: str) -> httpx2.AsyncClient:
+    sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    return httpx2.AsyncClient(base_url=served.base, headers={**sent, **headers}, timeout=120)
+
+
+class Keys:
+    """The files of a server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.key, self.revoked, self.secret = folder / "key", folder / "revoked", new_key()
+        self.key.write_text(f"# of tests\n\n{self.secret}\n")
+        self.revoked.write_text("")
+        self.files = TokenFiles(key=self.key, revoked=self.revoked)
+
+    def token(self, principal: Principal = ALICE, seconds: float = 3600) -> str:
+        return sign_token(principal, self.secret, seconds=seconds)[0]
+
+    def revoke(self, line: str) -> None:
+        with self.revoked.open("a") as stream:
+            stream.write(f"{line}\n")
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Keys:
+    return Keys(tmp_path)
+
+
+async def until_bye(reply: httpx2.Response, opened: anyio.Event) -> None:
+    """Read a stream until the server ends it."""
+    received = b""
+    async for chunk in reply.aiter_raw():
+        received += chunk
+        if b"event: caughtup" in received:
+            opened.set()
+    assert received.endswith(b"event: bye\ndata: {}\n\n")
+
+
+def test_a_revocation_counts_within_a_second() -> None:
+    assert DEFAULT_ACCESS_BOUNDS.refresh_seconds * 2 < 1  # one look at the file, and one at the stream
+
+
+@pytest.mark.parametrize("how", ["id", "name", "key", "unreadable"])
+async def test_a_revocation_ends_open_streams_and_refuses_requests(
+    keys: Keys, how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lanebus.audit")
+    token = keys.token()
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, token) as alice,
+        client(served) as page,
+    ):
+        opened, other = anyio.Event(), anyio.Event()
+        with anyio.fail_after(120):
+            async with (
+                alice.stream("GET", EVENTS) as stream,
+                page.stream("GET", EVENTS) as kept,
+                anyio.create_task_group() as tasks,
+            ):
+                tasks.start_soon(until_bye, kept, other)
+                async with anyio.create_task_group() as revoked:
+                    revoked.start_soon(until_bye, stream, opened)
+                    await opened.wait()
+                    match how:
+                        case "id":
+                            keys.revoke("of-alice")
+                        case "name":
+                            keys.revoke("name:alice")
+                        case "key":
+                            keys.key.write_text(new_key())
+                        case _:
+                            keys.revoked.unlink()
+                await other.wait()
+                tasks.cancel_scope.cancel()  # the stream of another principal is still open
+        reply = await alice.get("/api/access")
+        assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        ended = [vars(record) for record in caplog.records if vars(record).get("event") == "access.ended"]
+        assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
+
+
+async def test_a_token_that_is_revoked_while_a_body_is_under_way_does_nothing(keys: Keys) -> None:
+    token, revoked = keys.token(Principal(name="alice", actions=("*",), token_id="of-alice")), anyio.Event()
+    routes = [(each.method, each.path) for each in endpoints() if each.method not in {"GET", "HEAD", "DELETE"}]
+    answers = dict[tuple[str, str], int]()
+
+    async def body(begun: anyio.Event) -> AsyncGenerator[bytes]:
+        yield b"{"
+        begun.set()
+        await revoked.wait()
+        yield b"}"
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, token) as alice,
+        client(served) as page,
+    ):
+        await bus.session("s1").publish(UserMessage.text("hi"))
+        before = (await page.get("/api/sessions/s1")).json()["position"]
+        upload = {"sha256": sha256(b"{}").hexdigest(), "sizeBytes": 2}
+        assert (await alice.post("/api/sessions/s1/uploads", json=upload)).status_code == 201
+
+        async def ask(method: str, path: str, begun: anyio.Event) -> None:
+            url = path.format(session="s1", agent="agent", sha256=upload["sha256"])
+            is_piece = method == "PATCH"
+            kind = "application/octet-stream" if is_piece else "application/json"
+            reply = await alice.request(
+                method,
+                url + ("?offset=0" if is_piece else ""),
+                content=body(begun),
+                headers={"Content-Type": kind, "Content-Length": "2"},
+            )
+            answers[method, path] = reply.status_code
+
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                for method, path in routes:
+                    tasks.start_soon(ask, method, path, begun := anyio.Event())
+                    await begun.wait()
+                keys.revoke("of-alice")
+                while (await alice.get("/api/access")).status_code != 401:  # noqa: ASYNC110  # only a request shows it
+                    await anyio.sleep(0.01)
+                revoked.set()
+        assert answers == dict.fromkeys(routes, 401)
+        assert (await page.get("/api/sessions/s1")).json()["position"] == before
+        assert {head.session for head in await bus.sessions()} == {"s1"}
+
+
+@pytest.mark.parametrize("path", ["/api/sessions/s1/commands", "/chat"])
+async def test_an_approval_whose_token_is_revoked_while_it_waits_for_its_turn_is_not_published(
+    path: str, keys: Keys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = keys.token(Principal(name="alice", actions=("*",), token_id="of-alice"))
+    revoked, waits = anyio.Event(), anyio.Event()
+    folded = ApiContext.folded
+
+    async def late(self: ApiContext, owner: str, look: Callable[[], Awaitable[object]]) -> object:
+        found = await folded(self, owner, look)
+        waits.set()
+        await revoked.wait()
+        return found
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, token) as alice,
+        anyio.create_task_group() as tasks,
+    ):
+        turn = await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        call = ToolCallBlock(id="c0", name="rm", arguments={"path": "rm"})
+        about: JsonValue = {"id": str(ApprovalId(turn, 5, call.call_hash, call.id)), "approved": True}
+        part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": about}
+        bodies: dict[str, JsonValue] = {
+            "/api/sessions/s1/commands": {"command": "approve", "turnId": str(turn), "toolCallId": call.id},
+            "/chat": {"id": "s1", "messages": [{"id": "a", "role": "assistant", "parts": [part]}]},
+        }
+        before = (await bus.session("s1").head()).position
+        monkeypatch.setattr(ApiContext, "folded", late)
+        answers = list[int]()
+
+        async def approve() -> None:
+            answers.append((await alice.post(path, json=bodies[path])).status_code)
+
+        tasks.start_soon(approve)
+        with anyio.fail_after(120):
+            await waits.wait()
+            keys.revoke("of-alice")
+            while (await alice.get("/api/access")).status_code != 401:  # noqa: ASYNC110  # only a request shows it
+                await anyio.sleep(0.01)
+            revoked.set()
+            while not answers:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        assert answers == [401]
+        assert (await bus.session("s1").head()).position == before
+
+
+@pytest.mark.parametrize("content", ["short", "", None])
+async def test_a_key_file_that_is_damaged_while_the_server_runs_refuses_with_one_log_line(
+    keys: Keys, content: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    bounds = AccessBounds(refresh_seconds=0.000_001)
+    access = Access(Credentials("start-token", files=keys.files, bounds=bounds), bounds=bounds)
+    headers = {"authorization": f"Bearer {keys.token()}"}
+    assert isinstance(await access.identify(headers, ""), Identified)
+    if content is None:
+        keys.key.unlink()
+    else:
+        keys.key.write_text(content)
+    found = [await access.identify(headers, "") for _ in range(3)]
+    assert [each.status for each in found if isinstance(each, Refusal)] == [401] * 3
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(logged) == 1
+    assert str(keys.key) in logged[0]
+    keys.key.write_text(f"short\n{keys.secret}\n")  # the other keys are used
+    assert isinstance(await access.identify(headers, ""), Identified)
+
+
+async def test_an_expired_token_ends_its_stream_and_is_refused(keys: Keys) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token_files=keys.files) as served,
+        client(served, keys.token(seconds=2)) as alice,
+    ):
+        with anyio.fail_after(120):
+            async with alice.stream("GET", EVENTS) as stream:
+                await until_bye(stream, anyio.Event())
+        assert (await alice.get("/api/access")).status_code == 401
+
+
+async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> None:
+    asked, is_off = list[AccessRequest](), False
+
+    async def authorize(request: AccessRequest) -> Decision:
+        asked.append(request)
+        if is_off:
+            return Decision(False, "closed for today")
+        return await authorize_by_rights(request)
+
+    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
+        await bus.session("s1").publish(UserMessage.text("hi"), agent="support")
+        assert (await page.get("/api/sessions/s1/entries")).status_code == 200
+        assert {(each.action, each.session, each.agent, each.lane) for each in asked} == {
+            ("read.entries", "s1", "support", lane) for lane in Lane
+        }
+        opened = anyio.Event()
+        with anyio.fail_after(120):
+            async with page.stream("GET", EVENTS) as stream, anyio.create_task_group() as tasks:
+                tasks.start_soon(until_bye, stream, opened)
+                await opened.wait()
+                is_off = True
+        reply = await page.post("/api/sessions/s1/commands", json={"command": "abort"})
+        assert (reply.status_code, reply.json()) == (
+            403,
+            {
+                "type": "about:blank",
+                "title": "Forbidden",
+                "status": 403,
+                "detail": "closed for today",
+                "error": "access_refused",
+            },
+        )
+        assert (asked[-1].action, asked[-1].lane) == ("command.abort", Lane.EXTENSION)
+        assert (await bus.session("s1").head()).position == 1
+
+
+def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [vars(record) for record in caplog.records]
+    return [str(each["refusal"]) for each in found if each.get("event") == "access.refused"]
+
+
+PASSWORD = "hunter2-hunter2"
+FAULTS = ["raises", "hangs", "text", "no fields"]
+
+
+async def failing(fault: str) -> object:
+    match fault:
+        case "raises":
+            raise RuntimeError(f"database is gone: password={PASSWORD}")
+        case "hangs":
+            await anyio.sleep_forever()
+        case "text":
+            pass
+        case _:
+            return Decision(cast("bool", "no"))
+    return "yes"
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hook_authorize_that_fails_refuses_with_one_line(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def authorize(request: AccessRequest) -> Decision:
+        del request
+        return cast("Decision", await failing(fault))
+
+    bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, authorize=authorize, bounds=bounds) as served,
+        client(served) as page,
+    ):
+        reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
+        assert (reply.status_code, reply.json()["error"]) == (403, "access_refused")
+        assert (await bus.session("s1").head()).position == 0
+    assert refusals(caplog) == ["no decision in time: try again" if fault == "hangs" else "hook_failed"]
+    assert ("the hook authorize failed" in caplog.text) == (fault != "hangs")
+    assert PASSWORD not in caplog.text
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_a_hook_identify_that_fails_refuses_also_right_tokens(
+    fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        del headers, address
+        return cast("Principal", await failing(fault))
+
+    bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
+    async with (
+        temporary_bus() as bus,
+        serving(bus, identify=identify, bounds=bounds) as served,
+        client(served) as page,
+    ):
+        reply = await page.get("/api/access")
+        assert (reply.status_code, reply.json()["error"]) == (401, "hook_failed")
+    assert refusals(caplog) == ["hook_failed"]
+    assert "the hook identify" in caplog.text
+    assert PASSWORD not in caplog.text
+
+
+async def test_a_hook_that_begins_to_fail_ends_open_streams() -> None:
+    is_broken = False
+
+    async def authorize(request: AccessRequest) -> Decision:
+        if is_broken:
+            raise RuntimeError("database is gone")
+        return await authorize_by_rights(request)
+
+    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
+        opened = anyio.Event()
+        with anyio.fail_after(120):
+            async with page.stream("GET", EVENTS) as stream, anyio.create_task_group() as tasks:
+                tasks.start_soon(until_bye, stream, opened)
+                await opened.wait()
+                is_broken = True
+
+
+async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only() -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        name = headers.get("x-user")
+        return Principal(name=name, actions=("*",)) if name and address == proxy else None
+
+    proxy = "127.0.0.1"
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        client(served, None, **{"X-User": "bob"}) as bob,
+        client(served, None) as anonymous,
+    ):
+        assert (await bob.get("/api/access")).json()["name"] == "bob"
+        assert (await anonymous.get("/api/access")).status_code == 401
+        await bob.post("/api/sessions/s1/messages", json={"text": "hi"})
+        (entry,) = [each.message async for each in bus.session("s1").read()]
+        assert isinstance(entry, UserMessage)
+        assert entry.metadata == {"lanebus.by": "bob"}
+        proxy = "10.0.0.1"
+        spoofed = {"X-Forwarded-For": proxy, "Forwarded": f"for={proxy}"}
+        assert (await bob.get("/api/access", headers=spoofed)).status_code == 401
+
+
+async def test_a_token_of_one_agent_reaches_only_its_sessions(keys: Keys) -> None:
+    token = keys.token(Principal(name="bob", actions=("read", "send", "hand_over"), agents=("sales",)))
+    async with temporary_bus() as bus, serving(bus, token_files=keys.files) as served, client(served, token) as bob:
+        for name in ("sales", "support"):
+            await bus.session(f"of-{name}").publish(ExtensionMessage.of("tick"), agent=name)
+        await bus.session("of-none").publish(ExtensionMessage.of("tick"))
+        heads = (await bob.get("/api/sessions")).json()["sessions"]
+        assert [head["id"] for head in heads] == ["of-sales"]
+        codes = [
+            (await bob.get(f"/api/sessions/of-{name}/entries")).status_code for name in ("sales", "support", "none")
+        ]
+        assert codes == [200, 403, 403]
+        posts = [
+            (await bob.post(f"/api/sessions/{name}/messages", json={"text": "x", **agent})).status_code
+            for name, agent in (("new", {}), ("new", {"agent": "support"}), ("new", {"agent": "sales"}))
+        ]
+        assert posts == [403, 403, 201]
+        away = await bob.post("/api/sessions/of-sales/agent", json={"agent": "support"})
+        assert away.status_code == 403
+
+
+async def test_a_principal_has_a_limit_of_requests_and_bytes() -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+        del address
+        return Principal(name=headers["x-user"], actions=("*",), requests_per_second=0.01, body_bytes=40)
+
+    bounds = UiBounds(access=AccessBounds(burst=2))
+    async with temporary_bus() as bus, serving(bus, identify=identify, bounds=bounds) as served:
+        async with client(served, None, **{"X-User": "bob"}) as bob:
+            path = "/api/sessions/s1/messages"
+            assert (await bob.post(path, json={"text": "short"})).status_code == 201
+            assert (await bob.post(path, json={"text": "x" * 40})).status_code == 413
+            reply = await bob.post(path, json={"text": "short"})
+            assert (reply.status_code, int(reply.headers["retry-after"]) > 0) == (429, True)
+            assert (await bob.get("/api/access", headers={"X-User": "ann"})).status_code == 200
+        assert (await bus.session("s1").head()).position == 1
+
+
+async def test_each_decision_is_one_line_of_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "lanebus.audit")
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader") as served,
+        client(served) as page,
+        client(served, "reader") as reader,
+        client(served, "guess-1") as other,
+    ):
+        await page.get("/api/sessions/s1/status")
+        await page.post("/api/sessions/s1/messages", json={"text": "top secret"})
+        await reader.post("/api/sessions/s1/commands", json={"command": "abort"})
+        await other.get("/api/sessions")
+        await page.get("/api/sessions", headers={"Host": "evil.example"})
+    fields = ("levelname", "event", "principal", "action", "session", "lane", "client", "refusal")
+    lines = [
+        tuple(str(vars(record).get(field, "")) for field in fields)
+        for record in caplog.records
+        if record.name == "lanebus.audit"
+    ]
+    local = "127.0.0.1"
+    assert lines == [
+        ("DEBUG", "access.read", "page", "read.status", "s1", "extension", local, ""),
+        ("INFO", "access.allowed", "page", "send", "s1", "llm", local, ""),
+        *(
+            ("WARNING", "access.refused", *rest)
+            for rest in (
+                ("reader", "command.abort", "s1", "extension", local, "this token does not allow command.abort"),
+                ("", "", "", "", local, "token_unknown"),
+                ("", "", "", "", local, "host_refused"),
+            )
+        ),
+    ]
+    assert "secret" not in caplog.text
+    assert "guess-1" not in caplog.text
+
+
+def test_readable_files_and_short_tokens_are_logged_without_their_text(
+    keys: Keys, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys.key.chmod(0o600)
+    Credentials("x" * 16, files=keys.files).log_weaknesses()
+    assert caplog.records == []
+    keys.key.chmod(0o640)
+    Credentials("hunter2", files=keys.files).log_weaknesses()
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert f"chmod 600 {keys.key}" in caplog.text
+    assert "fewer than 16 characters" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_remembered_tokens_and_counted_addresses_are_bounded() -> None:
+    bounds = AccessBounds(accepted=2, principals=2, addresses=2, wrong_burst=1, wrong_per_second=0.001)
+    access = Access(Credentials("start", "reader", bounds=bounds), bounds=bounds)
+    for number in range(9):
+        await access.identify({"authorization": f"Bearer {number}"}, f"10.0.0.{number}")
+        await access.identify({"authorization": "Bearer start"}, "10.1.1.1")
+        await access.identify({"authorization": "Bearer reader"}, "10.1.1.1")
+    assert [len(table) for table in access.tables()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("content", [None, "", "# only a comment\n"])
+def test_a_file_without_a_token_is_an_error_that_names_it(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(TokenFileUnreadable, match="token"):
+        Credentials(files=TokenFiles(token=file))

@@ -1,0 +1,278 @@
+"""A right to a session is asked for again when the session is handed over: nothing of the next agent is sent."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from pydantic import JsonValue
+
+from lanebus import Bus, Delta, ExtensionMessage, Lane, Session, UserMessage
+from lanebus.access import AccessRequest, Decision, authorize_by_rights
+from lanebus.bus.messages import AgentStarted, TurnStarted
+from lanebus.bus.wire import START
+from lanebus.handlers.serve import Authorize, Principal, TokenFiles, new_key, sign_token
+from lanebus.handlers.serve.access.access import Access
+from lanebus.handlers.serve.access.credentials import Credentials
+from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
+from lanebus.handlers.serve.budget import ByteBudget
+from lanebus.handlers.serve.frames import session_frames
+from lanebus.handlers.serve.gate import SessionRight
+from lanebus.handlers.serve.transfer import History
+from lanebus.messages import TurnId
+from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+
+__all__ = ()
+
+SECRET = "of-billing-only"
+HELPDESK = Principal(name="helpdesk", actions=("read", "send"), agents=("support",))
+
+STREAMS = {
+    "both lanes": "/api/sessions/s1/events?lanes=all",
+    "one lane": "/api/sessions/s1/events?lanes=llm",
+    "one kind": "/api/sessions/s1/events?lanes=all&kinds=user",
+    "several": "/api/events?sessions=s1&lanes=all",
+    "a projection": "/api/sessions/s1/projections/sessions/events",
+    "the chat": "/chat/s1/stream",
+    "AG-UI": "/agui/support",
+}
+
+
+async def only_support(request: AccessRequest) -> Decision:
+    """Decide as a hook of a user would: sessions of other agents are refused."""
+    if request.session is not None and request.agent not in {"support", ""}:
+        return Decision(False, "not yours")
+    return await authorize_by_rights(request)
+
+
+@asynccontextmanager
+async def opened(folder: Path, authorize: Authorize | None = None) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
+    """Yield a bus with a session of the agent `support`, and a client that may see only this agent's sessions."""
+    (folder / "key").write_text(new_key())
+    token = TOKEN
+    if authorize is None:
+        token, _ = sign_token(HELPDESK, (folder / "key").read_text(), seconds=3600)
+    files = TokenFiles(key=folder / "key")
+    async with temporary_bus() as bus, serving(bus, token_files=files, authorize=authorize) as served:
+        await bus.session("s1").publish(UserMessage.text("hello"), agent="support")
+        async with client_of(served, token) as client:
+            yield bus, client
+
+
+def client_of(served: Served, token: str) -> httpx2.AsyncClient:
+    headers = {"Authorization": f"Bearer {token}"}
+    return httpx2.AsyncClient(base_url=served.base, headers=headers, timeout=120)
+
+
+@asynccontextmanager
+async def stream(client: httpx2.AsyncClient, path: str) -> AsyncGenerator[httpx2.Response]:
+    body: JsonValue = {"threadId": "s1", "runId": "r1", "messages": []}
+    method, sent = ("POST", body) if path.startswith("/agui") else ("GET", None)
+    async with client.stream(method, path, json=sent) as reply:
+        assert reply.status_code == 200
+        yield reply
+
+
+async def read_to_end(reply: httpx2.Response, begun: anyio.Event) -> bytes:
+    """Read a stream until the server ends it. Set `begun` when the first frame with content has arrived."""
+    received = b""
+    with anyio.fail_after(120):
+        async for chunk in reply.aiter_raw():
+            received += chunk
+            if any(mark in received for mark in (b"caughtup", b"event: state", b"hello", b"start-step", b"SNAPSHOT")):
+                begun.set()
+    return received
+
+
+async def start_turn(session: Session) -> None:
+    """Publish the beginning of a turn, so that the protocols' streams wait for its end."""
+    turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
+    started = AgentStarted(loop_id=turn.loop_id, agent="support").as_extension()
+    await session.publish(started, TurnStarted(turn_id=turn).as_extension())
+
+
+@pytest.mark.parametrize("decides", ["rules", "hook"])
+@pytest.mark.parametrize("path", STREAMS.values(), ids=STREAMS)
+async def test_a_stream_ends_at_a_handover_before_what_follows_it(tmp_path: Path, path: str, decides: str) -> None:
+    async with opened(tmp_path, None if decides == "rules" else only_support) as (bus, client):
+        session, begun, received = bus.session("s1"), anyio.Event(), b""
+
+        async def listen(reply: httpx2.Response) -> None:
+            nonlocal received
+            received = await read_to_end(reply, begun)
+
+        await start_turn(session)
+        async with stream(client, path) as reply, anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, reply)
+            await begun.wait()
+            await session.hand_over("billing")
+            await session.publish(UserMessage.text(SECRET), ExtensionMessage.of("note", {"x": SECRET}))
+        assert SECRET.encode() not in received
+        assert (await client.get("/api/sessions/s1/entries")).status_code == 403
+
+
+@pytest.mark.parametrize("path", [STREAMS["one lane"], STREAMS["several"], STREAMS["a projection"]])
+async def test_a_stream_ends_soon_after_a_handover_that_nothing_follows(tmp_path: Path, path: str) -> None:
+    async with opened(tmp_path) as (bus, client), stream(client, path) as reply, anyio.create_task_group() as tasks:
+        begun = anyio.Event()
+        tasks.start_soon(read_to_end, reply, begun)
+        await begun.wait()
+        await bus.session("s1").hand_over("billing")
+
+
+async def test_of_several_sessions_only_the_one_that_was_handed_over_is_dropped(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (bus, client):
+        await bus.session("s2").publish(UserMessage.text("hello too"), agent="support")
+        with anyio.fail_after(120):
+            async with client.sse("/api/events?sessions=s1,s2&lanes=llm") as source:
+                events = aiter(source)
+                caught_up = 0
+                while caught_up < 2:
+                    caught_up += (await anext(events)).event == "caughtup"
+                await bus.session("s1").hand_over("billing")
+                failed = await anext(events)
+                assert failed.event == "failed"
+                told = json.loads(failed.data)
+                assert (told["session"], told["status"], told["error"]) == ("s1", 403, "access_refused")
+                await bus.session("s1").publish(UserMessage.text(SECRET))
+                await bus.session("s2").publish(UserMessage.text("on it"))
+                entry = await anext(events)
+                assert ("on it" in entry.data, SECRET in entry.data) == (True, False)
+        refused = await client.get("/api/events?sessions=s2,s1&lanes=llm")
+        assert (refused.status_code, "session s1: this token does not" in refused.json()["detail"]) == (403, True)
+
+
+async def test_a_handover_to_an_agent_that_the_token_allows_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, authorize_by_rights) as (bus, client):
+        session = bus.session("s1")
+        with anyio.fail_after(120):
+            async with client.sse("/api/sessions/s1/events?lanes=all") as source:
+                events = aiter(source)
+                names = [(await anext(events)).event for _ in range(2)]
+                await session.hand_over("billing")
+                await session.publish(UserMessage.text("one"))
+                await session.preview(Delta(kind="text", message_id="m1", delta="two"))
+                await session.publish(UserMessage.text("three"))
+                seen = [await anext(events) for _ in range(4)]
+        assert names == ["entry", "caughtup"]
+        assert [each.event for each in seen] == ["entry", "entry", "delta", "entry"]
+        assert [each.id.partition(".")[0] for each in seen] == ["2-0", "3-0", "3-1", "4-0"]
+
+
+def right_of(bus: Bus) -> SessionRight:
+    """Return the right of the help desk, as it was when the session belonged to `support`."""
+    asked = AccessRequest(principal=HELPDESK, action="read.events", session="s1", agent="support", lane=Lane.LLM)
+    return SessionRight(Access(Credentials("start-token")), bus, [asked])
+
+
+async def test_stored_entries_are_not_read_on_after_a_handover() -> None:
+    bounds = replace(DEFAULT_UI_BOUNDS, read_bytes=1, read_entries=1, page_entries=1)
+    async with temporary_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(*(UserMessage.text(f"m{number}") for number in range(5)), agent="support")
+        async with ByteBudget().share(lambda: None) as share:
+            right = right_of(bus)
+            frames = session_frames(session, START, share, History(bounds), right=right, bounds=bounds)
+            async with aclosing(frames):
+                assert b'"m0"' in (await anext(frames)).whole
+                await session.hand_over("billing")
+                rest = [frame async for frame in frames]
+                assert [frame.event for frame in rest] == ["failed"]
+
+
+async def test_an_answer_ends_before_a_handover_and_says_that_there_is_more() -> None:
+    bounds = replace(DEFAULT_UI_BOUNDS, read_bytes=1, read_entries=1)
+    async with temporary_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(*(UserMessage.text("x" * 2_000) for _ in range(5)), agent="support")
+        async with ByteBudget().share(lambda: None) as share:
+            query, right, history = EntriesQuery(frozenset(Lane)), right_of(bus), History(bounds)
+            parts = entries_json(session, query, share, history, right=right, bounds=bounds)
+            async with aclosing(parts):
+                text = await anext(parts) + await anext(parts)
+                await session.hand_over("billing")
+                told = json.loads(text + b"".join([part async for part in parts]))
+                assert (len(told["entries"]), told["more"]) == (1, True)
+            parts = entries_json(session, query, share, history, right=None, is_valid=lambda: False, bounds=bounds)
+            told = json.loads(b"".join([part async for part in parts]))
+            assert (told["entries"], told["more"]) == ([], True)
+
+
+ANSWERS = (
+    *("entries", "status", "turns", "timeline", "usage", "context?model=m", "call?id=c1", "dead-letters", "forks"),
+    *("projections/sessions", "turns/main.1%230/request"),
+)
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+async def test_an_answer_that_was_allowed_before_a_handover_is_not_sent_after_it(tmp_path: Path, path: str) -> None:
+    handed: list[str] = []
+
+    async def slow(request: AccessRequest) -> Decision:
+        """Allow the agent that the request names, after the session was handed over meanwhile."""
+        decision = await only_support(request)
+        if not handed and request.session == "s1":
+            handed.append(request.action)
+            await session.hand_over("billing")
+            await session.publish(UserMessage.text(SECRET))
+        return decision
+
+    async with opened(tmp_path, slow) as (bus, client):
+        session = bus.session("s1")
+        reply = await client.get(f"/api/sessions/s1/{path}")
+        assert handed
+        assert (reply.status_code, SECRET in reply.text) in {(403, False), (404, False), (400, False)}
+        assert reply.status_code == 403 or path in {"call?id=c1", "turns/main.1%230/request"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/sessions/s1/messages", {"text": "for support"}),
+        ("/api/sessions/s1/messages", {"text": "for support", "followUp": True}),
+        ("/api/sessions/s1/commands", {"command": "pause"}),
+        ("/api/sessions/s1/commands", {"command": "steer", "text": "for support"}),
+        ("/chat", {"id": "s1", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}]}),
+    ],
+)
+async def test_a_message_to_an_agent_that_the_token_allows_does_not_reach_the_next_agent(
+    tmp_path: Path, path: str, body: JsonValue
+) -> None:
+    asked: list[AccessRequest] = []
+
+    async def slow(request: AccessRequest) -> Decision:
+        decision = await only_support(request)
+        asked.append(request)
+        if len(asked) == 1:
+            await bus.session("s1").hand_over("billing")
+        return decision
+
+    async with opened(tmp_path, slow) as (bus, client):
+        reply = await client.post(path, json=body)
+        assert reply.status_code in {403, 409}
+        kinds = {"user", "control.*"}
+        assert [envelope.message async for envelope in bus.session("s1").read(kinds=kinds, after="1-0")] == []
+
+
+async def test_a_token_of_one_agent_begins_a_chat_with_it(tmp_path: Path) -> None:
+    message: JsonValue = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
+    async with opened(tmp_path) as (bus, client):
+        for agent, status in (("support", 200), ("billing", 403)):
+            body: JsonValue = {"id": f"new-{agent}", "agent": agent, "messages": [message]}
+            async with client.stream("POST", "/chat", json=body) as reply:
+                assert reply.status_code == status
+        assert (await bus.session("new-support").head()).agent == "support"
+        assert (await bus.session("new-billing").head()).position == 0
+
+
+async def test_a_list_shows_no_session_that_was_handed_over_while_it_was_made(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (bus, client):
+        assert [each["id"] for each in (await client.get("/api/sessions")).json()["sessions"]] == ["s1"]
+        await bus.session("s1").hand_over("billing")
+        told = (await client.get("/api/sessions")).json()
+        assert (told["count"], told["sessions"], told["agents"]) == (0, [], {})

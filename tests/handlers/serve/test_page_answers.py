@@ -1,0 +1,258 @@
+"""What the page tells a person who answers calls, in Chromium, on a real bus and a real server."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import JsonValue
+
+from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
+from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, Deny, ToolWaiting, TurnStarted
+from lanebus.handlers.serve import Principal
+from lanebus.messages import TurnId
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.commands import next_control
+from tests.support.page.samples import waiting_for_approval
+from tests.support.page.serving import Served, serving, temporary_bus
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+
+async def opened(page: "Page", served: Served, place: str) -> None:
+    await page.goto(served.url)
+    await page.goto(f"{served.base}/{place}")
+
+
+async def wait_with(session: Session, arguments: dict[str, JsonValue], why: str = "approval") -> None:
+    """Publish a loop whose only call waits for a person."""
+    turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
+    call = ToolCallBlock(id="c0", name="rm", arguments=arguments)
+    await session.publish(
+        UserMessage.text("hi"),
+        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
+        TurnStarted(turn_id=turn).as_extension(),
+        AssistantMessage(content=(call,), turn_id=turn, stop_reason="toolUse"),
+        ToolWaiting.model_validate({"turnId": turn, "toolCallId": "c0", "toolName": "rm", "why": why}).as_extension(),
+    )
+
+
+# --- the arguments ------------------------------------------------------------------------------------------------
+
+
+LINES_BELOW = """(one) => {
+  const { lineHeight } = getComputedStyle(one);
+  return Math.round((one.scrollHeight - one.clientHeight - one.scrollTop) / parseFloat(lineHeight));
+}"""
+
+
+async def test_a_call_says_how_many_lines_of_its_arguments_follow_below(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await wait_with(bus.session("s1"), {"lines": [f"line {number}" for number in range(100)]})
+        await wait_with(bus.session("s2"), {"path": "a"})
+        for place in ("#/s/s1", "#/inbox"):
+            await opened(page, served, place)
+            ask = page.locator(".ask", has_text="line 99")
+            whole, below = ask.locator(".whole"), ask.locator(".below")
+            await expect(below).to_have_text(f"… {await whole.evaluate(LINES_BELOW)} more lines")
+            await whole.evaluate("(one) => one.scrollTo(0, one.scrollHeight - one.clientHeight - 70)")
+            await expect(below).to_have_text(f"… {await whole.evaluate(LINES_BELOW)} more lines")
+            await whole.evaluate("(one) => one.scrollTo(0, one.scrollHeight)")
+            await expect(below).to_be_hidden()
+            await whole.evaluate("(one) => one.scrollTo(0, 0)")
+            before = await whole.evaluate(LINES_BELOW)
+            await page.set_viewport_size({"width": 1400, "height": 500})
+            await page.wait_for_function(
+                "([one, before]) => (" + LINES_BELOW + ")(one) > before", arg=[await whole.element_handle(), before]
+            )
+            await expect(below).to_have_text(f"… {await whole.evaluate(LINES_BELOW)} more lines")
+            await page.set_viewport_size({"width": 1400, "height": 900})
+        await opened(page, served, "#/s/s2")
+        await expect(page.locator(".ask .whole")).to_contain_text('"path": "a"')
+        await expect(page.locator(".ask .below")).to_be_hidden()
+        assert seen.errors == []
+
+
+# --- the reason of a denial ---------------------------------------------------------------------------------------
+
+
+async def test_a_reason_that_was_begun_is_kept_until_the_call_is_answered(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        turn = await waiting_for_approval(session, "Clean up", "rm", "mv", "cp")
+        await waiting_for_approval(bus.session("s2"), "Send it", "rm", "mv")
+        await opened(page, served, "#/s/s1")
+        reason = page.get_by_label("Why rm is denied")
+        await expect(reason).to_have_attribute(
+            "placeholder", "Reason for a denial: kept in the log, not sent to the model"
+        )
+        await reason.fill("not this one")
+        await expect(page.locator(".pager [role=status]")).to_have_text("1 of 3")
+        other = await session.publish(Approve(turn_id=turn, tool_call_id="c1").as_extension())
+        await session.publish(ControlAnswered(control=other.position, outcome="applied").as_extension())
+        await expect(page.locator(".pager [role=status]")).to_have_text("1 of 2")
+        await expect(reason).to_have_value("not this one")
+        await page.goto(f"{served.base}/#/s/s2")
+        await expect(page.locator(".sessionhead .where")).to_have_text("s2")
+        await expect(page.locator(".ask:not([hidden]) .tool")).to_have_text("rm")
+        await expect(reason).to_have_value("")
+        await page.goto(f"{served.base}/#/inbox")
+        first = page.locator(".waitingcall", has_text="Clean up").get_by_label("Why rm is denied")
+        await expect(first).to_have_value("not this one")
+        await page.reload()
+        await expect(first).to_have_value("not this one")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(reason).to_have_value("not this one")
+        await page.get_by_label("Message to the agent").fill("a message")
+        await page.locator(".ask:not([hidden])").get_by_role("button", name="Deny").click()
+        _, control = await next_control(session, 8)
+        assert isinstance(control, Deny)
+        assert control.reason == "not this one"
+        await expect(page.locator(".ask .decided")).to_contain_text("Denied")
+        kept = await page.evaluate("Object.values(sessionStorage).join()")
+        assert "not this one" not in kept
+        assert "a message" in kept
+        assert seen.errors == []
+
+
+# --- a connection that is away ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["#/s/s1", "#/inbox"])
+async def test_a_press_without_a_connection_says_that_it_was_not_sent_until_it_is_back(
+    browser: SharedBrowser, place: str
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, _):
+        session = bus.session("s1")
+        await waiting_for_approval(session, "Clean up", "rm")
+        await opened(page, served, place)
+        await expect(page.locator(".ask .whole")).to_be_visible()
+        answers = page.locator(".answers")
+        approve, deny = (answers.get_by_role("button", name=name) for name in ("Approve", "Deny"))
+        await page.context.set_offline(True)
+        await approve.press("Enter")
+        await expect(answers.locator(".yes + .unsent")).to_have_text("not sent")
+        await deny.press("Enter")
+        await expect(answers.locator(".no + .unsent")).to_have_text("not sent")
+        await expect(answers.locator(".unsent")).to_have_count(1)
+        await page.context.set_offline(False)
+        await expect(page.locator(".unsent, .control .fault, .waitingcall .fault")).to_have_count(0)
+        await page.route("**/commands", lambda route: route.abort(), times=1)
+        await approve.press("Enter")
+        await expect(answers.locator(".unsent")).to_have_text("not sent")
+        await approve.press("Enter")
+        _, control = await next_control(session, 5)
+        assert isinstance(control, Approve)
+        await expect(page.locator(".unsent")).to_have_count(0)
+        await expect(page.locator(".ask .decided")).to_contain_text("Approved")
+
+
+async def test_a_message_without_a_connection_says_that_it_was_not_sent_until_it_is_sent(
+    browser: SharedBrowser,
+) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, _):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hi"), AgentStarted(loop_id="s1.main.1", agent="a").as_extension())
+        await opened(page, served, "#/s/s1")
+        box, fault = page.get_by_label("Message to the agent"), page.locator(".composer .fault")
+        await expect(page.get_by_role("button", name="Abort")).to_be_visible()
+        await page.context.set_offline(True)
+        await box.fill("hello")
+        await box.press("Enter")
+        await expect(fault).to_contain_text("Not sent")
+        await page.get_by_role("button", name="Steer now").press("Enter")
+        await expect(page.locator(".composer .now + .unsent")).to_have_text("not sent")
+        await page.get_by_role("button", name="Abort").press("Enter")
+        await expect(page.locator(".buttons .unsent")).to_have_text("not sent")
+        await expect(page.locator(".unsent")).to_have_count(1)
+        await page.context.set_offline(False)
+        await expect(page.locator(".unsent, .control .fault")).to_have_count(0)
+        await expect(fault).to_contain_text("Not sent: the connection was away.")
+        await expect(box).to_have_value("hello")
+        await page.get_by_role("button", name="Send again").click()
+        await expect(page.locator(".row.llm").last).to_contain_text("hello")
+        await expect(fault).to_have_count(0)
+        assert (await session.head()).position == 3
+
+
+# --- what the token may do ----------------------------------------------------------------------------------------
+
+READ_ONLY = "This link is read-only: you cannot send messages."
+NO_MESSAGES = "You may not send messages to this session."
+
+MAY = {
+    "reader": ((), "needs an approval to run", "waits for a person", READ_ONLY),
+    "who denies": (("command.deny",), "needs an approval to run", "waits for you", NO_MESSAGES),
+    "who approves": (("command.approve",), "needs your approval to run", "waits for you", NO_MESSAGES),
+    "who forks": (("fork",), "needs an approval to run", "waits for a person", NO_MESSAGES),
+}
+
+
+@pytest.mark.parametrize("who", MAY)
+async def test_the_page_says_what_the_token_may_do_about_a_call(browser: SharedBrowser, who: str) -> None:
+    actions, need, state, closing = MAY[who]
+
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=("read", *actions))
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        browsing(browser) as (page, seen),
+    ):
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".ask p").first).to_have_text(f"rm {need}")
+        await expect(page.locator(".doing")).to_contain_text(state)
+        await expect(page.locator(".sessionhead .badge")).to_have_text(state)
+        await expect(page.locator("a.session .badge")).to_have_text(state)
+        await expect(page.locator(".turn .status")).to_have_text(state)
+        await expect(page.locator(".turnrow .facts")).to_have_text(state)
+        await expect(page.locator(".onlooker")).to_have_text(closing)
+        await page.goto(f"{served.base}/#/s/s1/timeline")
+        await expect(page.locator(".tl-row.k-turn .tl-status")).to_have_text(state)
+        await page.goto(f"{served.base}/#/inbox")
+        await expect(page.locator(".ask p").first).to_have_text(f"rm {need}")
+        assert seen.errors == []
+
+
+async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(browser: SharedBrowser) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=("read", "send"))
+
+    async with (
+        temporary_bus() as bus,
+        serving(bus, token=None, identify=identify) as served,
+        browsing(browser) as (page, _),
+    ):
+        await page.goto(f"{served.base}/#/inbox")
+        await expect(page.get_by_text("Nothing waits for a person")).to_be_visible()
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".composer .skips")).to_contain_text("A call waits for a person")
+        await expect(page.get_by_label("Tool calls that wait for a person")).to_be_visible()
+
+
+async def test_a_call_of_unknown_outcome_says_that_it_may_have_done_its_work(browser: SharedBrowser) -> None:
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=("read",))
+
+    begun = "was started, but its result is unknown. It may have done its work already"
+    async with temporary_bus() as bus, browsing(browser) as (page, _):
+        await wait_with(bus.session("s1"), {"path": "a"}, why="unknown")
+        async with serving(bus) as served:
+            for place in ("#/s/s1", "#/inbox"):
+                await opened(page, served, place)
+                await expect(page.locator(".ask p").first).to_have_text(
+                    f"rm {begun}, and would then do it twice. Run it again?"
+                )
+        async with serving(bus, token=None, identify=identify) as served:
+            await page.goto(f"{served.base}/#/s/s1")
+            await expect(page.locator(".ask p").first).to_have_text(f"rm {begun}")

@@ -1,0 +1,167 @@
+"""The page as a wheel has it: how it is bundled, kept by browsers, and opened in few requests."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx2
+import pytest
+
+from lanebus import AssistantMessage, TextBlock
+from lanebus.handlers.serve.guard import local_hosts
+from lanebus.handlers.serve.page import load_page
+from lanebus.handlers.serve.server import create_app
+from tests.support.page.browsing import SharedBrowser, browsing, expect
+from tests.support.page.bundled import make_bundle
+from tests.support.page.recorded import record_loops
+from tests.support.page.serving import TOKEN, serving, temporary_bus
+from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+__all__ = ()
+
+FILES = """() => performance.getEntriesByType("resource").filter((one) => one.name.includes("/static/"))
+  .map((one) => [one.name, one.transferSize])"""
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def kept_and_sent(page: "Page") -> tuple[set[str], set[str]]:
+    """Return the names of the page's files that came from the browser's cache, and of those that were sent."""
+    found: list[tuple[str, int]] = await page.evaluate(FILES)
+    names = {name.rpartition("/")[2]: size for name, size in found}
+    return {name for name, size in names.items() if not size}, {name for name, size in names.items() if size}
+
+
+# --- its files ----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_sources_give_the_same_bundle(bundled_page: Path, tmp_path: Path) -> None:
+    assert contents(make_bundle(tmp_path / "again")) == contents(bundled_page)
+
+
+def test_the_bundle_names_none_of_the_sources_and_no_file_that_it_lacks(bundled_page: Path) -> None:
+    found = contents(bundled_page)
+    document = found["index.html"].decode()
+    named = re.findall(r'"/static/([^"]+)"', document)
+    assert set(named) <= found.keys()
+    assert 2 <= len(named) <= 3
+    assert all(re.search(r"-[0-9A-Z]{8}\.(?:js|css)$", name) for name in found.keys() - {"index.html", "favicon.svg"})
+    imported = {name for text in found.values() for name in re.findall(rb'"\./([^"]+-[0-9A-Z]{8}\.js)"', text)}
+    assert {f"app/{name.decode()}" for name in imported} <= found.keys()
+    assert b"<svg" in found["favicon.svg"]
+
+
+def test_the_rules_of_every_vendored_language_are_loaded_with_the_first_code() -> None:
+    app = ROOT / "handlers/serve/static/app"
+    vendored = {path.name for path in (app.parent / "vendor/@speed-highlight/core/languages").iterdir()}
+    assert set(re.findall(r'/languages/(\w+\.js)"', (app / "languages.js").read_text())) == vendored
+
+
+def test_a_checkout_serves_its_sources() -> None:
+    assert "app/main.js" in load_page().assets
+
+
+@pytest.mark.usefixtures("bundled_page")
+async def test_files_named_by_their_content_are_kept_for_a_year_and_the_document_is_asked_for_again() -> None:
+    async with temporary_bus() as bus:
+        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420), base_path="/lanebus")
+        transport = httpx2.ASGITransport(app=app)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420") as client:
+            document = await client.get("/lanebus/")
+            assert document.headers["cache-control"] == "no-cache"
+            policy = document.headers["content-security-policy"].split("; ")
+            assert "script-src 'self'" in policy  # an import map would need a hash
+            named = re.findall(r'"(/lanebus/static/app/[^"]+)"', document.text)
+            assert len(named) >= 2
+            for path in named:
+                reply = await client.get(path)
+                assert (reply.status_code, reply.headers["cache-control"]) == (200, "max-age=31536000, immutable")
+            icon = await client.get("/lanebus/static/favicon.svg")
+            assert icon.headers["cache-control"] == "no-cache"
+            missing = await client.get("/lanebus/static/app/main-ABCDEFGH.js")
+            assert (missing.status_code, missing.headers["cache-control"]) == (404, "no-store")
+
+
+# --- in a browser -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.usefixtures("bundled_page")
+@pytest.mark.parametrize("base_path", ["", "/tools/lanebus"])
+async def test_the_bundle_opens_in_few_requests_and_again_from_the_cache(
+    browser: SharedBrowser, base_path: str
+) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, base_path=base_path) as served,
+        browsing(browser) as (page, seen),
+    ):
+        await page.goto(served.url)
+        await expect(page.locator(".sessions")).to_be_visible()
+        assert await page.locator("h1 img").evaluate("(icon) => icon.naturalWidth") > 0
+        over_http = [url for url in seen.requests if not url.startswith("data:")]
+        assert len(over_http) <= 8, over_http
+        kept, sent = await kept_and_sent(page)
+        assert not kept
+        assert {name.partition("-")[0] for name in sent} >= {"main", "page"}
+        await page.reload()
+        await expect(page.locator(".sessions")).to_be_visible()
+        again, asked = await kept_and_sent(page)
+        assert again == sent
+        assert not asked
+        assert seen.off_origin(served.base) == []
+        assert seen.errors == []
+
+
+@pytest.mark.full
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize("scripts", ["slow", "forbidden"])
+async def test_the_page_says_something_before_its_scripts_run(browser: SharedBrowser, scripts: str) -> None:
+    async with temporary_bus() as bus, serving(bus) as served:
+        context = await browser.started.new_context(java_script_enabled=scripts == "slow")
+        try:
+            page = await context.new_page()
+            await page.route("**/*.js", lambda route: None)  # never answered
+            await page.goto(served.url, wait_until="commit")
+            if scripts == "slow":
+                await expect(page.locator("#app")).to_have_text("Connecting…")
+            else:
+                await expect(page.locator("noscript")).to_be_visible()
+                await expect(page.locator("#app > .loading")).to_be_hidden()
+        finally:
+            await context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.usefixtures("bundled_page")
+async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_needed(browser: SharedBrowser) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, base_path="/lanebus") as served,
+        browsing(browser) as (page, seen),
+    ):
+        await page.goto(served.url)  # no session yet: the page would open it
+        await expect(page.locator(".sessions")).to_be_visible()
+        late = ("languages", "marked.esm", "views", "uPlot.esm")
+        assert not {name.partition("-")[0] for name in (await kept_and_sent(page))[1]} & {*late}
+        await record_loops(bus.session("s1"), turns=3)
+        code = AssistantMessage(content=(TextBlock(text='**Look**:\n\n```python\nprint("x")\n```'),))
+        await bus.session("s1").publish(code)
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".md strong")).to_have_text("Look")
+        await expect(page.locator(".md .s-str")).to_have_text('"x"')
+        await page.get_by_role("tab", name="Context").click()
+        await expect(page.locator("#view")).not_to_contain_text("Loading")
+        await page.get_by_role("tab", name="Timeline").click()
+        await page.get_by_role("button", name="Charts").click()
+        await expect(page.locator(".tl-chart .uplot canvas")).to_have_count(3)
+        assert {name.partition("-")[0] for name in (await kept_and_sent(page))[1]} >= {*late}
+        assert seen.errors == []
