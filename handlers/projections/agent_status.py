@@ -21,6 +21,7 @@ from lanebus.bus.messages import (
     ExtensionMessage,
     Frozen,
     RequestDefined,
+    SessionAssigned,
     SessionLinked,
     StopReason,
     ToolEnded,
@@ -47,6 +48,7 @@ STATUS_KINDS = frozenset(
         ToolWaiting.KIND,
         ToolEnded.KIND,
         ControlAnswered.KIND,
+        SessionAssigned.KIND,
         SessionLinked.KIND,
         CompactionEnded.KIND,
         CompactionFailed.KIND,
@@ -95,6 +97,11 @@ class LoopStatus(Frozen):
     calls_answered: Mapping[str, Command] = {}
     """tool call id → the command that approved or denied the call's newest request, once a worker has applied the
     command"""
+    assigned: int = 0
+    """position of the newest handover to another agent since the newest turn began; 0 if there was none"""
+    calls_lapsed: Mapping[str, Command] = {}
+    """tool call id → the approval or denial that lapsed, because the session was handed over before the decision was
+    carried out. A person is asked anew"""
     calls_ended: Mapping[str, int] = {}
     """tool call id → position of the call's `ToolEnded`"""
 
@@ -113,6 +120,9 @@ class Status(Frozen):
     """reason why workers do not answer the session; None if workers answer. `control.resume` sets it to None"""
     commands: tuple[Command, ...] = ()
     """commands that no `ControlAnswered` has answered, in order of position"""
+    assigned: int = 0
+    """position of the newest handover to another agent. Approvals and denials before it that no worker has answered do
+    not count; 0 if there was none"""
     link: SessionLinked | None = None
     """the link to the tool call that created this session, which is the first link; None if no tool call did"""
     session: str | None = None
@@ -158,6 +168,8 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
             return status.model_copy(update={"compactions_failed": status.compactions_failed + 1})
         case ControlAnswered():
             return _on_answered(status, event)
+        case SessionAssigned(agent=agent, previous=previous):
+            return status if agent == previous else _on_assigned(status, envelope.position)
         case SessionLinked(child=child):
             is_first = status.link is None and child == envelope.session
             return status.model_copy(update={"link": event}) if is_first else status
@@ -186,6 +198,7 @@ def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopS
                 "calls_attempts": _left(before, before.calls_attempts),
                 "calls_waiting": _left(before, before.calls_waiting),
                 "calls_answered": _left(before, before.calls_answered),
+                "calls_lapsed": _left(before, before.calls_lapsed),
                 "calls_ended": {},
             }
         )
@@ -213,16 +226,39 @@ def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
         case ToolStarted(turn_id=loop.turn, tool_call_id=call):
             attempts = {**loop.calls_attempts, call: event.attempt or 1}
             started = {**loop.calls_started, call: position}
-            return loop.model_copy(update={"calls_started": started, "calls_attempts": attempts})
+            loop = loop.model_copy(update={"calls_started": started, "calls_attempts": attempts})
+            # Workers of earlier versions carried out what had lapsed. In their logs, the call did run.
+            return _answered_call(loop, loop.calls_lapsed[call]) if call in loop.calls_lapsed else loop
         case ToolEnded(turn_id=loop.turn, tool_call_id=call):
             return loop.model_copy(update={"calls_ended": {**loop.calls_ended, call: position}})
         case ToolWaiting(turn_id=loop.turn, tool_call_id=call):
             # A new request waits for a new answer. The answer to an earlier request does not apply.
-            answered = {known: each for known, each in loop.calls_answered.items() if known != call}
             waiting = {**loop.calls_waiting, call: event}
-            return loop.model_copy(update={"calls_waiting": waiting, "calls_answered": answered})
+            answered, lapsed = _without(loop.calls_answered, call), _without(loop.calls_lapsed, call)
+            return loop.model_copy(
+                update={"calls_waiting": waiting, "calls_answered": answered, "calls_lapsed": lapsed}
+            )
         case _:
             return loop
+
+
+def _without(known: Mapping[str, T], call: str) -> Mapping[str, T]:
+    return {other: each for other, each in known.items() if other != call}
+
+
+def _on_assigned(status: Status, position: int) -> Status:
+    """Let the decisions lapse that were made for the old agent and not carried out."""
+    status, loop = status.model_copy(update={"assigned": position}), status.loop
+    if loop is None:
+        return status
+    lapsed = {
+        call: reply
+        for call, reply in loop.calls_answered.items()
+        if call not in loop.calls_ended and loop.calls_started.get(call, 0) < reply.position
+    }
+    kept = {call: reply for call, reply in loop.calls_answered.items() if call not in lapsed}
+    update = {"assigned": position, "calls_answered": kept, "calls_lapsed": {**loop.calls_lapsed, **lapsed}}
+    return status.model_copy(update={"loop": loop.model_copy(update=update)})
 
 
 def _on_answered(status: Status, event: ControlAnswered) -> Status:
@@ -247,7 +283,13 @@ def _on_answered(status: Status, event: ControlAnswered) -> Status:
 def _left_alone(loop: LoopStatus) -> LoopStatus:
     """Drop the open calls of a loop that was aborted after it was stopped. No loop continues these calls."""
     return loop.model_copy(
-        update={"calls_started": {}, "calls_attempts": {}, "calls_waiting": {}, "calls_answered": {}}
+        update={
+            "calls_started": {},
+            "calls_attempts": {},
+            "calls_waiting": {},
+            "calls_answered": {},
+            "calls_lapsed": {},
+        }
     )
 
 
@@ -255,10 +297,12 @@ def _answered_call(loop: LoopStatus, command: Command) -> LoopStatus:
     control = command.control
     if not isinstance(control, Approve | Deny):
         return loop
-    return loop.model_copy(update={"calls_answered": {**loop.calls_answered, control.tool_call_id: command}})
+    call = control.tool_call_id
+    answered, lapsed = {**loop.calls_answered, call: command}, _without(loop.calls_lapsed, call)
+    return loop.model_copy(update={"calls_answered": answered, "calls_lapsed": lapsed})
 
 
-STATUS = projection("status", version=1, forked=Status())(_evolve)
+STATUS = projection("status", version=2, forked=Status())(_evolve)
 """The status of a session's agent. For a fork, the status covers only the fork's own entries."""
 
 
@@ -306,7 +350,8 @@ def waiting_calls(loop: LoopStatus) -> tuple[ToolWaiting, ...]:
 def decisions(status: Status) -> Mapping[str, Command]:
     """Return the commands that approve or deny waiting calls and that no worker has carried out, by tool call id.
 
-    A worker applies the first command for a call, so only this one is returned.
+    A worker applies the first command for a call, so only this one is returned. Commands from before a handover to
+    another agent do not count.
     """
     if status.loop is None:
         return {}
@@ -314,7 +359,9 @@ def decisions(status: Status) -> Mapping[str, Command]:
     found = {call: command for call, command in status.loop.calls_answered.items() if call in waiting}
     for command in status.commands:
         control = command.control
-        if isinstance(control, Approve | Deny) and waiting.get(control.tool_call_id) == control.turn_id:
+        if command.position < status.assigned or not isinstance(control, Approve | Deny):
+            continue
+        if waiting.get(control.tool_call_id) == control.turn_id:
             found.setdefault(control.tool_call_id, command)
     return found
 

@@ -399,5 +399,5 @@ async def card_start(session: Session, head: SessionHead) -> Projected[Card]:
 SIGNS = projection("lanebus.signs", version=1, forked=Signs(), kinds={"user", "assistant", *_SIGNS_OF_LIFE})(_on_sign)
 """The signs of life of a session's agent. For a fork, they cover only the fork's own entries."""
 
-CARD = projection("lanebus.card", version=2, forked=Card())(_evolve_card)
+CARD = projection("lanebus.card", version=3, forked=Card())(_evolve_card)
 """The card of a session. For a fork, it covers only the fork's own entries."""

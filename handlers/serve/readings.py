@@ -116,7 +116,7 @@ def _evolve_open(state: _OpenState, envelope: Envelope) -> _OpenState:
 
 
 _OPEN_STATE = projection(
-    "lanebus.open_work", version=1, forked=_OpenState(), lanes={Lane.EXTENSION}, kinds=STATUS_KINDS
+    "lanebus.open_work", version=2, forked=_OpenState(), lanes={Lane.EXTENSION}, kinds=STATUS_KINDS
 )(_evolve_open)
 
 

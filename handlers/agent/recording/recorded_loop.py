@@ -35,6 +35,7 @@ from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 from lanebus.handlers.agent.tools.tool_call import (
     LOOP_ENDED,
     AnswerCall,
+    AskPerson,
     CallStart,
     ToolRules,
     closing_result,
@@ -526,11 +527,13 @@ class OpenCalls:
                 if isinstance(said_so, AnswerCall):
                     await self.end(said_so.result)
                 return not isinstance(said_so, AnswerCall)
-            if call_id not in known.calls_waiting:
+            lapsed = known.calls_lapsed.get(call_id)
+            if call_id not in known.calls_waiting or lapsed is not None:
                 event = ToolWaiting(turn_id=turn_id, tool_call_id=call_id, tool_name=call.name)
                 attempts = known.calls_attempts.get(call_id, 0)
+                question = AskPerson("approval", attempts, 0 if lapsed is None else lapsed.position)
                 await loop.run.publish(
-                    event.as_extension(), key=ReservedKey(f"{turn_id}.ask.{attempts}.{self._results.place(call_id)}")
+                    event.as_extension(), key=ReservedKey(f"{turn_id}.{question.key}.{self._results.place(call_id)}")
                 )
                 continue
             decision = next_decision(snapshot, loop.settings, loop.settings.clock.time())

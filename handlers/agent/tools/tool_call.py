@@ -76,6 +76,13 @@ class AskPerson(NamedTuple):
     why: Literal["approval", "unknown"]
     attempts: int
     """how often the call was started"""
+    lapsed: int = 0
+    """position of the answer to the question before, if a handover made it void"""
+
+    @property
+    def key(self) -> str:
+        """A name of the question, which no other question about the call has."""
+        return f"ask.{self.attempts}.after-{self.lapsed}" if self.lapsed else f"ask.{self.attempts}"
 
 
 class AwaitPerson(NamedTuple):
@@ -158,11 +165,14 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
         # The reason stays in the extension lane, which no model reads.
         return AnswerCall(failed(call, DENIED if isinstance(reply.control, Deny) else CHANGED, "denied"))
     if question is not None and reply is None:
-        return AwaitPerson()
+        lapsed = loop.calls_lapsed.get(call.id)
+        return AwaitPerson() if lapsed is None else AskPerson(question.why, attempts, lapsed.position)
     if started:
-        if tool.idempotent:
+        is_foreign = started < loop.assigned  # nobody has approved that this agent runs it again
+        if tool.idempotent and not (is_foreign and _wants_approval(tool, call)):
             return StartCall(attempts + 1)
-        return AskPerson("unknown", attempts) if tool.on_unknown == "ask" else AnswerCall(unknown(call, _LOST))
+        is_asked = tool.idempotent or tool.on_unknown == "ask"
+        return AskPerson("unknown", attempts) if is_asked else AnswerCall(unknown(call, _LOST))
     return AskPerson("approval", 0) if _wants_approval(tool, call) else StartCall(1)
 
 

@@ -324,9 +324,10 @@ class _Batch:
         if not recorded:
             return True
         turn_id = self._answer.turn_id
-        # Each attempt of a call starts once, and a person is asked once after each attempt, so the key is unique.
+        # Each attempt of a call starts once, and a person is asked once after each attempt and for each answer that
+        # lapsed, so the key is unique.
         call, first = recorded[0]
-        what = f"run.{first.attempt}" if isinstance(first, StartCall) else f"ask.{first.attempts}"
+        what = f"run.{first.attempt}" if isinstance(first, StartCall) else first.key
         events = [_event(turn_id, call, decision).as_extension() for call, decision in recorded]
         receipt = await self._run.publish(*events, key=ReservedKey(f"{turn_id}.{what}.{self._log.place(call.id)}"))
         return not receipt.is_duplicate

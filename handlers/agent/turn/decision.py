@@ -533,6 +533,8 @@ def _steer_outcome(steer: Steer, snapshot: SessionSnapshot) -> CommandOutcome:
 
 def _approval_outcome(control: Approve | Deny, position: int, snapshot: SessionSnapshot) -> CommandOutcome:
     outcome = _open_call_outcome(control, snapshot)
+    if outcome == APPLIED and position < snapshot.status.assigned:
+        return CommandOutcome("refused", "the session was handed over to another agent after this: decide again")
     if outcome == APPLIED and _is_skipped_before(position, snapshot):
         return CommandOutcome("late", "a message to the agent came before and skips this call")
     if outcome != LATE:

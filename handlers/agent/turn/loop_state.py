@@ -280,7 +280,7 @@ def _is_stopped(context: Context, status: Status, answer: OpenAnswer | None, new
 def _is_waiting(answer: OpenAnswer, loop: LoopStatus | None) -> bool:
     if loop is None or not answer.open_calls:
         return False
-    waiting = loop.calls_waiting.keys() - loop.calls_answered.keys()
+    waiting = loop.calls_waiting.keys() - loop.calls_answered.keys() - loop.calls_lapsed.keys()  # these are asked anew
     return all(call.id in waiting for call in answer.open_calls)
 
 

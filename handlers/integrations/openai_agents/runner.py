@@ -434,7 +434,7 @@ async def store_run(run: Run, turn: RecordedTurn, stream: RunResultStreaming, bo
     state = stream.to_state().to_string()
     value = await store_value(run.session.media, state.encode(), bounds=bounds)
     loop = run.snapshot.status.loop
-    asked = loop.calls_waiting.keys() if loop else ()
+    asked = loop.calls_waiting.keys() - loop.calls_lapsed.keys() if loop else ()
     questions = [
         ToolWaiting(turn_id=turn.id, tool_call_id=call.id, tool_name=call.name).as_extension()
         for call in calls
