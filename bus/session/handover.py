@@ -23,6 +23,7 @@ async def hand_over(
     reason: str | None = None,
     key: str | None = None,
     expected: Expected | None = None,
+    belongs_to: str | None = None,
 ) -> Receipt:
     """Hand the session over to another agent. The new agent continues the session's loop from the log.
 
@@ -40,6 +41,7 @@ async def hand_over(
         key: your own name for this handover, as for `publish`. Give each handover another key. None means that the call
             is a repeat only if the session belongs to `agent`.
         expected: hand over only if the session still ends there, as for `Session.publish`. None means any end.
+        belongs_to: hand over only if the session belongs to this agent before the call. None means any agent.
 
     Returns:
         The position of the event. For a repeated `key`, the position of the first call, and `is_duplicate` is True. If
@@ -47,16 +49,19 @@ async def hand_over(
         session's last handover, or 0 if there was none.
 
     Raises:
-        InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+        InvalidName: `agent` or `belongs_to` does not match `[A-Za-z0-9_.-]{1,64}`.
         KeyReserved: `key` begins with `lanebus:`.
         NoSuchPosition: the session has no entries, so it has no agent. The first publish sets the agent.
         Conflict: `expected` is not the session's end.
         LogRolledBack: the log lost the entry of `expected`.
+        WrongAgent: the session belongs to another agent than `belongs_to`, and not to `agent` either.
         SessionClosed: the session is closed.
         SessionErased: the session was erased.
         BusError: the other errors of `publish`.
     """
     check_agent(agent)
+    if belongs_to is not None:
+        check_agent(belongs_to)
     require_text("by", by, is_optional=True)
     require_text("reason", reason, is_optional=True)
     conditions = checked(AppendConditions(key, cursor_of(expected), wake=True, assign=agent))
@@ -67,14 +72,17 @@ async def hand_over(
             raise SessionErased(session)
         if not head.position:
             raise NoSuchPosition(session, 1, 0)
-        event = SessionAssigned(agent=agent, previous=head.agent or None, by=by, reason=reason)
+        previous = belongs_to or head.agent or None
+        event = SessionAssigned(agent=agent, previous=previous, by=by, reason=reason)
         # `agent=` keeps `previous` true: another handover in between is refused, and read again.
         try:
-            receipt = await append(self, (event.as_extension(),), conditions._replace(agent=head.agent or None))
+            receipt = await append(self, (event.as_extension(),), conditions._replace(agent=previous))
         except WrongAgent:
+            if belongs_to is not None:
+                raise
             continue
         if not receipt.is_duplicate:
-            await _withdraw(self, head.agent)
+            await _withdraw(self, previous or "")
         return receipt
 
 

@@ -349,8 +349,13 @@ class Gate:
         return next((each for each in rights if each.session == session), None)
 
     def decided_agent(self, request: Request, session: str) -> str | None:
-        """Return the agent with which a right to a session was asked for, for a publish that another agent's session
-        has to refuse; None if any agent's may take it."""
+        """Return the agent with which a right to a session was asked for, for a change that another agent's session
+        has to refuse; None if any agent's may take it. Call it right before the change.
+
+        Raises:
+            RequestRefused: 401 as for `require_valid`.
+        """
+        require_valid(request.scope)  # it may have waited for a hook
         right = self.right(request, session)
         return None if right is None else right.agent or None
 
@@ -379,16 +384,17 @@ class Gate:
     async def _asked(
         self, request: Request, action: str, session: str | None, agent: str | None, lanes: Iterable[Lane | None]
     ) -> list[AccessRequest]:
-        """Return one question for each lane and agent. A session's agent is read only if a decision depends on it."""
-        principal, agents = identified(request.scope).principal, {agent}
+        """Return one question for each lane and agent, first those of the session's agent: `decided_agent` returns it.
+        A session's agent is read only if a decision depends on it."""
+        principal, agents = identified(request.scope).principal, list[str | None]()
         if session is not None and self._access.needs_agent(principal):
             head = await self._bus.session(session).head()
             if head.position or agent is None:  # a new session gets the agent that its first message names
-                agents.add(head.agent)
-        if len(agents) > 1:
-            agents.discard(None)
+                agents.append(head.agent)
+        if agent is not None or not agents:
+            agents.append(agent)
         return [
             AccessRequest(principal=principal, action=action, session=session, agent=each, lane=lane)
-            for each in agents
+            for each in dict.fromkeys(agents)
             for lane in lanes
         ]

@@ -138,7 +138,12 @@ async def post_agent(api: ApiContext, request: Request) -> Response:
     )
     await api.require_entries(session)
     receipt = await session.hand_over(
-        posted.agent, by=principal.name, reason=posted.reason, key=posted.key, expected=posted.expected
+        posted.agent,
+        by=principal.name,
+        reason=posted.reason,
+        key=posted.key,
+        expected=posted.expected,
+        belongs_to=api.gate.decided_agent(request, session.id),
     )
     await check_repeat(session, receipt, posted.key, SessionAssigned(agent=posted.agent).as_extension())
     return _published(receipt, **await _service_of(api, session, receipt, posted.agent))

@@ -17,7 +17,7 @@ from lanebus.bus.messages import AgentStarted, TurnStarted
 from lanebus.bus.wire import START
 from lanebus.handlers.serve import Authorize, Principal, TokenFiles, new_key, sign_token
 from lanebus.handlers.serve.access.access import Access
-from lanebus.handlers.serve.access.credentials import Credentials
+from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
 from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
 from lanebus.handlers.serve.budget import ByteBudget
@@ -257,6 +257,99 @@ async def test_a_message_to_an_agent_that_the_token_allows_does_not_reach_the_ne
         assert reply.status_code in {403, 409}
         kinds = {"user", "control.*"}
         assert [envelope.message async for envelope in bus.session("s1").read(kinds=kinds, after="1-0")] == []
+
+
+DEEDS: list[tuple[str, JsonValue]] = [
+    ("agent", {"agent": "support"}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), DEEDS)
+async def test_what_was_allowed_for_one_agent_is_not_done_to_the_session_of_the_next(
+    tmp_path: Path, path: str, body: JsonValue
+) -> None:
+    handed: list[str] = []
+
+    async def slow(request: AccessRequest) -> Decision:
+        decision = await only_support(request)
+        if not handed:
+            handed.append(request.action)
+            session = bus.session("s1")
+            await session.reopen()
+            await session.hand_over("billing")
+            await session.publish(UserMessage.text(SECRET))
+            if path == "reopen":
+                await session.close()
+            if path == "redrive":
+                await give_up(bus)
+        return decision
+
+    async with opened(tmp_path, slow) as (bus, client):
+        reply = await client.post(f"/api/sessions/s1/{path}", json=body)
+        assert (reply.status_code, reply.json()["error"]) == (409, "wrong_agent")
+        head = await bus.session("s1").head()
+        assert (head.agent, head.is_closed, head.trimmed) == ("billing", path == "reopen", 0)
+        assert (await bus.session("s2").head()).position == 0
+        assert not [holder for holder in await bus.session("s1").checkpoints() if holder.startswith("f:")]
+        assert await bus.dead_letters("workers").count() == (path == "redrive")
+
+
+async def give_up(bus: Bus) -> None:
+    """Turn the work of the session into a dead letter of its present agent."""
+    async with bus.consumer("workers", "w1", agents=("billing",)) as consumer:
+        for item in await consumer.fetch(1):
+            await consumer.dead_letter(item, reason="broken")
+
+
+async def test_a_handover_is_of_the_agent_that_the_session_had_and_not_of_the_one_that_it_gets(tmp_path: Path) -> None:
+    handed: list[str] = []
+
+    async def slow(request: AccessRequest) -> Decision:
+        if not handed:
+            handed.append(request.action)
+            await bus.session("s1").hand_over("billing")
+        return await authorize_by_rights(request)
+
+    async with opened(tmp_path, slow) as (bus, client):
+        body = {"agent": "legal", "key": "k1"}
+        reply = await client.post("/api/sessions/s1/agent", json=body)
+        assert (reply.status_code, reply.json()["error"]) == (409, "wrong_agent")
+        assert (await client.post("/api/sessions/s1/agent", json=body)).status_code == 201
+        await bus.session("s1").hand_over("billing")
+        assert (await client.post("/api/sessions/s1/agent", json=body)).json()["duplicate"] is True
+
+
+@pytest.mark.parametrize(("path", "body"), DEEDS)
+async def test_nothing_is_done_for_a_token_that_was_revoked_while_a_hook_decided(
+    tmp_path: Path, path: str, body: JsonValue
+) -> None:
+    key, revoked = new_key(), tmp_path / "revoked"
+    (tmp_path / "key").write_text(key)
+    revoked.write_text("")
+    token, _ = sign_token(replace(HELPDESK, actions=("*",), agents=("*",)), key, seconds=3600)
+
+    async def slow(request: AccessRequest) -> Decision:
+        if not revoked.read_text():
+            revoked.write_text(f"{request.principal.token_id}\n")
+            await anyio.sleep(2 * DEFAULT_ACCESS_BOUNDS.refresh_seconds)
+        return await authorize_by_rights(request)
+
+    files = TokenFiles(key=tmp_path / "key", revoked=revoked)
+    async with temporary_bus() as bus, serving(bus, token_files=files, authorize=slow) as served:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello"), agent="billing")
+        if path == "redrive":
+            await give_up(bus)
+        if path == "reopen":
+            await session.close()
+        before = await session.head()
+        async with client_of(served, token) as client:
+            reply = await client.post(f"/api/sessions/s1/{path}", json=body)
+        assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        after = await session.head()
+        assert (after.position, after.agent, after.trimmed) == (before.position, before.agent, before.trimmed)
+        assert (await bus.session("s2").head()).position == 0
+        assert await bus.dead_letters("workers").count() == (path == "redrive")
 
 
 async def test_a_token_of_one_agent_begins_a_chat_with_it(tmp_path: Path) -> None:
