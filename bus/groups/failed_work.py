@@ -20,6 +20,7 @@ from lanebus.bus.errors import (
     Refused,
     SetupError,
     StreamError,
+    WrongAgent,
     is_of_session,
     require_all,
     require_instance,
@@ -29,7 +30,7 @@ from lanebus.bus.groups.status import all_parts, parts_of
 from lanebus.bus.log.log import Script, batched, count_in, send_scripts
 from lanebus.bus.log.reading import stream_pages
 from lanebus.bus.servers.calls import answered
-from lanebus.bus.wire.keys import AgentBucket, check_session_id, is_session_id
+from lanebus.bus.wire.keys import AgentBucket, check_agent, check_session_id, is_session_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -276,6 +277,9 @@ class DeadLetters:
         require_instance("letters", letters, Iterable, "pass letters that `read` or `get` returned")
         letters = tuple(letters)
         require_all("letters", letters, DeadLetter, "pass letters that `read` or `get` returned")
+        return await self._redrive_from(letters, None)
+
+    async def _redrive_from(self, letters: Iterable[DeadLetter], agent: str | None) -> int:
         shares: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
             bucket, _ = self._parse_id(letter.id)
@@ -285,25 +289,32 @@ class DeadLetters:
         count = 0
         for bucket, share in shares.items():
             for batch in batched(share, self._log.work.redrive_page):
-                count += await self._redrive(bucket, batch)
+                count += await self._redrive(bucket, batch, agent)
         return count
 
-    async def redrive_all(self, session: str | None = None) -> int:
+    async def redrive_all(self, session: str | None = None, *, agent: str | None = None) -> int:
         """Redrive the letters of one session, or all letters (None). Return how many were redriven.
 
-        Raises the errors of `read` and `redrive`.
+        With `agent`, letters are redriven only as long as their sessions belong to this agent.
+
+        Raises the errors of `read` and `redrive`, InvalidName if `agent` does not match `[A-Za-z0-9_.-]{1,64}`, and
+        WrongAgent if a session belongs to another agent; some letters may have been redriven before.
         """
+        named = None if agent is None else check_agent(agent)
         count, page = 0, list[DeadLetter]()
         async with aclosing(self.read(session)) as letters:
             async for letter in letters:
                 page.append(letter)
                 if len(page) == self._log.work.redrive_page:
-                    count += await self.redrive(page)
+                    count += await self._redrive_from(page, named)
                     page.clear()
-        return count + await self.redrive(page)
+        return count + await self._redrive_from(page, named)
 
-    async def _redrive(self, bucket: int, letters: Sequence[DeadLetter]) -> int:
-        """Redrive letters of one bucket. Try again if a session was handed over after its agent was read."""
+    async def _redrive(self, bucket: int, letters: Sequence[DeadLetter], only: str | None) -> int:
+        """Redrive letters of one bucket. Try again if a session was handed over after its agent was read.
+
+        If `only` names an agent, raise WrongAgent for a session of another agent.
+        """
         count = 0
         while letters:
             heads = [("HGET", self._keys.head(letter.session), "agent") for letter in letters]
@@ -313,6 +324,8 @@ class DeadLetters:
             ]
             shares: dict[str, list[DeadLetter]] = defaultdict(list)
             for letter, name in zip(letters, agents, strict=True):
+                if only is not None and name is not None and name != only.encode():
+                    raise WrongAgent(letter.session, only, name.decode(errors="replace"))
                 shares[(name or b"").decode(errors="replace")].append(letter)
             missed: set[str] = set()
             for agent, share in shares.items():

@@ -19,6 +19,7 @@ from lanebus.bus.errors import (
     SessionDamaged,
     SessionErased,
     SessionExists,
+    WrongAgent,
 )
 from lanebus.bus.log.head import Incarnation, read_incarnations, start_of
 from lanebus.bus.log.log import Script
@@ -312,7 +313,14 @@ class _Shared(NamedTuple):
 
 
 async def begin_fork(
-    log: Log, parent: str, child: str, at: int | None, archive: ArchiveReader | None = None, *, agent: str | None = None
+    log: Log,
+    parent: str,
+    child: str,
+    at: int | None,
+    archive: ArchiveReader | None = None,
+    *,
+    agent: str | None = None,
+    belongs_to: str | None = None,
 ) -> None:
     """Start a session as a fork of another session. Another call with the same arguments changes nothing.
 
@@ -327,6 +335,7 @@ async def begin_fork(
         at: the last position to share; None shares all entries.
         archive: the archive from which a trimmed entry at `at` is read. None means no archive.
         agent: the agent of the fork; None means the parent's agent.
+        belongs_to: the agent that the parent must belong to when its entries are pinned; None means any.
 
     Raises:
         SessionExists: a session with the child's id exists and is not this fork.
@@ -334,9 +343,10 @@ async def begin_fork(
         NoSuchPosition: the parent does not have the position.
         CursorTrimmed: the entries up to the position were trimmed.
         HeadMissing: the parent has no head, but entries.
+        WrongAgent: the parent belongs to another agent than `belongs_to`.
         Unavailable: the server cannot be reached; the fork may have been created.
     """
-    shared = await _pin(log, parent, child, at)
+    shared = await _pin(log, parent, child, at, belongs_to)
     try:
         if not shared.cursor.position:
             await log.head(parent)
@@ -355,20 +365,23 @@ async def begin_fork(
         raise
 
 
-async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
+async def _pin(log: Log, parent: str, child: str, at: int | None, belongs_to: str | None) -> _Shared:
     """Pin the entries up to `at` that a fork shares, so that no trim removes them. If `at` is None, pin all entries.
 
     Raises:
         NoSuchPosition: the parent has no entry at `at`; nothing was pinned.
         CursorTrimmed: the entry at `at` was trimmed; nothing was pinned.
         SessionErased: the parent was erased; nothing was pinned.
+        WrongAgent: the parent belongs to another agent; nothing was pinned.
     """
     names = (log.keys.head(parent), log.keys.checkpoints(parent), *(log.keys.lane(parent, lane) for lane in Lane))
-    reply = await log.run(_PIN, names, (f"f:{child}", "" if at is None else at))
+    reply = await log.run(_PIN, names, (f"f:{child}", "" if at is None else at, belongs_to or ""))
     if isinstance(reply, bytes):
-        word, _, number = reply.decode().partition(" ")
+        word, _, number = reply.decode(errors="replace").partition(" ")
         if word == "erased":
             raise SessionErased(parent)
+        if word == "agent":
+            raise WrongAgent(parent, belongs_to or "", number)
         if word == "trimmed":
             raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
         if number == "0":

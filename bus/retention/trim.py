@@ -11,7 +11,15 @@ from contextlib import aclosing
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from lanebus.bus.errors import CursorTrimmed, EntriesMissing, ForgedEntry, LogRolledBack, SessionErased, TrimRefused
+from lanebus.bus.errors import (
+    CursorTrimmed,
+    EntriesMissing,
+    ForgedEntry,
+    LogRolledBack,
+    SessionErased,
+    TrimRefused,
+    WrongAgent,
+)
 from lanebus.bus.log.log import Script
 from lanebus.bus.log.reading import read_pages
 from lanebus.bus.messages.events import AgentStarted
@@ -69,6 +77,7 @@ async def trim(
     force: bool = False,
     dry_run: bool = False,
     holders: Mapping[str, int] | None = None,
+    agent: str | None = None,
 ) -> Trimmed:
     """See `Session.trim`.
 
@@ -79,18 +88,21 @@ async def trim(
         force: trim even if holders need the entries.
         dry_run: change nothing.
         holders: more holders, besides those that the server knows: name → last position that the holder does not need.
+        agent: the agent that the session must belong to; None means any.
     """
     more = json.dumps(dict(holders or {}))
     mode = "look" if dry_run else "force" if force else "trim"
     keep, done, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
     found: dict[str, int] = {}
-    agent = DEFAULT_AGENT  # a guess, mostly right
+    believed = agent or DEFAULT_AGENT  # a guess, mostly right
     while True:
         answer = await _step(
-            log, session, mode=mode, keep=keep, start=done + 1, announced=found, agent=agent, more=more
+            log, session, mode=mode, keep=keep, start=done + 1, announced=found, agent=believed, more=more
         )
         if answer.outcome == "agent":
-            agent = answer.agent  # its order is among the keys of the next attempt
+            if agent is not None:
+                raise WrongAgent(session, agent, answer.agent)
+            believed = answer.agent  # its order is among the keys of the next attempt
             continue
         if answer.outcome == "erased":
             raise SessionErased(session)

@@ -196,6 +196,7 @@ async def close(
     key: str | None = None,
     expected: Expected | None = None,
     epoch: int | None = None,
+    agent: str | None = None,
 ) -> Receipt:
     """Append the session's last messages and close the session, in one step. Later publishes are refused.
 
@@ -208,6 +209,7 @@ async def close(
         key: as for `publish`.
         expected: as for `publish`.
         epoch: as for `publish`.
+        agent: close only if the session belongs to this agent. None means any agent.
 
     Returns:
         The positions of the messages and of `session.closed`.
@@ -218,11 +220,18 @@ async def close(
     """
     require_text("reason", reason)
     note = ExtensionMessage.of(CLOSED, {"reason": reason})
-    conditions = checked(AppendConditions(key, cursor_of(expected), epoch, state="closed"))
+    named = None if agent is None else check_agent(agent)
+    conditions = checked(AppendConditions(key, cursor_of(expected), epoch, agent=named, state="closed"))
     return await append(self, (*messages, note), conditions)
 
 
-async def reopen(self: HasResources, *messages: Publishable, reason: str = "", key: str | None = None) -> Receipt:
+async def reopen(
+    self: HasResources,
+    *messages: Publishable,
+    reason: str = "",
+    key: str | None = None,
+    agent: str | None = None,
+) -> Receipt:
     """Reopen the session and append its first messages, in one step.
 
     An extension message `session.reopened` with the data `{"reason": reason}` is appended before the messages. All are
@@ -232,6 +241,7 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
         *messages: the first messages; may be empty.
         reason: why the session is reopened, in words for people.
         key: as for `publish`.
+        agent: reopen only if the session belongs to this agent. None means any agent.
 
     Returns:
         The positions of `session.reopened` and of the messages.
@@ -242,7 +252,8 @@ async def reopen(self: HasResources, *messages: Publishable, reason: str = "", k
     require_text("reason", reason)
     note = ExtensionMessage.of(REOPENED, {"reason": reason})
     # Wake the workers: the close may have interrupted an answer, and no worker has continued it since.
-    conditions = checked(AppendConditions(key, wake=True, state="open"))
+    named = None if agent is None else check_agent(agent)
+    conditions = checked(AppendConditions(key, wake=True, agent=named, state="open"))
     return await append(self, (note, *messages), conditions)
 
 

@@ -11,6 +11,7 @@ from lanebus.bus.retention import trim as retention
 from lanebus.bus.retention.erase import Erased
 from lanebus.bus.retention.trim import Trimmed, context_holder
 from lanebus.bus.session.resources import HasResources, SessionResources
+from lanebus.bus.wire.keys import check_agent
 
 __all__ = ("archive", "check_archive", "erase", "trim")
 
@@ -51,7 +52,9 @@ async def check_archive(self: HasResources) -> AsyncGenerator[ArchiveProblem, No
         yield problem
 
 
-async def trim(self: HasResources, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+async def trim(
+    self: HasResources, before: int, *, force: bool = False, dry_run: bool = False, agent: str | None = None
+) -> Trimmed:
     """Remove the entries before a position from both lanes, unless a holder still needs one of these entries.
 
     The remaining entries keep their positions. A repeat of a trimmed publish with the same `key` is still a duplicate.
@@ -82,11 +85,14 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
         force: remove the entries even if holders need them. In that case, the same step appends an extension message
             `session.trimmed` with the data `{before, forced, passed: {holder: position}}`.
         dry_run: change nothing; return the entries that a trim would remove, and the holders that need these entries.
+        agent: trim only while the session belongs to this agent. None means any agent.
 
     Raises:
         InvalidArgument: `before` is no integer of 0 or more, or a flag is neither True nor False. Nothing was trimmed.
         NoSuchPosition: `before` is more than one position after the session's last entry. Nothing was trimmed.
         TrimRefused: a holder needs some of the entries. Nothing was trimmed.
+        WrongAgent: the session belongs to another agent than `agent`, perhaps since a step that trimmed some entries.
+        InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`. Nothing was trimmed.
         SessionErased: the session was erased.
         ForgedEntry: entries of foreign clients still prevent the append of `session.trimmed`.
         Unavailable: the server cannot be reached. Some of the entries may be trimmed.
@@ -94,6 +100,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
     require_flag("force", force)
     require_flag("dry_run", dry_run)
     require_count("before", before)
+    named = None if agent is None else check_agent(agent)
     head = await self.resources.log.head(self.resources.id)
     if before > head.position + 1 and not head.is_erased:
         raise NoSuchPosition(self.resources.id, before, head.position)
@@ -103,7 +110,7 @@ async def trim(self: HasResources, before: int, *, force: bool = False, dry_run:
         await self.resources.preview_writer.drop_ended(self.resources.id)
     holders = await context_holder(self.resources.log, self.resources.id, before)
     return await retention.trim(
-        self.resources.log, self.resources.id, before, force=force, dry_run=dry_run, holders=holders
+        self.resources.log, self.resources.id, before, force=force, dry_run=dry_run, holders=holders, agent=named
     )
 
 

@@ -92,7 +92,14 @@ class Session:
     release_lease = leases.release_lease
     wait_for_wake_up = leases.wait_for_wake_up
 
-    async def fork(self, at: int | None = None, *, id: str | None = None, agent: str | None = None) -> "Session":
+    async def fork(
+        self,
+        at: int | None = None,
+        *,
+        id: str | None = None,
+        agent: str | None = None,
+        belongs_to: str | None = None,
+    ) -> "Session":
         """Create a session that shares this session's entries up to a position, and has its own entries after that.
 
         No entry is copied, so a fork takes the same time for any length. A reader sees the fork as one session from
@@ -106,6 +113,7 @@ class Session:
             at: last position to share. 0 shares nothing; None means this session's last position.
             id: id of the fork. None generates an id. A call with the `id` and `at` of a complete fork changes nothing.
             agent: the agent that the fork belongs to; None means this session's agent.
+            belongs_to: fork only if this session belongs to this agent. None means any agent.
 
         Raises:
             SessionExists: the id belongs to a session that is not this fork.
@@ -114,13 +122,16 @@ class Session:
             CursorTrimmed: the entries up to `at` were trimmed.
             HeadMissing: this session has no head, but entries.
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
-            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+            WrongAgent: this session belongs to another agent than `belongs_to`. Nothing was forked.
+            InvalidName: `agent` or `belongs_to` does not match `[A-Za-z0-9_.-]{1,64}`.
             Unavailable: the server cannot be reached. The fork may exist.
         """
         require_count("at", at, is_optional=True)
         named = None if agent is None else check_agent(agent)
+        owner = None if belongs_to is None else check_agent(belongs_to)
         fork = self.sibling(new_session_id() if id is None else check_session_id(id, "id"))
-        await begin_fork(self.resources.log, self.id, fork.id, at, self.resources.archive, agent=named)
+        log, archive = self.resources.log, self.resources.archive
+        await begin_fork(log, self.id, fork.id, at, archive, agent=named, belongs_to=owner)
         return fork
 
     def sibling(self, session_id: str, *, agent: str | None = None) -> "Session":

@@ -27,7 +27,9 @@ S = TypeVar("S")
 _VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS, TIMELINE)}
 
 
-async def trim_session(session: Session, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+async def trim_session(
+    session: Session, before: int, *, force: bool = False, dry_run: bool = False, agent: str | None = None
+) -> Trimmed:
     """Trim the entries before a position, and keep the session's usage, turns, summary, status and timeline complete.
 
     Before the trim, the states of `USAGE`, `TURNS`, `SESSIONS`, `STATUS` and `TIMELINE` are stored as of the last
@@ -39,6 +41,7 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
         before: the first position to keep.
         force: as for `Session.trim`.
         dry_run: True returns the result that a trim would have, and changes nothing.
+        agent: as for `Session.trim`.
 
     Returns:
         The result of `Session.trim`. With `dry_run`, `Trimmed.holders` leaves out the states that this function would
@@ -47,6 +50,7 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
     Raises:
         NoSuchPosition: as for `Session.trim`.
         TrimRefused: as for `Session.trim`.
+        WrongAgent: as for `Session.trim`. The states are stored.
         SessionErased: as for `Session.trim`.
         Unavailable: as for `Session.trim`.
     """
@@ -65,7 +69,7 @@ async def trim_session(session: Session, before: int, *, force: bool = False, dr
             found = _own(holder)
             if found is not None and found[1] < _VERSIONS[found[0]]:
                 await session.drop_projection(*found)
-    trimmed = await session.trim(before, force=force, dry_run=dry_run)
+    trimmed = await session.trim(before, force=force, dry_run=dry_run, agent=agent)
     return trimmed._replace(holders=_others(trimmed.holders)) if dry_run else trimmed
 
 

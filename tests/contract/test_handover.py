@@ -146,3 +146,28 @@ async def test_a_release_of_a_lease_wakes_the_agent_that_an_empty_session_got_me
             await consumer.ack(work)
             await session.release_lease(lease)
             assert [each.session for each in await take_all(consumer, 1)] == ["s"]
+
+
+async def test_a_change_that_names_the_agent_is_refused_after_a_handover(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s", agent="support")
+        await session.publish(said("x"), said("y"))
+        await session.hand_over("billing", belongs_to="support", key="k1")
+        for change in (
+            session.hand_over("legal", belongs_to="support"),
+            session.fork(1, id="f", belongs_to="support"),
+            session.trim(2, agent="support"),
+            session.trim(2, force=True, agent="support"),
+            session.close(agent="support"),
+            session.reopen(agent="support"),
+        ):
+            with pytest.raises(WrongAgent):
+                await change
+        assert (await session.hand_over("billing", belongs_to="support", key="k1")).is_duplicate
+        head = await session.head()
+        assert (head.agent, head.position, head.trimmed, await session.checkpoints()) == ("billing", 3, 0, {})
+        fork = await session.fork(1, id="f", belongs_to="billing")
+        assert (await fork.head()).agent == "billing"
+        assert (await session.trim(2, force=True, agent="billing")).entries == 1
+        await session.close(agent="billing")
+        await session.reopen(agent="billing")

@@ -172,11 +172,12 @@ async def post_fork(api: ApiContext, request: Request) -> Response:
     session, posted = api.session(request), read_fork(await api.body(request))
     await api.gate.require(request, "fork", session=session.id, lanes=Lane)
     name = posted.id or _fork_id(session.id, posted.key)
-    head = await session.head()
-    agent = posted.agent or head.agent
+    decided = api.gate.decided_agent(request, session.id)
+    agent = posted.agent or decided or (await session.head()).agent
     await api.gate.require(request, "fork", session=name, agent=agent or None, lanes=Lane)
     is_new = (await api.bus.session(name).head()).origin is None
-    fork = await session.fork(posted.position, id=name, agent=posted.agent)
+    decided = api.gate.decided_agent(request, session.id)  # asks the token again
+    fork = await session.fork(posted.position, id=name, agent=posted.agent, belongs_to=decided)
     origin = (await fork.head()).origin
     shared = 0 if origin is None else origin.position
     return answer({"session": fork.id, "parent": session.id, "position": shared}, 201 if is_new else 200)
@@ -220,8 +221,9 @@ async def post_redrive(api: ApiContext, request: Request) -> Response:
     session = api.session(request)
     read_empty(await api.body(request))
     await api.gate.require(request, "redrive", session=session.id)
-    letters = [await api.bus.dead_letters(group).redrive_all(session.id) for group in await api.bus.groups()]
-    return answer({"letters": sum(letters)})
+    letters = [api.bus.dead_letters(group) for group in await api.bus.groups()]
+    decided = api.gate.decided_agent(request, session.id)
+    return answer({"letters": sum([await each.redrive_all(session.id, agent=decided) for each in letters])})
 
 
 async def post_trim(api: ApiContext, request: Request) -> Response:
@@ -234,10 +236,14 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
     session, posted = api.session(request), read_trim(await api.body(request))
     await api.gate.require(request, "trim", session=session.id, lanes=Lane)
     if posted.force and api.gate.is_limited(request):
-        planned = await trim_session(session, posted.before, dry_run=True)
+        decided = api.gate.decided_agent(request, session.id)
+        planned = await trim_session(session, posted.before, dry_run=True, agent=decided)
         await _require_forks(api, request, await _hidden_forks(api, request, planned.holders))
+    decided = api.gate.decided_agent(request, session.id)
     try:
-        trimmed = await trim_session(session, posted.before, force=posted.force, dry_run=posted.is_dry_run)
+        trimmed = await trim_session(
+            session, posted.before, force=posted.force, dry_run=posted.is_dry_run, agent=decided
+        )
     except TrimRefused as refused:
         if hidden := await _hidden_forks(api, request, refused.holders):
             raise RequestRefused(409, "trim_refused", _refusal(refused, hidden)) from None
@@ -304,8 +310,9 @@ async def post_close(api: ApiContext, request: Request) -> Response:
     session, posted = api.session(request), read_reason(await api.body(request))
     await api.gate.require(request, "close", session=session.id, lanes=(Lane.EXTENSION,))
     await api.require_entries(session)
+    decided = api.gate.decided_agent(request, session.id)
     try:
-        receipt = await session.close(reason=posted.reason, key=posted.key)
+        receipt = await session.close(reason=posted.reason, key=posted.key, agent=decided)
     except SessionClosed:
         return _published(None)
     await check_repeat(session, receipt, posted.key, ExtensionMessage.of(CLOSED, {"reason": posted.reason}))
@@ -324,9 +331,10 @@ async def post_reopen(api: ApiContext, request: Request) -> Response:
     head, note = await session.head(), ExtensionMessage.of(REOPENED, {"reason": posted.reason})
     if head.is_erased:
         raise SessionErased(session.id)
+    decided = api.gate.decided_agent(request, session.id)
     receipt: Outcome | None = None
     if head.is_closed:
-        receipt = await session.reopen(reason=posted.reason, key=posted.key)
+        receipt = await session.reopen(reason=posted.reason, key=posted.key, agent=decided)
     elif posted.key is not None and head.position:  # only a repeat is answered: the session has entries
         receipt = await session.try_publish(note, key=posted.key, expected=0)
     if not isinstance(receipt, Receipt):

@@ -261,6 +261,14 @@ async def test_a_message_to_an_agent_that_the_token_allows_does_not_reach_the_ne
 
 DEEDS: list[tuple[str, JsonValue]] = [
     ("agent", {"agent": "support"}),
+    ("forks", {"id": "s2", "agent": "support"}),
+    ("forks", {"id": "s2", "agent": "support", "position": 1}),
+    ("close", {}),
+    ("reopen", {}),
+    ("trim", {"before": 2}),
+    ("trim", {"before": 2, "force": True}),
+    ("trim", {"before": 2, "dryRun": True}),
+    ("redrive", {}),
 ]
 
 
