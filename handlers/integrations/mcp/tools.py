@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 KEY = "lanebus/key"
 """Key in a call's `_meta` for an id that all attempts of the call share. MCP itself defines no idempotency key."""
 
+_CHANGED = (
+    "Not run: the server changed the definition of this tool after the call was allowed. Call the tool again: a person "
+    "is then asked"
+)
+
 
 class Trust(NamedTuple):
     """Whether to trust a server's claims about its tools, and when to ask a person; see `mcp_tools`."""
@@ -148,9 +153,11 @@ class McpTool:
         if not isinstance(arguments, dict):
             return failed(call, "Invalid arguments: not an object")
         outcome: types.CallToolResult | CallFailed | None = None
-        is_sent = False
+        is_sent, approved = False, self.newest.digest
         with anyio.move_on_after(self._seconds):
             outcome = await self._caller.wait_ready()
+            if self.is_changed and self.newest.digest != approved:  # a new connection brings a new list
+                return failed(call, _CHANGED)
             if outcome is None:
                 is_sent = True
                 async with reporting(context.progress, pause=self._caller.bounds.progress_pause_seconds) as reporter:
