@@ -20,9 +20,9 @@ from anyio import Event, create_task_group
 from anyio.abc import TaskGroup
 
 from lanebus.bus import Session
-from lanebus.bus.errors import BusError, MessageError, StreamError
+from lanebus.bus.errors import BusError, Conflict, MessageError, StreamError
 from lanebus.bus.messages import Publishable
-from lanebus.bus.wire import Receipt, ReservedKey
+from lanebus.bus.wire import START, Receipt, ReservedKey
 from lanebus.handlers.formats.claude_code import CLAUDE_CODE
 from lanebus.handlers.formats.coding_agent.transcript import CODING_AGENT_FORMAT
 from lanebus.handlers.formats.lanebus_export import OWN
@@ -126,6 +126,20 @@ class OwnLog(StreamError):
         self.session = session
 
 
+class OtherEntries(StreamError):
+    """The session has entries that are not of an earlier import of the beginning of the file. Nothing was published.
+
+    Fields: `session`, its id.
+    """
+
+    def __init__(self, session: str) -> None:
+        super().__init__(
+            f"session {session!r} has entries besides those of an earlier import, or this file was changed since",
+            f"if the file shall go there, name the session: --session {session}; else name another one",
+        )
+        self.session = session
+
+
 @dataclass(slots=True)
 class _Publish:
     """One publish in flight. Each publish has its own task. The results are processed in the file's order."""
@@ -189,6 +203,7 @@ async def import_transcript(
     source: Path | BinaryIO,
     *,
     formats: tuple[Format, ...] = FORMATS,
+    beside_others: bool = True,
     on_progress: Callable[[ImportProgress], None] | None = None,
     bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS,
 ) -> ImportReport:
@@ -208,6 +223,8 @@ async def import_transcript(
         session: the session to publish to.
         source: path of the file, or an open binary file.
         formats: formats to try, in order.
+        beside_others: whether to add to a session that has entries besides those of an earlier import of the beginning
+            of this file. Pass False if the file itself chose the session.
         on_progress: called about every 64 lines, and at the end.
         bounds: bounds on the memory and the publishes in flight.
 
@@ -215,6 +232,7 @@ async def import_transcript(
         UnknownFormat: none of `formats` recognises any of the first lines. Nothing was published.
         MessageError: the file is one JSON document that is too large or not one conversation. Nothing was published.
         OwnLog: the file is an export of this session. Nothing was published.
+        OtherEntries: the session has other entries, and `beside_others` is False. Nothing was published.
         OSError: the file could not be read.
         BusError: the session refused a publish, or could not be reached. The import may be repeated.
     """
@@ -222,8 +240,8 @@ async def import_transcript(
         # Opening and stat are fast; a worker thread reads the file.
         with source.open("rb") as file:
             size = source.stat().st_size or None  # noqa: ASYNC240
-            return await _Import(session, formats, on_progress, size, bounds).run(file)
-    return await _Import(session, formats, on_progress, None, bounds).run(source)
+            return await _Import(session, formats, on_progress, size, bounds, beside_others=beside_others).run(file)
+    return await _Import(session, formats, on_progress, None, bounds, beside_others=beside_others).run(source)
 
 
 class _Import:
@@ -234,7 +252,10 @@ class _Import:
         on_progress: Callable[[ImportProgress], None] | None,
         total_bytes: int | None,
         bounds: TranscriptBounds,
+        *,
+        beside_others: bool,
     ) -> None:
+        self._beside_others, self._end = beside_others, START
         self._session, self._formats, self._on_progress = session, formats, on_progress
         self._total_bytes, self._bounds = total_bytes, bounds
         self._identity = b""
@@ -319,11 +340,23 @@ class _Import:
         self._under_way_bytes += publish.size_bytes
         # Tasks start in the order of `start_soon`, and publishes to a session are appended in the order of the calls.
         tasks.start_soon(self._publish, publish, put.messages, key)
-        await self._settle(self._bounds.publishes_in_flight - 1)
+        await self._settle(0 if self._is_first else self._bounds.publishes_in_flight - 1)
+
+    @property
+    def _is_first(self) -> bool:
+        """Whether the next entry added has to follow the earlier import, with no other entry before it."""
+        return not (self._beside_others or self._added)
 
     async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: ReservedKey) -> None:
+        # If fewer entries were found than the session has up to the last of them, the others are not of this file.
+        end = self._end if self._already_there == self._end.position else START
+        expected = end if self._is_first else None
         try:
-            publish.outcome = await self._session.publish(*messages, key=key, wake=False, imported=True)
+            publish.outcome = await self._session.publish(
+                *messages, key=key, expected=expected, wake=False, imported=True
+            )
+        except Conflict as error:
+            publish.outcome = error if expected is None else OtherEntries(self._session.id)
         except BusError as error:
             publish.outcome = error
         publish.is_done.set()
@@ -362,6 +395,8 @@ class _Import:
                 self._added += len(positions)
             self._first = min(positions) if self._first is None else min(self._first, *positions)
             self._last = max(positions) if self._last is None else max(self._last, *positions)
+            if self._last == positions[-1]:
+                self._end = outcome.cursor
             if publish.put.own:
                 self._placement.placed(publish.ordinal, [positions[at] for at in publish.put.own])
             if publish.old_position is not None and (publish.is_lost or publish.put.has_left_lane):

@@ -58,7 +58,8 @@ def import_command(ctx: click.Context, file: Path, session: str | None, agent: s
     Claude Code or in the coding-agent format, or a file of `lanebus export`. It may also be one JSON document: a
     conversation for OpenAI's Chat Completions.
 
-    A repeated or interrupted import adds only what is missing. Unreadable lines are listed on stderr with number and
+    A repeated or interrupted import adds only what is missing. Without --session, a session that has other entries is
+    refused: the file must not choose whose context it changes. Unreadable lines are listed on stderr with number and
     reason; the other lines are imported, and the exit code is 7. A line whose parent is not in the file is imported and
     listed too, because its context is a guess: after a bad line, and in a file of Claude Code, it follows the previous
     line; otherwise it begins a branch. If a file of `lanebus export` is incomplete, what it has is imported, the
@@ -68,7 +69,7 @@ def import_command(ctx: click.Context, file: Path, session: str | None, agent: s
     Example: lanebus import session.jsonl --session pi
     """
     name = session if session is not None else _session_for(file)
-    report = run(partial(_import, Settings.of(ctx), file, name, agent))
+    report = run(partial(_import, Settings.of(ctx), file, name, agent, is_named=session is not None))
     for bad in report.bad:
         tell(f"{report.unit} {bad.number}: {bad.reason}")
     for line in report.missing_parents:
@@ -82,12 +83,15 @@ def import_command(ctx: click.Context, file: Path, session: str | None, agent: s
     return ExitCode.FAULTS if report.bad or report.missing_entries else ExitCode.DONE
 
 
-async def _import(settings: Settings, file: Path, session_id: str, agent: str | None) -> ImportReport:
+async def _import(
+    settings: Settings, file: Path, session_id: str, agent: str | None, *, is_named: bool
+) -> ImportReport:
     try:
         async with open_bus(settings) as bus:
             with ProgressBar() as bar:
                 source = sys.stdin.buffer if str(file) == "-" else file
-                return await import_transcript(bus.session(session_id, agent=agent), source, on_progress=bar.show)
+                session = bus.session(session_id, agent=agent)
+                return await import_transcript(session, source, beside_others=is_named, on_progress=bar.show)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise

@@ -136,6 +136,17 @@ def test_the_session_id_comes_from_the_transcript_else_from_the_file_name(lanebu
     assert "give one with --session" in answer.err
 
 
+def test_a_file_does_not_choose_a_session_that_is_live(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(HEADER + line_of("a"))
+    lanebus("publish", "head-1", "live")
+    refused = lanebus("import", file)
+    assert refused.code == 4
+    assert "hint: if the file shall go there, name the session: --session head-1" in refused.err
+    assert len(lanebus("tail", "head-1").out.splitlines()) == 1
+    assert lanebus("import", file, "--session", "head-1").object["added"] == 2
+
+
 def test_stdin_needs_a_session(lanebus: CommandLine) -> None:
     assert lanebus("import", "-", stdin=HEADER).code == 2
     assert lanebus("import", "-", "--session", "s", stdin=HEADER + line_of("a")).object["added"] == 2

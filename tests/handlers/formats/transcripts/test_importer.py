@@ -30,9 +30,9 @@ from lanebus.bus.messages import (
     Publishable,
     UserMessage,
 )
-from lanebus.bus.wire import Receipt
+from lanebus.bus.wire import Cursor, Receipt
 from lanebus.handlers.formats import ImportProgress, UnknownFormat, import_transcript, read_lines
-from lanebus.handlers.formats.importer import FORMATS, BadLine, MissingParent
+from lanebus.handlers.formats.importer import FORMATS, BadLine, MissingParent, OtherEntries
 from lanebus.handlers.formats.transcript import TranscriptBounds
 from lanebus.handlers.projections import USAGE, summary
 from lanebus.projections import project
@@ -102,6 +102,33 @@ async def test_every_line_goes_in_once_and_in_order(tmp_path: Path) -> None:
         assert (again.added, again.already_there, again.bad, again.first, again.last) == (0, 301, (), 1, 301)
         log = await entries(session)
         assert texts(log) == ["import.header", *(f"message {number}" for number in range(300))]
+
+
+async def test_a_file_that_chose_its_session_adds_nothing_beside_other_entries(tmp_path: Path) -> None:
+    lines = [HEADER, *(user(f"message {number}") for number in range(5))]
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        live, other, own = bus.session("live"), bus.session("other"), bus.session("own")
+        await live.publish(UserMessage.text("live"))
+        with pytest.raises(OtherEntries, match="--session live"):
+            await import_transcript(live, file_of(*lines), beside_others=False)
+        assert (await live.head()).position == 1
+        await import_transcript(live, file_of(*lines))  # named on purpose: the end is of the file, the start is not
+        with pytest.raises(OtherEntries):
+            await import_transcript(live, file_of(*lines, user("more")), beside_others=False)
+
+        await import_transcript(own, file_of(*lines[:3]), beside_others=False)
+        rest = await import_transcript(own, file_of(*lines), beside_others=False)
+        assert (rest.added, rest.already_there) == (3, 3)
+        await own.publish(UserMessage.text("live"))
+        again = await import_transcript(own, file_of(*lines), beside_others=False)
+        assert (again.added, again.already_there) == (0, 6)
+        with pytest.raises(OtherEntries):
+            await import_transcript(own, file_of(*lines, user("more")), beside_others=False)
+        assert (await own.head()).position == 7
+
+        await import_transcript(other, file_of(*lines[:2]))
+        with pytest.raises(OtherEntries):  # of another file
+            await import_transcript(other, file_of({**HEADER, "id": "other"}, *lines[1:]), beside_others=False)
 
 
 @pytest.mark.parametrize(
@@ -438,13 +465,13 @@ async def test_a_server_that_goes_away_ends_the_import_with_its_own_error(
         publish, count = session.publish, 0
 
         async def fail_later(
-            *messages: Publishable, key: str | None = None, wake: bool | None = None, imported: bool = False
+            *messages: Publishable, key: str, expected: Cursor | None, wake: bool, imported: bool
         ) -> Receipt:
             nonlocal count
             count += 1
             if count > 150:
                 raise Unavailable("gone")
-            return await publish(*messages, key=key, wake=wake, imported=imported)
+            return await publish(*messages, key=key, expected=expected, wake=wake, imported=imported)
 
         monkeypatch.setattr(session, "publish", fail_later)
         with pytest.raises(Unavailable, match="gone"):
