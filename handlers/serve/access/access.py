@@ -1,5 +1,6 @@
 """Identify principals, decide their requests, limit failed attempts, and log each decision."""
 
+import asyncio
 import ipaddress
 import logging
 from collections import OrderedDict
@@ -169,7 +170,8 @@ class Access:
                     return found
                 raise HookAnswerInvalid("identify", "a Principal or None", found)
             _log.error("the hook identify did not answer in %s s", self._bounds.decision_seconds)
-        except Exception as error:  # noqa: BLE001  # code of the user
+        except BaseException as error:  # noqa: BLE001  # code of the user
+            _pass_on_end(error)
             _log.error("the hook identify failed", exc_info=logged(error))
         return Refusal(401, _HOOK_FAILED, "the server could not identify you: see its log")
 
@@ -217,7 +219,8 @@ class Access:
                 if isinstance(found, Decision) and _is_whole(found):
                     return found
                 raise HookAnswerInvalid("authorize", "a Decision(bool, str)", found)
-        except Exception as error:  # noqa: BLE001  # code of the user
+        except BaseException as error:  # noqa: BLE001  # code of the user
+            _pass_on_end(error)
             _log.error("the hook authorize failed", exc_info=logged(error))
             return _UNDECIDED
         return Decision(False, "no decision in time: try again")
@@ -238,6 +241,15 @@ class Access:
         """Log that an open stream ended because its principal lost the right to it."""
         context = LogContext(session=request.session or "", agent=request.agent or "")
         write_event(_audit, AccessEnded(principal=request.principal.name, action=request.action), context)
+
+
+def _pass_on_end(error: BaseException) -> None:
+    """Raise what ends this task. A hook that exits, or awaits work that others cancelled, has failed like any other."""
+    if isinstance(error, GeneratorExit):
+        raise error
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    if task is not None and task.cancelling():
+        raise error
 
 
 def _key(principal: Principal) -> str:

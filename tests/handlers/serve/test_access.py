@@ -1,5 +1,6 @@
 """Rights that end, hooks, limits and the audit log, on a real server."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from hashlib import sha256
@@ -282,7 +283,9 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 PASSWORD = "hunter2-hunter2"
-FAULTS = ["raises", "hangs", "text", "no fields"]
+NOT_OURS = [asyncio.CancelledError, SystemExit, KeyboardInterrupt]
+"""errors that are no `Exception`, which a hook raises though nobody cancelled the request"""
+FAULTS = ["raises", "hangs", "text", "no fields", *(each.__name__ for each in NOT_OURS), "group"]
 
 
 async def failing(fault: str) -> object:
@@ -293,6 +296,10 @@ async def failing(fault: str) -> object:
             await anyio.sleep_forever()
         case "text":
             pass
+        case "group":
+            raise BaseExceptionGroup(f"password={PASSWORD}", [asyncio.CancelledError()])
+        case "CancelledError" | "SystemExit" | "KeyboardInterrupt":
+            raise next(each for each in NOT_OURS if each.__name__ == fault)(f"password={PASSWORD}")
         case _:
             return Decision(cast("bool", "no"))
     return "yes"
@@ -339,12 +346,13 @@ async def test_a_hook_identify_that_fails_refuses_also_right_tokens(
     assert PASSWORD not in caplog.text
 
 
-async def test_a_hook_that_begins_to_fail_ends_open_streams() -> None:
+@pytest.mark.parametrize("fault", [RuntimeError, *NOT_OURS])
+async def test_a_hook_that_begins_to_fail_ends_open_streams(fault: type[BaseException]) -> None:
     is_broken = False
 
     async def authorize(request: AccessRequest) -> Decision:
         if is_broken:
-            raise RuntimeError("database is gone")
+            raise fault("database is gone")
         return await authorize_by_rights(request)
 
     async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
@@ -354,6 +362,34 @@ async def test_a_hook_that_begins_to_fail_ends_open_streams() -> None:
                 tasks.start_soon(until_bye, stream, opened)
                 await opened.wait()
                 is_broken = True
+
+
+async def test_a_request_that_is_cancelled_while_a_hook_decides_ends() -> None:
+    asked, is_decided = anyio.Event(), False
+
+    async def authorize(request: AccessRequest) -> Decision:
+        del request
+        asked.set()
+        await anyio.sleep_forever()
+        return Decision(True)
+
+    access = Access(Credentials(), authorize=authorize)
+
+    async def decide() -> None:
+        nonlocal is_decided
+        await access.ask(AccessRequest(principal=ALICE, action="read.head"))
+        is_decided = True
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(decide)
+        await asked.wait()
+        tasks.cancel_scope.cancel()
+    task = asyncio.create_task(decide())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert not is_decided
 
 
 async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only() -> None:
