@@ -120,7 +120,7 @@ class Uploads:
             owner: name of the principal.
             session: id of the session.
             digest: SHA-256 of the file.
-            hold: waits until this number of bytes may be held; None holds them at once.
+            hold: waits until this number of bytes may be held, without a turn; None holds them at once.
 
         Raises:
             UploadMissing: the owner has no complete upload of this content to this session.
@@ -128,22 +128,11 @@ class Uploads:
             ServerBusy: other messages with uploads took too long.
             Unavailable: the media store or the disk failed.
         """
-        with anyio.move_on_after(self._wait_seconds) as timeout:
-            await self._storing.acquire()
-        if timeout.cancelled_caught:
-            raise ServerBusy
-        try:
-            upload = await self.find(owner, session, digest)
-            if not upload.is_complete:
-                raise UploadMissing(digest)
-            if upload.state == "stored":
-                await self._check_stored(owner, upload)
-            else:
-                if hold is not None:
-                    await hold(upload.size_bytes)
-                await self._put(owner, upload)
-        finally:
-            self._storing.release()
+        upload = await self._complete(owner, session, digest)
+        if upload.state != "stored":
+            if hold is not None:
+                await hold(upload.size_bytes)  # before the turn: a principal whose memory is full holds up no other
+            upload = await self._store_in_turn(owner, session, digest)
         return MediaRef(
             kind="sha256",
             sha256=digest,
@@ -151,6 +140,28 @@ class Uploads:
             size_bytes=upload.size_bytes,
             filename=upload.filename,
         )
+
+    async def _complete(self, owner: str, session: str, digest: str) -> Upload:
+        """Return a complete upload. If it was stored before, its media are still there."""
+        upload = await self.find(owner, session, digest)
+        if not upload.is_complete:
+            raise UploadMissing(digest)
+        if upload.state == "stored":
+            await self._check_stored(owner, upload)
+        return upload
+
+    async def _store_in_turn(self, owner: str, session: str, digest: str) -> Upload:
+        with anyio.move_on_after(self._wait_seconds) as timeout:
+            await self._storing.acquire()
+        if timeout.cancelled_caught:
+            raise ServerBusy
+        try:
+            upload = await self._complete(owner, session, digest)
+            if upload.state != "stored":  # a repeat of the message may have stored it meanwhile
+                await self._put(owner, upload)
+        finally:
+            self._storing.release()
+        return upload
 
     async def _check_stored(self, owner: str, upload: Upload) -> None:
         if await self._bus.media.head(upload.sha256) is None:  # deleted since, with a session that was erased

@@ -382,6 +382,30 @@ async def test_files_pieces_and_uploads_over_their_bounds_are_refused(tmp_path: 
         assert error_of(await client.post(UPLOADS, json=told(b"e"))) == (429, "too_many_uploads")
 
 
+async def test_a_message_that_waits_for_memory_holds_up_no_other_principal(tmp_path: Path) -> None:
+    async with temporary_bus() as bus:
+        uploads, waits = Uploads(bus, tmp_path / "u", wait_seconds=5), anyio.Event()
+        wanted = Upload(session="s", sha256=digest_of(b"abcd"), size_bytes=4, mime_type=None, filename=None)
+
+        async def data() -> AsyncGenerator[bytes]:
+            yield b"abcd"
+
+        for owner in ("alice", "bob"):
+            await uploads.add(owner, await uploads.begin(owner, wanted), 0, data())
+
+        async def hold(size: int) -> None:
+            assert size == 4
+            waits.set()
+            await anyio.sleep_forever()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(uploads.store, "alice", "s", wanted.sha256, hold)
+            await waits.wait()
+            assert (await uploads.store("bob", "s", wanted.sha256)).size_bytes == 4
+            tasks.cancel_scope.cancel()
+        assert (await uploads.store("alice", "s", wanted.sha256)).sha256 == wanted.sha256
+
+
 async def test_idle_uploads_make_room_and_old_ones_are_removed(tmp_path: Path) -> None:
     bounds = UploadBounds(files=2, sweep_seconds=0.02)
     async with (
