@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 import anyio
@@ -276,6 +277,37 @@ class WorkTurn:
             self._turns.free()
             await self._turns.enter(self._owner, is_rested=True)
             self.is_held = True
+
+    @asynccontextmanager
+    async def away(self) -> AsyncGenerator[None]:
+        """Let others work during the block, which waits for what is not work of the server, and then go on.
+
+        Raises:
+            ServerBusy: the next turn did not come in time.
+        """
+        if not self.is_held:
+            yield
+            return
+        self.is_held = False
+        self._turns.free()
+        yield
+        await self._turns.enter(self._owner, is_rested=True)
+        self.is_held = True
+
+
+TURN: ContextVar[WorkTurn | None] = ContextVar("turn", default=None)
+"""the turn at folding and listing that the caller has"""
+
+
+@asynccontextmanager
+async def away_from_turn() -> AsyncGenerator[None]:
+    """Let others work during the block, if the caller has a `TURN`; see `WorkTurn.away`."""
+    turn = TURN.get()
+    if turn is None:
+        yield
+    else:
+        async with turn.away():
+            yield
 
 
 class Turns:

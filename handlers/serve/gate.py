@@ -5,7 +5,7 @@ for again before an entry that follows the handover is sent.
 """
 
 from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from dataclasses import replace
 
 import anyio
@@ -18,10 +18,17 @@ from lanebus.bus.wire import Envelope, Notice
 from lanebus.handlers.serve.access.access import Access
 from lanebus.handlers.serve.access.credentials import Identified
 from lanebus.handlers.serve.access.principal import ALL, AccessRequest, Decision, Principal, decide_by_rights
+from lanebus.handlers.serve.budget import away_from_turn
 from lanebus.handlers.serve.guard import address_of, identified, require_valid
 from lanebus.handlers.serve.replies import AccessDenied, RequestRefused
 
 _RIGHTS = "lanebus.rights"
+_LISTED = "lanebus.listed"
+_SESSIONS_AT_ONCE = 8
+"""number of sessions of one list about which a hook is asked at the same time"""
+
+_ListedKey = tuple[str, str, str]
+"""action, session, and agent of the session"""
 
 
 class SessionRight:
@@ -307,15 +314,37 @@ class Gate:
 
         Decisions are not logged. Use it to filter a list.
         """
-        principal, found = identified(request.scope).principal, dict[str, frozenset[Lane]]()
-        is_limited = self.is_limited(request)
+        principal, listed = identified(request.scope).principal, tuple(heads)
+        if self._access.has_hook:
+            return await self._lanes_by_hook(request, action, listed)
+        found, is_limited = dict[str, frozenset[Lane]](), self.is_limited(request)
         known: frozenset[Lane] | None = None
-        for index, head in enumerate(heads):
-            if is_limited or not index:  # without patterns or a hook, all sessions have the same answer
+        for index, head in enumerate(listed):
+            if is_limited or not index:  # without patterns, all sessions have the same answer
                 known = await self._lanes_in(principal, action, head)
             if known is not None:
                 found[head.session] = known
         return found
+
+    async def _lanes_by_hook(
+        self, request: Request, action: str, heads: Iterable[SessionHead]
+    ) -> dict[str, frozenset[Lane]]:
+        """Ask the hook about some sessions at a time, and once in a request. Meanwhile, others have the turn."""
+        principal = identified(request.scope).principal
+        keys: dict[_ListedKey, SessionHead] = {(action, each.session, each.agent): each for each in heads}
+        answers: dict[_ListedKey, frozenset[Lane] | None] = request.scope.setdefault(_LISTED, {})
+        unknown = [key for key in keys if key not in answers]
+        left = iter(unknown)
+
+        async def ask() -> None:
+            for key in left:
+                answers[key] = await self._lanes_in(principal, action, keys[key])
+
+        if unknown:
+            async with away_from_turn(), anyio.create_task_group() as tasks:
+                for _ in range(min(_SESSIONS_AT_ONCE, len(unknown))):
+                    tasks.start_soon(ask)
+        return {head.session: lanes for key, head in keys.items() if (lanes := answers.get(key)) is not None}
 
     async def _lanes_in(self, principal: Principal, action: str, head: SessionHead) -> frozenset[Lane] | None:
         lanes = set[Lane]()
@@ -336,7 +365,8 @@ class Gate:
     async def may(self, request: Request, action: str, session: str) -> bool:
         """Return whether the principal may do `action` in a session, in any lane. The decision is not logged."""
         asked = await self._asked(request, action, session, None, (None,))
-        return all([(await self._access.ask(each)).is_allowed for each in asked])
+        async with away_from_turn() if self._access.has_hook else nullcontext():
+            return all([(await self._access.ask(each)).is_allowed for each in asked])
 
     def stream(self, request: Request, allowed: Iterable[AccessRequest]) -> StreamAccess:
         """Return the permission for an event stream, made of the requests that `allowed_lanes` allowed."""

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import NamedTuple, TypeVar, cast
 
@@ -18,7 +18,7 @@ from lanebus.handlers.projections import SESSIONS, STATUS, TIMELINE, TURNS, USAG
 from lanebus.handlers.protocols import ContentRules, MediaAddresses
 from lanebus.handlers.serve.access.access import Access
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from lanebus.handlers.serve.budget import ByteBudget, Share, Turns
+from lanebus.handlers.serve.budget import TURN, ByteBudget, Share, Turns, WorkTurn
 from lanebus.handlers.serve.errors import SessionMissing, UnknownAgent
 from lanebus.handlers.serve.frames import SharedFrames
 from lanebus.handlers.serve.gate import Gate
@@ -146,7 +146,7 @@ class ApiContext:
         """Return a response with a JSON value that costs the server work: principals take turns at it."""
 
         async def in_turn(share: Share) -> object:
-            async with self.folds.turn(share.owner):
+            async with self._turn(share.owner):
                 return await value()
 
         return self._paced(in_turn)
@@ -171,12 +171,21 @@ class ApiContext:
         """
         # One of a principal: a fold reads large pages, and a repeat finds the state of the first in the cache. A fold
         # that has begun is not cut off: the next one would begin anew, and a long session would never be folded.
-        async with self.folds.turn(owner) as turn:
+        async with self._turn(owner) as turn:
             token = RESTS.set(turn.rest)
             try:
                 return await look()
             finally:
                 RESTS.reset(token)
+
+    @asynccontextmanager
+    async def _turn(self, owner: str) -> AsyncGenerator[WorkTurn]:
+        async with self.folds.turn(owner) as turn:
+            token = TURN.set(turn)
+            try:
+                yield turn
+            finally:
+                TURN.reset(token)
 
 
 # Which sessions have new entries, read once for all clients from the change notices.

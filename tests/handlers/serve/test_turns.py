@@ -49,6 +49,24 @@ async def test_work_that_rests_lets_another_principal_work_and_then_goes_on() ->
     assert worked[2:] == ["mallory"]
 
 
+async def test_work_that_is_away_lets_a_later_request_of_another_principal_work_and_then_goes_on() -> None:
+    shared, worked = turns(), list[str]()
+
+    async def work(owner: str) -> None:
+        async with shared.turn(owner):
+            worked.append(owner)
+
+    async with anyio.create_task_group() as tasks, shared.turn("mallory") as turn:
+        async with turn.away(), turn.away():
+            tasks.start_soon(work, "mallory")
+            tasks.start_soon(work, "bob")
+            await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(work, "carol")
+        await anyio.wait_all_tasks_blocked()
+        assert worked == ["bob"]
+    assert sorted(worked[1:]) == ["carol", "mallory"]
+
+
 async def test_a_principal_works_at_one_request_while_others_have_room() -> None:
     shared, begun = turns(2), list[str]()
     over = anyio.Event()

@@ -1,13 +1,16 @@
 """The list of sessions, and the calls of all sessions that wait for a person, over HTTP."""
 
-from collections.abc import AsyncGenerator
+from collections import Counter
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from decimal import Decimal
 
+import anyio
 import httpx2
 import pytest
 
 from lanebus import AssistantMessage, Bus, Usage, UserMessage
+from lanebus.access import AccessRequest, Decision, Principal, authorize_by_rights
 from lanebus.bus.messages import (
     AgentEnded,
     AgentStarted,
@@ -280,3 +283,68 @@ async def test_a_session_is_queued_from_a_new_message_until_a_model_has_read_it(
         assert await state() == "queued"
         await session.publish(AssistantMessage())
         assert await state() == "idle"
+
+
+def of_user(name: str) -> dict[str, str]:
+    return {"X-User": name}
+
+
+async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
+    del address
+    return Principal(name=headers["x-user"])
+
+
+async def test_a_list_that_waits_for_the_hook_holds_up_no_other_principal() -> None:
+    asked, may_go_on = anyio.Event(), anyio.Event()
+    paths = ("/api/sessions", "/api/waiting", "/api/sessions/fork/forks", "/api/sessions/root/status")
+
+    async def authorize(request: AccessRequest) -> Decision:
+        is_filter = request.session is not None and request.action in {"read.sessions", "read.waiting"}
+        if request.principal.name == "slow" and (is_filter or request.session == "root"):
+            asked.set()
+            await may_go_on.wait()
+        return await authorize_by_rights(request)
+
+    async with (
+        fresh_bus() as bus,
+        serving(bus, identify=identify, authorize=authorize) as served,
+        client_of(served) as client,
+    ):
+        await bus.session("root").publish(UserMessage.text("hi"))
+        await bus.session("root").fork(1, id="fork")
+
+        async def slow(path: str) -> None:
+            assert (await client.get(path, headers=of_user("slow"))).status_code == 200
+
+        for path in paths[:3]:
+            asked, may_go_on = anyio.Event(), anyio.Event()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(slow, path)
+                await asked.wait()
+                with anyio.fail_after(4):
+                    for other in paths:
+                        assert (await client.get(other, headers=of_user("quick"))).status_code == 200
+                may_go_on.set()
+
+
+async def test_a_list_asks_the_hook_once_for_each_question_and_about_few_sessions_at_once() -> None:
+    questions, now, most = Counter[tuple[str, str, str]](), 0, 0
+
+    async def authorize(request: AccessRequest) -> Decision:
+        nonlocal now, most
+        if request.session is None:
+            return Decision(True)
+        questions[request.action, request.session, str(request.lane)] += 1
+        now += 1
+        most = max(most, now)
+        await anyio.sleep(0.01)
+        now -= 1
+        return Decision(not request.session.startswith("hidden"))
+
+    async with fresh_bus() as bus, serving(bus, authorize=authorize) as served, client_of(served) as client:
+        for number in range(12):
+            await bus.session(f"{'hidden' if number % 2 else 'shown'}-{number}").publish(UserMessage.text("hi"))
+        assert sorted(await ids(client, "")) == sorted(f"shown-{number}" for number in range(0, 12, 2))
+    assert set(questions.values()) == {1}
+    assert len(questions) == 6 + 6 * 3
+    assert 1 < most <= 8
