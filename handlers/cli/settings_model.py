@@ -28,6 +28,7 @@ from lanebus.bus.storage import open_owned
 from lanebus.handlers.agent import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY
 from lanebus.handlers.cli.modules import warn_of_others
 from lanebus.handlers.cli.sources import CONFIG, FILE_NAME, PREFIX, SHORT, short_settings, variable_of
+from lanebus.handlers.projections import code_places
 
 __all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_configuration", "refuse_unknown")
 
@@ -233,13 +234,17 @@ _CODE = frozenset({"redact", "serve.identify", "serve.authorize", "serve.project
 
 
 def _check_files(key: str, value: object) -> None:
-    """Raise DirectoryNotOwned if another user could have written a file that a setting names."""
+    """Raise DirectoryNotOwned if another user could have written a file that a setting names, or code of a module."""
+    if key not in _FILES | _CODE:
+        return
     values = [*cast("Mapping[str, str]", value).values()] if isinstance(value, Mapping) else value
     texts = [values] if isinstance(values, str) else cast("Sequence[str]", values or ())
-    code = [file for each in texts if (file := each.rpartition(":")[0]).endswith(".py")]
-    for file in texts if key in _FILES else code if key in _CODE else ():
-        with suppress(OSError):  # the command that needs it tells that it is missing
-            os.close(open_owned(Path(file), f"{key} in {FILE_NAME} names a file that does not count,", _NAME_IT))
+    for text in texts:
+        places = [(Path(text), False)] if key in _FILES else code_places(text.rpartition(":")[0])
+        for path, is_folder in places:
+            what = f"{key} in {FILE_NAME} names a {'folder' if is_folder else 'file'} that does not count,"
+            with suppress(OSError):  # the command that needs it tells that it is missing
+                os.close(open_owned(path, what, _NAME_IT, is_folder=is_folder))
 
 
 def known_keys() -> list[str]:

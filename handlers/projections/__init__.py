@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         waiting_calls,
     )
     from lanebus.handlers.projections.all_sessions import DEFAULT_VIEW_BOUNDS, ViewBounds, Views, names_all
-    from lanebus.handlers.projections.by_name import Lazy, TargetNotFound, load_object, shared_fault
+    from lanebus.handlers.projections.by_name import Lazy, TargetNotFound, code_places, load_object, shared_fault
     from lanebus.handlers.projections.definition import projection
     from lanebus.handlers.projections.folding import (
         Projected,
@@ -131,6 +131,7 @@ __all__ = (
     "card_waits",
     "chain_to",
     "children",
+    "code_places",
     "decisions",
     "doing",
     "earlier_decision",
@@ -190,6 +191,7 @@ if not TYPE_CHECKING:
             "lanebus.handlers.projections.by_name": (
                 "Lazy",
                 "TargetNotFound",
+                "code_places",
                 "load_object",
                 "shared_fault",
             ),

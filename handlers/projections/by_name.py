@@ -5,10 +5,10 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Never, TypeVar, cast
+from typing import NamedTuple, Never, TypeVar, cast
 
 from lanebus.bus.errors import DirectoryNotOwned, require_text
 from lanebus.bus.storage import open_owned
@@ -55,12 +55,79 @@ def load_object(target: str, *, example: str) -> object:
 
 
 def shared_fault(folder: Path) -> str:
-    """Return why another user could have put a file into a folder; "" if none could."""
+    """Return why another user could have put a module into a folder, or a compiled one beside it; "" if none could."""
+    if fault := _fault(CodePlace(folder, is_folder=True)):
+        return fault
+    compiled = CodePlace(folder / "__pycache__", is_folder=True)
+    fault = _fault(compiled) if compiled.path.exists() else ""
+    return fault and f"has a __pycache__ that {fault}"
+
+
+class CodePlace(NamedTuple):
+    """A file that an import reads, or a folder in which it looks for files."""
+
+    path: Path
+    is_folder: bool = False
+
+
+def _fault(place: CodePlace) -> str:
     try:
-        os.close(open_owned(folder, "folder", "", is_folder=True))
+        os.close(open_owned(place.path, "code", "", is_folder=place.is_folder))
     except DirectoryNotOwned as error:
         return error.reason
+    except OSError as error:
+        return f"cannot be opened: {error.strerror}"
     return ""
+
+
+def code_places(name: str) -> Iterator[CodePlace]:
+    """Yield the files and folders from which `load_object` would take the code of a module or file; none if it is
+    missing. Nothing is imported.
+
+    The folders are those of packages and of compiled files, not the search path itself. lanebus is left out: its code
+    runs already. So is what was compiled from a file: `load_object` reads it only if no other user could write it.
+    """
+    if name.endswith(".py"):
+        yield CodePlace(Path(name))
+        return
+    first, *inner = name.split(".")
+    spec = None if first == "lanebus" else _top_spec(first)
+    for part in (*inner, ""):
+        if spec is None:
+            return
+        if spec.has_location and spec.origin:
+            yield CodePlace(_existing(Path(spec.origin)))  # an archive of modules, if it is in one
+        yield from _compiled(spec)
+        folders = [*(spec.submodule_search_locations or ())]
+        yield from (CodePlace(_existing(Path(folder)), is_folder=True) for folder in folders)
+        # By its last part, because the whole name needs the package, and that would be imported.
+        spec = PathFinder.find_spec(part, folders) if part else None
+
+
+def _top_spec(name: str) -> ModuleSpec | None:
+    """Return where `_load_module` would find a module without dots."""
+    before = [*sys.path]
+    if not shared_fault(Path.cwd()):
+        _search(Path.cwd())
+    try:
+        return importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # the import itself tells what is wrong
+        return None
+    finally:
+        sys.path[:] = before
+
+
+def _compiled(spec: ModuleSpec) -> Iterator[CodePlace]:
+    """Yield the compiled file of a module, and the folder where it is or would be made."""
+    if spec.cached:
+        cached = Path(spec.cached)
+        yield CodePlace(_existing(cached.parent), is_folder=True)
+        if cached.exists():
+            yield CodePlace(cached)
+
+
+def _existing(path: Path) -> Path:
+    return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
 
 
 def _load_module(name: str) -> ModuleType:
@@ -85,9 +152,9 @@ def _load_file(name: str) -> ModuleType:
     is_shared = bool(shared_fault(path.parent))
     if not is_shared:
         _search(path.parent)
-    spec = importlib.util.spec_from_file_location(
-        path.stem, path, loader=_WithoutCache(path.stem, str(path)) if is_shared else None
-    )
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec and (is_shared or any(map(_fault, _compiled(spec)))):
+        spec.loader = _WithoutCache(path.stem, str(path))
     if spec is None or spec.loader is None:
         raise TargetNotFound(f"{name!r} cannot be imported")
     module = importlib.util.module_from_spec(spec)
@@ -97,7 +164,7 @@ def _load_file(name: str) -> ModuleType:
 
 
 class _WithoutCache(SourceFileLoader):
-    """Compiles a file from its source: another user may have made the folder of compiled files beside it."""
+    """Compiles a file from its source: another user may have written the compiled file."""
 
     def path_stats(self, path: str) -> Never:
         """Raise OSError: without the facts of the source, Python neither reads nor writes a compiled file."""

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from importlib.util import cache_from_source
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -246,6 +247,51 @@ def test_a_file_that_found_settings_name_counts_only_if_no_other_user_may_write_
     load_configuration(shared / "lanebus.toml")
     (shared / "evil.py").unlink()
     load_configuration(shared / "lanebus.toml", is_named=False)
+
+
+@pytest.mark.parametrize("target", ["pkg.inner.access:rule", "access:rule"])
+@pytest.mark.parametrize(
+    "place",
+    ["access.py", "__pycache__", "pkg", "pkg/__init__.py", "pkg/inner", "pkg/inner/access.py", "pkg/inner/__pycache__"],
+)
+def test_a_module_that_found_settings_name_counts_only_if_no_other_user_may_write_its_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, target: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pkg" / "inner" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text(EVIL)
+    for module in (tmp_path / "access.py", tmp_path / "pkg" / "inner" / "access.py"):  # inner has no __init__.py
+        module.write_text(EVIL)
+    (tmp_path / "lanebus.toml").write_text(
+        f"[serve]\nauthorize = '{target}'\nprojection = ['lanebus.projections:USAGE']"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    before = [*sys.path]
+    load_configuration(tmp_path / "lanebus.toml", is_named=False)
+    is_folder = (tmp_path / place).is_dir()
+    (tmp_path / place).chmod(0o1777 if is_folder else 0o666)
+    is_read = place.startswith("pkg") == target.startswith("pkg")
+    kind = "folder" if is_folder else "file"
+    refusal = pytest.raises(DirectoryNotOwned, match=rf"serve.authorize in lanebus.toml names a {kind} .* has mode")
+    with refusal if is_read else nullcontext():
+        load_configuration(tmp_path / "lanebus.toml", is_named=False)
+    load_configuration(tmp_path / "lanebus.toml")
+    assert sys.path == before
+    assert not [*tmp_path.rglob("ran")]
+
+
+def test_a_compiled_module_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "access.py").write_text(EVIL)
+    (tmp_path / "lanebus.toml").write_text("redact = 'access:hide'")
+    compiled = Path(cache_from_source(tmp_path / "access.py"))
+    compiled.parent.mkdir()
+    compiled.touch()
+    load_configuration(tmp_path / "lanebus.toml", is_named=False)
+    compiled.chmod(0o666)
+    with pytest.raises(DirectoryNotOwned, match="has mode 0666"):
+        load_configuration(tmp_path / "lanebus.toml", is_named=False)
 
 
 @pytest.mark.full
