@@ -16,7 +16,7 @@ from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_messag
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Lane, Session, ToolResultMessage, UserMessage
 from lanebus.agent import Worker, abort, approve, deny, steer
 from lanebus.errors import InvalidArgument
-from lanebus.messages import AgentEnded, ToolStarted, ToolWaiting, parse_event
+from lanebus.messages import AgentEnded, ControlAnswered, ToolStarted, ToolWaiting, parse_event
 from lanebus.openai_agents import RunnerAgent
 from lanebus.projections import TURNS, look
 from tests.support.agent.agents import SECONDS, fresh_bus
@@ -123,6 +123,26 @@ async def test_a_run_that_waits_for_a_person_is_continued_by_another_worker(serv
         async with server.bus() as other, working(other, RunnerAgent(shop_agent(*steps[1:])), "w2"):
             assert isinstance(ended := await until(session, AgentEnded), AgentEnded)
         assert (ended.stop_reason, ended.turns) == ("stop", 2)
+        assert await said(session) == ["", "refunded 7", "Done."]
+
+
+async def test_another_agent_asks_anew_about_a_call_that_was_approved_for_the_agent_before() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        async with working(bus, RunnerAgent(shop_agent(("refund", {"order": 7})))):
+            await session.publish(UserMessage.text("Refund order 7"))
+            waiting = await until(session, ToolWaiting)
+        assert isinstance(waiting, ToolWaiting)
+        approved = await approve(session, waiting.turn_id, waiting.tool_call_id)
+        await session.publish(ControlAnswered(control=approved.position, outcome="applied").as_extension())
+        over = await session.hand_over("other")
+        with anyio.fail_after(SECONDS):
+            async with Worker(bus, RunnerAgent(shop_agent()), agents={"other": RunnerAgent(shop_agent("Done."))}):
+                again = await until(session, ToolWaiting, over.position)
+                assert isinstance(again, ToolWaiting)
+                assert "refunded 7" not in await said(session)
+                await approve(session, again.turn_id, again.tool_call_id)
+                await until(session, AgentEnded)
         assert await said(session) == ["", "refunded 7", "Done."]
 
 
