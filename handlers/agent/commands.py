@@ -230,9 +230,7 @@ async def decide_call(
             if first is None and attempt == DEFAULT_RUN_BOUNDS.publish_attempts - 1:
                 raise
         if first is not None:
-            decision: Literal["approve", "deny"] = "approve" if first.message.kind == Approve.KIND else "deny"
-            by = first.control.by if isinstance(first.control, Control) else None
-            raise CallDecided(session.id, control.tool_call_id, decision, by, first.position)
+            raise CallDecided(session.id, control.tool_call_id, first.decision, first.by, first.position)
     raise AssertionError
 
 

@@ -58,6 +58,9 @@ STATUS_KINDS = frozenset(
 )
 """kinds of the messages that `STATUS` folds; other kinds change nothing"""
 
+_DECIDED_KEPT = 64
+"""A session can have any number of calls. Whoever decides late does so soon."""
+
 _HALTS: Mapping[str, Literal["paused", "handoff"]] = {"control.pause": "paused", "control.handoff": "handoff"}
 
 
@@ -74,6 +77,18 @@ class Command(Frozen):
             return parse_control(self.message) or DecodeError("kind", "is no command's")
         except MessageError as error:
             return error
+
+
+class Decided(Frozen):
+    """A decision about a tool call that a worker has applied."""
+
+    position: int
+    """position of the command"""
+    turn_id: TurnId
+    tool_call_id: str
+    decision: Literal["approve", "deny"]
+    by: str | None = None
+    """sender of the command"""
 
 
 class LoopStatus(Frozen):
@@ -120,6 +135,9 @@ class Status(Frozen):
     """reason why workers do not answer the session; None if workers answer. `control.resume` sets it to None"""
     commands: tuple[Command, ...] = ()
     """commands that no `ControlAnswered` has answered, in order of position"""
+    decided: tuple[Decided, ...] = ()
+    """the newest decisions that a worker has applied, also about calls of earlier turns. Those that lapsed are left
+    out"""
     assigned: int = 0
     """position of the newest handover to another agent. Approvals and denials before it that no worker has answered do
     not count; 0 if there was none"""
@@ -258,7 +276,9 @@ def _on_assigned(status: Status, position: int) -> Status:
     }
     kept = {call: reply for call, reply in loop.calls_answered.items() if call not in lapsed}
     update = {"assigned": position, "calls_answered": kept, "calls_lapsed": {**loop.calls_lapsed, **lapsed}}
-    return status.model_copy(update={"loop": loop.model_copy(update=update)})
+    void = {reply.position for reply in lapsed.values()}
+    decided = tuple(each for each in status.decided if each.position not in void)
+    return status.model_copy(update={"loop": loop.model_copy(update=update), "decided": decided})
 
 
 def _on_answered(status: Status, event: ControlAnswered) -> Status:
@@ -276,7 +296,8 @@ def _on_answered(status: Status, event: ControlAnswered) -> Status:
     if kind == "control.abort" and status.loop is not None and status.loop.ended is not None:
         return status.model_copy(update={"loop": _left_alone(status.loop)})
     if kind in {"control.approve", "control.deny"} and status.loop is not None:
-        return status.model_copy(update={"loop": _answered_call(status.loop, command)})
+        decided = (*status.decided, *_decided(command))[-_DECIDED_KEPT:]
+        return status.model_copy(update={"loop": _answered_call(status.loop, command), "decided": decided})
     return status
 
 
@@ -291,6 +312,17 @@ def _left_alone(loop: LoopStatus) -> LoopStatus:
             "calls_lapsed": {},
         }
     )
+
+
+def _decided(command: Command) -> tuple[Decided, ...]:
+    control, at = command.control, command.position
+    match control:
+        case Approve(turn_id=turn, tool_call_id=call, by=by):
+            return (Decided(position=at, turn_id=turn, tool_call_id=call, decision="approve", by=by),)
+        case Deny(turn_id=turn, tool_call_id=call, by=by):
+            return (Decided(position=at, turn_id=turn, tool_call_id=call, decision="deny", by=by),)
+        case _:
+            return ()
 
 
 def _answered_call(loop: LoopStatus, command: Command) -> LoopStatus:
@@ -366,10 +398,15 @@ def decisions(status: Status) -> Mapping[str, Command]:
     return found
 
 
-def earlier_decision(status: Status, control: Approve | Deny) -> Command | None:
-    """Return the command that has approved or denied the call of `control`; None if the log shows none."""
+def earlier_decision(status: Status, control: Approve | Deny) -> Decided | None:
+    """Return the decision about the call of `control` that counts; None if the status has none.
+
+    Of calls of earlier turns, only the newest decisions are known.
+    """
     loop, call = status.loop, control.tool_call_id
     question = None if loop is None else loop.calls_waiting.get(call)
-    if loop is None or question is None or question.turn_id != control.turn_id:
-        return None
-    return loop.calls_answered.get(call) or decisions(status).get(call)
+    if loop is not None and question is not None and question.turn_id == control.turn_id:
+        command = loop.calls_answered.get(call) or decisions(status).get(call)
+        return None if command is None else next(iter(_decided(command)), None)
+    known = (each for each in reversed(status.decided) if each.tool_call_id == call)
+    return next((each for each in known if each.turn_id == control.turn_id), None)

@@ -9,8 +9,17 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, Bus, UserMessage
-from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, TurnId, TurnStarted
+from lanebus import AssistantMessage, Bus, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.bus.messages import (
+    AgentStarted,
+    Approve,
+    ControlAnswered,
+    ToolEnded,
+    ToolStarted,
+    ToolWaiting,
+    TurnId,
+    TurnStarted,
+)
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent import Agent, Run, Worker
 from lanebus.handlers.projections import look_at_state
@@ -186,6 +195,35 @@ async def test_a_call_that_was_approved_waits_for_a_worker_and_a_second_decision
         await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
         late = await client.post("/api/sessions/s1/commands", json=command("deny", turn, "k4"))
         assert (late.status_code, late.json()["error"]) == (409, "call_decided")
+
+
+async def test_a_second_decision_is_refused_after_the_call_ran_too() -> None:
+    async with opened() as (bus, client):
+        session = bus.session("s1")
+        turn = await waiting_for_approval(session, "delete it", "rm")
+        first = await client.post("/api/sessions/s1/commands", json=command("approve", turn, "k1"))
+        (position,) = first.json()["positions"]
+        following = turn.model_copy(update={"turn_index": 1})
+        await session.publish(
+            ControlAnswered(control=position, outcome="applied").as_extension(),
+            ToolStarted(turn_id=turn, tool_call_id="c0", tool_name="rm").as_extension(),
+            ToolResultMessage(tool_call_id="c0", tool_name="rm"),
+            ToolEnded(turn_id=turn, tool_call_id="c0", tool_name="rm", is_error=False).as_extension(),
+            TurnStarted(turn_id=following).as_extension(),
+        )
+        for verb in ("deny", "approve"):
+            refused = await client.post("/api/sessions/s1/commands", json=command(verb, turn, f"k-{verb}"))
+            assert (refused.status_code, refused.json()["error"]) == (409, "call_decided")
+            assert f"approved by page, at position {position}" in refused.json()["detail"]
+        again = await client.post("/api/sessions/s1/commands", json=command("approve", turn, "k1"))
+        assert (again.status_code, again.json()["positions"]) == (200, [position])
+        # A later call with the same id is another call.
+        await session.publish(
+            AssistantMessage(content=(ToolCallBlock(id="c0", name="rm"),), turn_id=following, stop_reason="toolUse"),
+            ToolWaiting(turn_id=following, tool_call_id="c0", tool_name="rm").as_extension(),
+        )
+        denied = await client.post("/api/sessions/s1/commands", json=command("deny", following, "k2"))
+        assert denied.status_code == 201
 
 
 async def test_a_decision_that_a_worker_refused_leaves_the_call_to_decide() -> None:
