@@ -266,7 +266,7 @@ def test_a_module_that_found_settings_name_counts_only_if_no_other_user_may_writ
     (tmp_path / "lanebus.toml").write_text(
         f"[serve]\nauthorize = '{target}'\nprojection = ['lanebus.projections:USAGE']"
     )
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     before = [*sys.path]
     load_configuration(tmp_path / "lanebus.toml", is_named=False)
     is_folder = (tmp_path / place).is_dir()
