@@ -275,10 +275,12 @@ def _on_assigned(status: Status, position: int) -> Status:
         if call not in loop.calls_ended and loop.calls_started.get(call, 0) < reply.position
     }
     kept = {call: reply for call, reply in loop.calls_answered.items() if call not in lapsed}
-    update = {"assigned": position, "calls_answered": kept, "calls_lapsed": {**loop.calls_lapsed, **lapsed}}
     void = {reply.position for reply in lapsed.values()}
     decided = tuple(each for each in status.decided if each.position not in void)
-    return status.model_copy(update={"loop": loop.model_copy(update=update), "decided": decided})
+    loop = loop.model_copy(
+        update={"assigned": position, "calls_answered": kept, "calls_lapsed": {**loop.calls_lapsed, **lapsed}}
+    )
+    return status.model_copy(update={"loop": loop, "decided": decided})
 
 
 def _on_answered(status: Status, event: ControlAnswered) -> Status:

@@ -151,7 +151,7 @@ PLANTED: dict[str, tuple[Plant, str, int]] = {
     "another version": (flipped(EXT, 4, "1 1", "9 1"), "unreadable", 4),
     "another incarnation in the middle": (flipped(LLM, 3, " 0_", " 1_"), "incarnation", 3),
     "another incarnation at the start": (flipped(LLM, 1, " 0_", " 0_x"), "incarnation", 1),
-    "a state of the agent that is none": (stored("status@1", '{"loops":{}}'), "projection", 5),
+    "a state of the agent that is none": (stored("status@2", '{"loops":{}}'), "projection", 5),
     "a message of the other lane": (appended(LLM, "h", HEADER, "m", NOTE), "unreadable", 8),
     "a newer version": (appended(EXT, "h", NEWER, "m", NOTE), "unreadable", 8),
     "an entry above the head": (entry(LLM, "8-0", USER), "above_head", 8),
