@@ -104,6 +104,7 @@ NUMBERS: dict[str, frozenset[str]] = {
     ),
     "an estimate, or the shape of one in memory: any other number gives the same answers": frozenset(
         {
+            "handlers/serve/gate.py:_SESSIONS_AT_ONCE",
             "handlers/context/folds.py:ENTRY_BYTES",
             "bus/media/store.py:_LARGE_BYTES",
             "bus/log/reading.py:GROWTH",
@@ -148,6 +149,7 @@ NUMBERS: dict[str, frozenset[str]] = {
     "a part of a projection's version: another number is another fold": frozenset(
         {
             "handlers/projections/usage.py:_KEPT",
+            "handlers/projections/agent_status.py:_DECIDED_KEPT",
             "handlers/projections/timeline.py:_DECISIONS_KEPT",
             "handlers/projections/usage.py:_MISMATCHES_KEPT",
             "handlers/projections/usage.py:_OPEN_KEPT",
