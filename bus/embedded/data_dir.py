@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFailed, SocketPathTooLong
-from lanebus.bus.storage.folder import FULL, owner_fault
-
-__all__ = ("DataDir", "default_data_dir", "default_state_dir", "remedy_of")
+from lanebus.bus.storage.folder import FULL
+from lanebus.bus.storage.ownership import owner_fault
 
 # The size of sun_path without its final NUL byte.
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103

@@ -29,7 +29,7 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.messages.base import Wire
-from lanebus.bus.storage.folder import FILE, HAS_DESCRIPTORS, open_below, opened
+from lanebus.bus.storage.ownership import FILE, HAS_DESCRIPTORS, open_below, opened
 from lanebus.bus.text import whole_text
 
 # Check media from outside: URL, file name, size, and whether the first bytes match the claimed type. Pure.

@@ -27,7 +27,7 @@ from lanebus.bus.concurrency import BusOrigin, drop_in_child
 from lanebus.bus.errors import DirectoryNotOwned, LoginRefused, Refused, SetupError, Unavailable, Unconnectable
 from lanebus.bus.servers.calls import Argument, ConnectionBounds, Reply, answered
 from lanebus.bus.servers.connection import Connection, FixedRouteState, RouteState
-from lanebus.bus.storage.folder import exposure, open_owned
+from lanebus.bus.storage.ownership import exposure, open_owned
 
 _log = logging.getLogger(__name__)
 

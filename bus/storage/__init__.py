@@ -1,6 +1,6 @@
 """Blob stores in a directory or in an object store. Callers choose and validate the names of blobs.
 
-Start with `blobs.py`, the protocol.
+Start with `blobs.py`, the protocol. `ownership.py` says whether another user could have written a file.
 """
 
 from typing import TYPE_CHECKING
@@ -9,7 +9,8 @@ from lanebus.bus.faces import lazy_names
 
 if TYPE_CHECKING:
     from lanebus.bus.storage.blobs import BlobStore, Objects, object_store_at, plain_name, store_at
-    from lanebus.bus.storage.folder import FILE, Folder, StateFile, exposure, open_owned, owner_fault
+    from lanebus.bus.storage.folder import Folder, StateFile
+    from lanebus.bus.storage.ownership import FILE, exposure, open_owned, owner_fault
 
 __all__ = (
     "FILE",
@@ -36,13 +37,7 @@ if not TYPE_CHECKING:
                 "plain_name",
                 "store_at",
             ),
-            "lanebus.bus.storage.folder": (
-                "FILE",
-                "Folder",
-                "StateFile",
-                "exposure",
-                "open_owned",
-                "owner_fault",
-            ),
+            "lanebus.bus.storage.folder": ("Folder", "StateFile"),
+            "lanebus.bus.storage.ownership": ("FILE", "exposure", "open_owned", "owner_fault"),
         },
     )

@@ -36,11 +36,17 @@ def test_help_lists_every_command(lanebus: CommandLine) -> None:
             assert text in shown.out
 
 
-def test_help_loads_neither_the_bus_nor_pydantic() -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o777])
+def test_help_loads_neither_the_bus_nor_pydantic(tmp_path: Path, mode: int) -> None:
+    """Also in a folder that has to be judged, because other users may write to it."""
+    tmp_path.chmod(mode)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     code = (
         "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\nr(['--help'])\nprint(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     loaded = set(done.stdout.splitlines()[-1].split())
     assert "click" in loaded
     assert loaded & {"pydantic", "bus", "redis", "anyio", "asyncio", "starlette"} == set()
