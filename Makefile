@@ -40,7 +40,7 @@ demo: $(VENV)/.run
 	@trap : INT; $(BIN)/lanebus demo || test $$? -eq 130
 
 # Tests wait on servers, so there are more processes than cores. A process that is done takes tests from the others.
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 # Each process collects all tests, which takes as long as a tenth of the quick set: fewer processes.
 test: JOBS := 3
