@@ -2,6 +2,4 @@
 
 from lanebus.handlers.cli import main
 
-__all__ = ()
-
 main()

@@ -186,6 +186,7 @@ _SHARED = {
     "dead": "groups",
     "server": "server",
     "acl": "server",
+    "alerts": "server",
 }
 """command → its module, where the module has several commands: there it is `<command>_command`, else `command`"""
 

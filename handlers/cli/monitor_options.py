@@ -13,8 +13,6 @@ from lanebus.handlers.agent import ConnectionCounts, LogWatch, ServerHealth, Wor
 from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.serve import DEFAULT_MONITOR_BOUNDS
 
-__all__ = ("MonitorAddress", "monitor_options", "page_monitor", "worker_monitor")
-
 F = TypeVar("F", bound=Callable[..., object])
 
 _EXTRA = frozenset({"prometheus_client", "starlette", "uvicorn"})

@@ -30,8 +30,6 @@ from lanebus.handlers.cli.modules import warn_of_others
 from lanebus.handlers.cli.sources import CONFIG, FILE_NAME, PREFIX, SHORT, short_settings, variable_of
 from lanebus.handlers.projections import code_places
 
-__all__ = ("Configuration", "Setting", "SettingsRefused", "known_keys", "load_configuration", "refuse_unknown")
-
 
 class SettingsRefused(SetupError):
     """A settings file cannot be read, a key or variable is unknown, or a value is not allowed.

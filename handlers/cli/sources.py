@@ -108,7 +108,7 @@ def _searched(folder: Path) -> Sequence[Path]:
 
 
 def _home() -> Path | None:
-    """Return the home directory; None if there is none. The root directory is nobody's home."""
+    """Return the home directory; None if there is none. The root directory is not taken for a home."""
     try:
         home = Path("~").expanduser().resolve()
     except (OSError, RuntimeError):

@@ -16,8 +16,6 @@ from lanebus.handlers.cli.options import BusCommand, Settings
 if TYPE_CHECKING:
     from lanebus.handlers.protocols import ProtocolFiles
 
-__all__ = ("command",)
-
 
 @click.command("acp", cls=BusCommand)
 @click.argument("agent", metavar="MODULE:ATTRIBUTE")

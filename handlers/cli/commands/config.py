@@ -11,8 +11,6 @@ from lanebus.handlers.cli.output import Output
 from lanebus.handlers.cli.settings_model import Setting
 from lanebus.handlers.cli.text import Column
 
-__all__ = ("command",)
-
 _COLUMNS = (Column("setting"), Column("value", is_flexible=True), Column("source", is_flexible=True))
 
 

@@ -174,7 +174,7 @@ async def _servers(
     for endpoint in endpoints:
         try:
             nodes.append(await _ask(endpoint))
-        except BusError as fault:  # the others are told too
+        except BusError as fault:  # the other servers are still asked
             findings.append(_fault(fault, endpoint.address))
     if len(nodes) == len(endpoints):
         longest = max(node.after - node.before for node in nodes)

@@ -18,7 +18,6 @@ from lanebus.handlers.serve import ALL, BOTH_LANES, READ, Principal
 if TYPE_CHECKING:
     from lanebus.handlers.protocols import ProtocolFiles
 
-__all__ = ("command",)
 
 _OPTIONS = {"sessions": "--session", "agents": "--agent"}
 

@@ -73,7 +73,7 @@ async def _archive(bus: Bus, *, sessions: Sequence[str], before: int | None, out
 
 
 async def _all_sessions(bus: Bus) -> list[str]:
-    """Return every session, also those whose heads cannot be read: the user is told that these are not archived."""
+    """Return every session, also one whose head cannot be read: the command says that it is not archived."""
     names = [head.session for head in await bus.sessions()]
     return [*names, *sorted({*await bus.log.sessions()}.difference(names))]
 

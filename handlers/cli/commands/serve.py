@@ -34,7 +34,6 @@ from lanebus.handlers.serve import (
 if TYPE_CHECKING:
     from lanebus.handlers.serve import HostedApp
 
-__all__ = ("PORT", "Edge", "command", "serve_page")
 
 PORT = 8420
 

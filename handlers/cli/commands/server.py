@@ -1,8 +1,10 @@
-"""`lanebus server` and `lanebus acl`: show or stop the embedded server, and print users for the access list of
-another.
+"""`lanebus server`, `acl` and `alerts`: the embedded server, and what a server of your own needs beside it.
+
+`acl` prints users for its access list, `alerts` the alerts for Prometheus and the dashboard for Grafana.
 """
 
 from functools import partial
+from importlib.resources import files
 
 import click
 
@@ -12,7 +14,7 @@ from lanebus.bus.wire import check_namespace
 from lanebus.handlers.cli.access import run
 from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import BusCommand, BusGroup, Settings, ViewCommand
-from lanebus.handlers.cli.output import Output, put
+from lanebus.handlers.cli.output import Output, put, put_lines
 from lanebus.handlers.cli.text import size
 
 
@@ -104,3 +106,19 @@ def acl_command(ctx: click.Context) -> None:
     """
     for user in acl_users(check_namespace(Settings.of(ctx).namespace)):
         put(str(user))
+
+
+@click.command("alerts")
+@click.option("--dashboard", is_flag=True, help="Print the dashboard for Grafana instead, as JSON to import.")
+def alerts_command(dashboard: bool) -> None:
+    """Print the alerts for Prometheus: a file of rules about the metrics of `lanebus worker --monitor` and
+    `lanebus serve --monitor`. Change the limits to those of your agents.
+
+    After an upgrade, print the files again: metrics may have been added.
+
+    \b
+    Example: lanebus alerts > lanebus.rules.yml
+             lanebus alerts --dashboard > lanebus.json
+    """
+    name = "lanebus.json" if dashboard else "lanebus.rules.yml"
+    put_lines((files("lanebus.handlers.serve") / "data" / name).read_text(encoding="utf-8"))

@@ -19,8 +19,6 @@ from lanebus.handlers.cli.summary import STATES, failure_text
 from lanebus.handlers.cli.text import Column, count, moment, money, size
 from lanebus.handlers.projections import STATUS, SessionLine, doing, look, look_at_state, session_lines, summary
 
-__all__ = ("command",)
-
 _COLUMNS = (
     Column("session", is_flexible=True),
     Column("agent", is_flexible=True),

@@ -25,8 +25,6 @@ from lanebus.handlers.cli.summary import TurnFold, summarize
 from lanebus.handlers.cli.text import Column, moment
 from lanebus.handlers.serve import compact, spliced
 
-__all__ = ("command", "entry_json")
-
 _COLUMNS = (
     Column("position", is_number=True, columns=6),
     Column("lane", columns=3),

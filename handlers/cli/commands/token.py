@@ -27,8 +27,6 @@ from lanebus.handlers.serve import (
     sign_token,
 )
 
-__all__ = ("command",)
-
 _PATH = click.Path(path_type=Path, dir_okay=False)
 
 _OPTIONS = {"actions": "--action", "sessions": "--session", "agents": "--agent", "seconds": "--hours"}

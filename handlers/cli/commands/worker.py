@@ -30,8 +30,6 @@ from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options
 from lanebus.handlers.cli.options import BusCommand, Settings, wait_option
 from lanebus.handlers.cli.output import tell
 
-__all__ = ("command",)
-
 _log = logging.getLogger(__name__)
 
 _SECONDS = click.FloatRange(min=0.0, min_open=True)
