@@ -18,8 +18,6 @@ from lanebus.bus.previews import LiveBounds
 from lanebus.bus.publishing.outbox import PublishBounds
 from lanebus.bus.servers.calls import ConnectionBounds
 
-__all__ = ("Bounds",)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:

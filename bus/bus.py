@@ -35,15 +35,12 @@ from lanebus.bus.publishing.limits import Limits, PublishCounts, Quota
 from lanebus.bus.publishing.outbox import Outboxes
 from lanebus.bus.publishing.publisher import Publisher, TracedPublisher
 from lanebus.bus.servers.grouped_pool import GroupedPool
-from lanebus.bus.servers.health import DurabilityWarning
 from lanebus.bus.session.resources import SessionResources
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.keys import check_agent, check_consumer, check_group, check_session_id
 
 if TYPE_CHECKING:
     from lanebus.bus.servers.connection import Route
-
-__all__ = ("Bus", "DurabilityWarning")
 
 
 class Bus:

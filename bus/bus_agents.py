@@ -17,8 +17,6 @@ from lanebus.bus.groups.status import (
 from lanebus.bus.log.log import Log
 from lanebus.bus.wire.keys import DEFAULT_AGENT, check_agent, check_group
 
-__all__ = ("agents", "is_known", "live_workers", "set_default_agent", "unfetched_work")
-
 
 class HasLog(Protocol):
     """The type of `self` in functions that `Bus` has as methods."""

@@ -9,8 +9,6 @@ from lanebus.bus.groups.failed_work import DeadLetters, FailedWorks
 from lanebus.bus.groups.status import GroupStatus, LeaseStatus, all_group_names, read_leases
 from lanebus.bus.wire.keys import check_group
 
-__all__ = ("dead_letters", "failed_work", "group_status", "groups", "lease_status", "remove_group")
-
 
 def dead_letters(self: HasLog, group: str) -> DeadLetters:
     """Return the dead letters of a group. No I/O.

@@ -1,6 +1,7 @@
 """Imports point one way: examples, tests, docs → handlers → bus. A package imports only packages below it."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -176,6 +177,14 @@ def test_a_face_has_the_names_that_it_lists_and_none_is_a_module(face: str) -> N
     assert [name for name in listed if not hasattr(module, name)] == []
     folder = ROOT / face.removeprefix("lanebus.").replace(".", "/")
     assert {path.stem for path in folder.iterdir()} & {*listed} == set()
+
+
+def test_only_faces_list_their_names() -> None:
+    assert [
+        str(path)
+        for path in (*sources("bus"), *sources("handlers"))
+        if path.name != "__init__.py" and re.search(r"^__all__\b", (ROOT / path).read_text(), re.MULTILINE)
+    ] == []
 
 
 def test_the_face_of_the_bus_is_small() -> None:

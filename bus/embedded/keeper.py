@@ -30,23 +30,6 @@ import sys
 import threading
 import time
 
-__all__ = (
-    "FILE_FLAGS",
-    "KEEPER_LOCK",
-    "LOG",
-    "LOG_MARK",
-    "OPENERS_LOCK",
-    "SERVER_LOCK",
-    "SOCKET",
-    "dump_of",
-    "end_server",
-    "is_held",
-    "last_ending",
-    "lock_owner",
-    "open_lock",
-    "take",
-)
-
 SOCKET = "sock"
 LOG = "server.log"
 LOG_MARK = "log-exists"  # created by openers, see `log_files.py`

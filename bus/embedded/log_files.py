@@ -26,8 +26,6 @@ from lanebus.bus.embedded import keeper
 from lanebus.bus.embedded.data_dir import remedy_of
 from lanebus.bus.errors import ServerFailed
 
-__all__ = ("check", "mark")
-
 _NAME = "appendonly.aof"
 _REMEDY = (
     "copy the whole directory from a backup again, or choose another one with LANEBUS_DATA_DIR or data_dir; to go on "

@@ -4,19 +4,6 @@ from pathlib import Path
 
 from lanebus.bus.errors.message import BusError
 
-__all__ = (
-    "AnswerLost",
-    "LoginRefused",
-    "OutcomeUnknown",
-    "Redirected",
-    "Refused",
-    "RewriteUnfinished",
-    "ServerFailed",
-    "ServerInUse",
-    "Unavailable",
-    "Unconnectable",
-)
-
 
 class Unavailable(BusError):
     """The server cannot be reached or cannot answer. A later retry may succeed."""

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.topology import Topology
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("HEARTBEAT_SECONDS", "Consumer", "Start", "Work")
 
 HEARTBEAT_SECONDS = 15.0
 """The default heartbeat timeout of a consumer."""

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from lanebus.bus.wire.codec import Entry
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("WakeUps", "Watch")
-
 
 class Watch:
     """One task's watch on the wake-ups of one session."""

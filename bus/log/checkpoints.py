@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from lanebus.bus.log.lineage import ArchiveReader
     from lanebus.bus.log.log import Log
 
-__all__ = (
-    "Checkpoint",
-    "check_name",
-    "checkpoints",
-    "drop_checkpoint",
-    "drop_projection",
-    "load_checkpoint",
-    "load_projection",
-    "save_checkpoint",
-    "save_projection",
-)
 
 _CHECKPOINT, _PROJECT, _DROP = Script("checkpoint"), Script("project"), Script("drop")
 

@@ -17,16 +17,6 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.calls import Argument, Reply
     from lanebus.bus.wire.keys import Keys
 
-__all__ = (
-    "Incarnation",
-    "Origin",
-    "SessionHead",
-    "head_command",
-    "read_head",
-    "read_incarnations",
-    "start_of",
-)
-
 
 class Incarnation(NamedTuple):
     """The part of a log that one server process wrote. After a restart or failover, a new incarnation begins.

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from lanebus.bus.log.log import FirstPage, Log
     from lanebus.bus.servers.calls import Argument
 
-__all__ = ("Lease", "LeaseAnswer", "Leases")
 
 _LEASE = Script("lease", shares=("damage", "wake", "take"))
 

@@ -316,7 +316,7 @@ def find_gap(envelopes: Sequence[Envelope], after: int, bound: int) -> Gap | Non
 
 
 def lane_of(gap: Gap, head: SessionHead, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], count: int) -> str:
-    """Return the name of the lane that lacks the entries of a gap; "" if the head does not tell it.
+    """Return the name of the lane in which the entries of a gap are missing; "" if the head does not say.
 
     Args:
         gap: the gap.

@@ -18,21 +18,6 @@ from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.extension import CONTROL, EXTENSION_ADVICE, ExtensionData, ExtensionMessage
 from lanebus.bus.messages.message import TurnId
 
-__all__ = (
-    "CONTROLS",
-    "Abort",
-    "Approve",
-    "Compact",
-    "Control",
-    "Deny",
-    "Handoff",
-    "Pause",
-    "Resume",
-    "Steer",
-    "parse_control",
-)
-
-
 _CALL_HASH = re.compile(r"[0-9a-f]{64}")
 
 

@@ -8,9 +8,6 @@ from lanebus.bus.errors import DecodeError, require_text
 from lanebus.bus.messages.base import Wire, json_reason
 from lanebus.bus.messages.lanes import Lane
 
-__all__ = ("CONTROL", "EXTENSION_ADVICE", "STORE", "ExtensionData", "ExtensionMessage")
-
-
 EXTENSION_ADVICE = "pass an ExtensionMessage; read with lanes={Lane.EXTENSION} to get no others"
 
 CONTROL = "control."

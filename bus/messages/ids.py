@@ -13,21 +13,6 @@ from typing import Literal
 
 from lanebus.bus.errors import InvalidContent
 
-__all__ = (
-    "Id",
-    "IdKind",
-    "Override",
-    "big_int_id",
-    "default_id",
-    "generate_id",
-    "generate_id_async",
-    "hex_id",
-    "int_id",
-    "short_id",
-    "timestamp_id",
-    "uuid_id",
-)
-
 Id = str | int
 
 IdKind = Literal["string", "int", "bigint"]

@@ -2,8 +2,6 @@
 
 from enum import StrEnum
 
-__all__ = ("Lane",)
-
 
 class Lane(StrEnum):
     """A lane of a session.

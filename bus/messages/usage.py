@@ -7,8 +7,6 @@ from pydantic import BeforeValidator, Field, JsonValue
 
 from lanebus.bus.messages.base import Frozen
 
-__all__ = ("Cost", "Rates", "Usage")
-
 _MILLION = Decimal(1_000_000)
 _READ_AT = {"anthropic": Decimal("0.1"), "openai": Decimal("0.5")}
 _WRITE_AT = Decimal("1.25")

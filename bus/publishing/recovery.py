@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.connection import Connection, Route
     from lanebus.bus.wire.keys import Keys
 
-__all__ = ("Recovery",)
 
 _SETTLE = Script("settle", shares=("damage", "producers"))
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.calls import Argument, Reply
     from lanebus.bus.servers.connection import Pool
 
-__all__ = ("GroupedPool",)
-
 
 class _Call(NamedTuple):
     commands: Sequence[Sequence[Argument]]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from lanebus.bus.servers.connection import Connection, Route
     from lanebus.bus.wire.codec import Entry
 
-__all__ = ("StreamReader", "last_ids", "pages_of", "read_blocking")
-
 
 class StreamReader:
     """Blocks on some streams of one server, on its own connection. Only one task at a time may use a reader.

@@ -14,23 +14,10 @@ from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from lanebus.bus.errors import SetupError
-from lanebus.bus.servers.calls import Argument, ConnectionBounds, Reply
-from lanebus.bus.servers.connection import Connection, ConnectionPool, Pool, Route
+from lanebus.bus.servers.calls import ConnectionBounds
+from lanebus.bus.servers.connection import ConnectionPool, Pool, Route
 from lanebus.bus.servers.discovery import Cluster, ClusterPool, SentinelRoute
 from lanebus.bus.servers.endpoint import Endpoint, check_login
-
-__all__ = (
-    "Argument",
-    "Connection",
-    "ConnectionPool",
-    "Endpoint",
-    "OneServer",
-    "Pool",
-    "Reply",
-    "Route",
-    "Topology",
-    "topology_at",
-)
 
 SENTINEL_PORT = 26_379
 

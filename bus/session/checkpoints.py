@@ -8,16 +8,6 @@ from lanebus.bus.log.checkpoints import Checkpoint, check_name
 from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.envelope import Cursor
 
-__all__ = (
-    "checkpoints",
-    "drop_checkpoint",
-    "drop_projection",
-    "load_checkpoint",
-    "load_projection",
-    "save_checkpoint",
-    "save_projection",
-)
-
 
 async def load_projection(self: HasResources, name: str, version: int) -> Checkpoint | None:
     """Return the stored state of a projection with its checkpoint, or None if nothing is stored.

@@ -10,8 +10,6 @@ from lanebus.bus.session.resources import HasResources
 from lanebus.bus.wire.envelope import Expected, Receipt, cursor_of
 from lanebus.bus.wire.keys import check_agent
 
-__all__ = ("hand_over",)
-
 _WITHDRAW = Script("withdraw")
 
 

@@ -24,8 +24,6 @@ from lanebus.bus.session.resources import HasResources, SessionResources
 from lanebus.bus.wire.envelope import CLOSED, REFUSALS, REOPENED, Expected, Outcome, Receipt, check_key, cursor_of
 from lanebus.bus.wire.keys import check_agent
 
-__all__ = ("append", "close", "preview", "publish", "reopen", "try_publish")
-
 PUBLISH_SECONDS = 10.0
 """The default time limit of a publish, in seconds."""
 

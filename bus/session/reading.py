@@ -17,8 +17,6 @@ from lanebus.bus.session.resources import HasResources, SessionResources
 from lanebus.bus.wire.codec import Selection
 from lanebus.bus.wire.envelope import START, Cursor, Envelope
 
-__all__ = ("ALL_LANES", "first_page", "follow", "head", "open_messages", "pages", "read", "subscribe")
-
 ALL_LANES = frozenset(Lane)
 """Both lanes: the default of every reader."""
 

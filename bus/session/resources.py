@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from lanebus.bus.previews import Previews, PreviewWriter
     from lanebus.bus.publishing.publisher import SessionPublisher
 
-__all__ = ("HasResources", "SessionResources")
-
 
 class SessionResources(NamedTuple):
     """The id of a session, and the parts of the bus that serve the session. Sessions share these parts."""

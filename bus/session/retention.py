@@ -13,8 +13,6 @@ from lanebus.bus.retention.trim import Trimmed, context_holder
 from lanebus.bus.session.resources import HasResources, SessionResources
 from lanebus.bus.wire.keys import check_agent
 
-__all__ = ("archive", "check_archive", "erase", "trim")
-
 
 async def archive(self: HasResources, *, before: int | None = None) -> Archived:
     """Copy entries into the archive. Nothing is trimmed.

@@ -6,12 +6,8 @@ from typing import Protocol
 from lanebus.bus.errors import require_count, require_instance
 from lanebus.bus.log.lineage import begin_fork
 from lanebus.bus.session import checkpoints, handover, leases, publishing, reading, retention
-from lanebus.bus.session.reading import ALL_LANES
 from lanebus.bus.session.resources import SessionResources
-from lanebus.bus.wire.envelope import CLOSED, REOPENED
 from lanebus.bus.wire.keys import check_agent, check_session_id
-
-__all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id", "require_session")
 
 
 class OpenSession(Protocol):

@@ -98,24 +98,6 @@ from typing import NamedTuple
 from lanebus.bus.errors import InvalidName, InvalidNamespace, InvalidSessionId, require_text
 from lanebus.bus.messages.lanes import Lane
 
-__all__ = (
-    "ALL_AGENTS",
-    "ALL_BYTES",
-    "BUCKETS",
-    "DEFAULT_AGENT",
-    "DEFAULT_NAMESPACE",
-    "AgentBucket",
-    "Keys",
-    "bucket_of",
-    "check_agent",
-    "check_consumer",
-    "check_group",
-    "check_namespace",
-    "check_session_id",
-    "is_name",
-    "is_session_id",
-)
-
 ALL_AGENTS = ":agents"
 """The field of a bucket's sessions hash that holds the number of sessions of each agent, as JSON."""
 

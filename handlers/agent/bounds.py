@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from lanebus.bus.errors import check_bounds
 from lanebus.bus.wire import MESSAGE_LIMIT_BYTES
 
-__all__ = ("DEFAULT_RUN_BOUNDS", "DEFAULT_WORKER_BOUNDS", "ModelBounds", "PreviewBounds", "RunBounds", "WorkerBounds")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelBounds:

@@ -10,8 +10,6 @@ from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.models.offline import OfflineModel, calculate_text
 from lanebus.handlers.agent.tools.tool import ToolContext, tool
 
-__all__ = ("SYSTEM", "agent", "calculate", "clock", "demo_agent", "roll_dice")
-
 SYSTEM = "You are the lanebus demo. Answer in one sentence. Use the tools for arithmetic, the time and dice."
 
 

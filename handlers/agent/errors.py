@@ -3,38 +3,8 @@
 from difflib import get_close_matches
 from typing import Literal, NamedTuple
 
-from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError, StreamError
+from lanebus.bus.errors import BusError, MessageError, SetupError, StreamError
 from lanebus.bus.messages import StopReason, ToolWaiting, TurnId
-
-__all__ = (
-    "UNKNOWN_DELAY",
-    "AgentNotFound",
-    "AnswerTimeout",
-    "ApprovalRefused",
-    "CallDecided",
-    "ChildTaken",
-    "CostUnknown",
-    "Delay",
-    "DuplicateAgent",
-    "DuplicateTool",
-    "LoopAborted",
-    "LoopFailed",
-    "LoopHalted",
-    "MissingExtra",
-    "MissingKey",
-    "ModelNotFound",
-    "ModelRefused",
-    "NoProgress",
-    "OptionUnknown",
-    "ParameterRefused",
-    "PersonNeeded",
-    "RecorderMisused",
-    "RequestDamaged",
-    "RequestUnknown",
-    "ToolRefused",
-    "TryAgain",
-    "Unanswered",
-)
 
 
 class CallDecided(StreamError):

@@ -63,8 +63,6 @@ from lanebus.handlers.agent.turn.record import (
     stop_loop,
 )
 
-__all__ = ("AgentLoop",)
-
 _log = logging.getLogger(__name__)
 
 

@@ -1,24 +1,6 @@
 """Keys that the agent sets in the private metadata of messages. The prefix keeps these keys apart from imported
 metadata."""
 
-from lanebus.handlers.context import DEFERRED, READ_UP_TO
-
-__all__ = (
-    "AGAIN",
-    "BY",
-    "CHILD_LOOP",
-    "CUT",
-    "CWD",
-    "DEFERRED",
-    "FOLLOW_UP",
-    "HANDOFF",
-    "IMPORTED_CALL",
-    "OUTCOME",
-    "READ_UP_TO",
-    "REDRIVEN",
-    "WARNING",
-)
-
 CUT = "lanebus.cut"
 """metadata key that marks an answer that was cut because its worker stopped or the user steered. The loop stays open,
 and its next turn answers the same messages"""

@@ -2,8 +2,6 @@
 
 from lanebus.bus.errors import MessageError, StreamError
 
-__all__ = ("ContextTooLarge", "Misplaced", "UnknownLeaf", "UnknownTarget")
-
 
 class Misplaced(MessageError):
     """An envelope cannot be the next entry of a context: it is of another session, too old, or a live delta.

@@ -5,8 +5,6 @@ from collections.abc import Sequence
 from lanebus.bus.messages import AssistantMessage, LlmMessage, UserMessage
 from lanebus.bus.wire import Envelope
 
-__all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_mark", "is_prompt", "left_over", "read_position")
-
 READ_UP_TO = "lanebus.seen"
 """Key in the private metadata of an answer, and of the note that a loop writes when it ends.
 

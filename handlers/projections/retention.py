@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lanebus.bus import Trimmed
     from lanebus.handlers.projections.folding import Projection
 
-__all__ = ("trim_session",)
 
 S = TypeVar("S")
 

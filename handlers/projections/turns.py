@@ -41,7 +41,7 @@ from lanebus.handlers.projections.usage import Pending, added, settled, take_ear
 
 # The state of `TURNS`: its classes, and the functions that find and change a turn or loop.
 
-Status = Literal["running", "completed", "failed", "aborted"]
+TurnStatus = Literal["running", "completed", "failed", "aborted"]
 Positions = tuple[int, ...]
 
 F = TypeVar("F", bound=Frozen)
@@ -84,7 +84,7 @@ class Turn(Frozen):
     has_events: bool = False
     """True if events report the turn's start and end. Otherwise the times of the turn's messages are used"""
     trigger: str | None = None
-    status: Status = "running"
+    status: TurnStatus = "running"
     stop_reason: StopReason | None = None
     prompts: Positions = ()
     """positions of what the turn answers: new messages of users, or results of the previous turn's tools"""
@@ -528,7 +528,7 @@ def _has_call(turn: Turn, message: ToolResultMessage) -> bool:
     return bool(turn.tools.places("id", message.tool_call_id))
 
 
-def _status(stop_reason: StopReason) -> Status:
+def _status(stop_reason: StopReason) -> TurnStatus:
     if stop_reason == "error":
         return "failed"
     return "aborted" if stop_reason == "aborted" else "completed"

@@ -26,28 +26,6 @@ from lanebus.bus.messages import (
 )
 from lanebus.handlers.context import as_text, made
 
-__all__ = (
-    "DEFAULT_CONTENT_RULES",
-    "MEDIA_TYPES",
-    "MIME_TYPE",
-    "ContentRules",
-    "Given",
-    "InvalidMediaUrl",
-    "MediaAddresses",
-    "MediaBlock",
-    "bytes_media",
-    "check_content",
-    "check_count",
-    "check_name",
-    "check_type",
-    "data_media",
-    "media_block_of",
-    "plain_type",
-    "shown_blocks",
-    "text_block",
-    "url_media",
-)
-
 MIME_TYPE = r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}/[A-Za-z0-9][A-Za-z0-9.+_-]{0,63}"
 """pattern of a media type without parameters"""
 

@@ -19,29 +19,6 @@ from lanebus.bus.messages import (
     UserMessage,
 )
 
-__all__ = (
-    "AnswerBegun",
-    "AnswerSettled",
-    "CallArgumentsAdded",
-    "CallBegun",
-    "CallProgressed",
-    "CallSettled",
-    "CallStarted",
-    "ChildBegun",
-    "ChildEnded",
-    "NoteAdded",
-    "ResultAdded",
-    "RunEvent",
-    "RunRested",
-    "StepBegun",
-    "StepEnded",
-    "TextAdded",
-    "ThoughtAdded",
-    "ThoughtEnded",
-    "UserSpoke",
-    "WaitingCall",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class UserSpoke:

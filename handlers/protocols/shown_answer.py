@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from lanebus.bus.messages import AssistantMessage, Delta, TurnId
 
-__all__ = ("ShownAnswer", "arguments_text", "call_id")
-
 
 def call_id(message_id: str, index: int) -> str:
     """Return the id of a call: the id of its answer, and its index among the answer's calls, from 0."""

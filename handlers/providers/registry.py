@@ -12,8 +12,6 @@ from lanebus.handlers.providers.answer import Answer
 from lanebus.handlers.providers.options import RequestOptions
 from lanebus.handlers.providers.request import Json, ProviderRequest
 
-__all__ = ("PROVIDERS", "Provider")
-
 
 class _ToRequest(Protocol):
     def __call__(self, context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest: ...

@@ -21,8 +21,6 @@ from lanebus.handlers.projections import (
     start_of,
 )
 
-__all__ = ("PROJECTION_KEYS", "PROJECTION_NAMES", "BeginFold", "Replayed", "differs", "fold_of", "replay")
-
 S = TypeVar("S")
 
 

@@ -15,8 +15,6 @@ from lanebus.handlers.providers import Json
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
-__all__ = ("AnthropicModel",)
-
 
 class AnthropicModel(ProviderModel):
     """A model of Anthropic. It connects at the first request."""

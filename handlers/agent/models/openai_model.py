@@ -18,7 +18,6 @@ from lanebus.handlers.providers import Json, usage_of
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-__all__ = ("OpenAIChatModel", "OpenAIResponsesModel")
 
 _UNFINISHED = frozenset({"queued", "in_progress"})
 

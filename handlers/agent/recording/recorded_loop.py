@@ -39,8 +39,8 @@ from lanebus.handlers.agent.tools.tool_call import (
     CallStart,
     ToolRules,
     closing_result,
-    decide_call,
     decide_calls,
+    decide_open_call,
     has_started,
     turn_status,
     unknown,
@@ -523,7 +523,7 @@ class OpenCalls:
                 return None
             said = known.calls_answered.get(call_id)
             if said is not None:
-                said_so = decide_call(call, loop.rules(call.name), known)
+                said_so = decide_open_call(call, loop.rules(call.name), known)
                 if isinstance(said_so, AnswerCall):
                     await self.end(said_so.result)
                 return not isinstance(said_so, AnswerCall)

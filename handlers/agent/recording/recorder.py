@@ -55,8 +55,6 @@ from lanebus.handlers.agent.turn.record import adopt_calls, fail_loop, record_lo
 from lanebus.handlers.agent.turn.request import Definitions, Offer
 from lanebus.handlers.providers import ToolSpec
 
-__all__ = ("Recorder",)
-
 WAIT_SECONDS = 60.0
 """default of `Recorder`'s argument `wait`, in seconds"""
 

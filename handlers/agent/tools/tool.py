@@ -19,10 +19,8 @@ from lanebus.handlers.agent.errors import ApprovalRefused, OptionUnknown
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tasks import SyncCalls
 from lanebus.handlers.agent.tools.parameters import Function, Parameters
-from lanebus.handlers.agent.tools.tool_call import ToolReply, failed, result_of
+from lanebus.handlers.agent.tools.tool_call import failed, result_of
 from lanebus.handlers.providers import ToolSpec
-
-__all__ = ("TOOL_SECONDS", "FunctionTool", "OnUnknown", "Tool", "ToolContext", "ToolReply", "failed", "tool")
 
 OnUnknown = Literal["tell", "ask"]
 """What to do with a call that was started and whose outcome is unknown. "tell": the model gets an error saying that the

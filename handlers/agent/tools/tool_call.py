@@ -100,7 +100,7 @@ def decide_calls(
     decided: dict[str, tuple[ToolCallBlock, ToolDecision]] = {}
     for call in answer.open_calls:
         if call.id not in decided:  # calls with the same id share one result
-            decided[call.id] = call, decide_call(call, tools.get(call.name), current)
+            decided[call.id] = call, decide_open_call(call, tools.get(call.name), current)
     return decided
 
 
@@ -141,7 +141,7 @@ def closing_result(
     return unknown(call, _LOST if start == "lost" else cause or known)
 
 
-def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -> ToolDecision:
+def decide_open_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -> ToolDecision:
     """Return what to do with one open call that no worker is running.
 
     A call without a `ToolStarted` event has not run. A call with this event may have run, partly or completely. Such a
@@ -168,7 +168,7 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
         lapsed = loop.calls_lapsed.get(call.id)
         return AwaitPerson() if lapsed is None else AskPerson(question.why, attempts, lapsed.position)
     if started:
-        is_foreign = started < loop.assigned  # nobody has approved that this agent runs it again
+        is_foreign = started < loop.assigned  # of the agent before: no person has let this one repeat it
         if tool.idempotent and not (is_foreign and _wants_approval(tool, call)):
             return StartCall(attempts + 1)
         is_asked = tool.idempotent or tool.on_unknown == "ask"

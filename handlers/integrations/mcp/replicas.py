@@ -171,7 +171,7 @@ def _stored_event(envelope: Envelope) -> _StoredEvent | None:
 # The MCP session that a stored event belongs to.
 #
 # The SDK passes a store neither the session nor the client. Its tasks inherit the context of the request that opened
-# their session, so a context variable tells it.
+# their session, so a context variable of that request holds the session.
 
 _SESSION_HEADER = "mcp-session-id"
 

@@ -24,8 +24,6 @@ from lanebus.handlers.protocols.client_content import (
     url_media,
 )
 
-__all__ = ("GivenAnswer", "Prompt", "RunInput", "read_run_input")
-
 _ID_LIMIT = 200
 
 

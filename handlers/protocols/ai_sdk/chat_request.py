@@ -24,8 +24,6 @@ from lanebus.handlers.protocols.client_content import (
     url_media,
 )
 
-__all__ = ("ApprovalAnswer", "ChatRequest", "read_chat_request")
-
 _FIELDS = frozenset({"id", "messages", "trigger", "messageId", "agent"})
 _ID_LIMIT = 150
 """maximum number of characters of a message's id. A publish key contains it"""

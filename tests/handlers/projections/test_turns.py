@@ -28,7 +28,7 @@ from lanebus.bus.messages import (
 )
 from lanebus.bus.wire import DecodeFailure, Envelope
 from lanebus.handlers.projections import TURNS, ToolRun, TurnsState
-from lanebus.handlers.projections.turns import Status
+from lanebus.handlers.projections.turns import TurnStatus
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
@@ -100,7 +100,7 @@ def test_a_tool_call_that_is_started_again_has_two_attempts_and_its_first_start(
         ("aborted", "aborted"),
     ],
 )
-def test_the_stop_reason_gives_the_status(stop_reason: StopReason, status: Status) -> None:
+def test_the_stop_reason_gives_the_status(stop_reason: StopReason, status: TurnStatus) -> None:
     told = turns(TurnStarted(turn_id=turn_id()), TurnEnded(turn_id=turn_id(), stop_reason=stop_reason, usage=Usage()))
     imported = turns(AssistantMessage(stop_reason=stop_reason))
 

@@ -15,8 +15,8 @@ from lanebus.handlers.agent.tools.tool_call import (
     AwaitPerson,
     StartCall,
     ToolDecision,
-    decide_call,
     decide_calls,
+    decide_open_call,
 )
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.projections import Command, LoopStatus, Status
@@ -103,7 +103,7 @@ STARTED = loop(started=5, attempts=1)
 def test_the_decision_for_an_open_call(
     known: LoopStatus, whose: FunctionTool | None, expected: ToolDecision | str
 ) -> None:
-    found = decide_call(CALL, whose, known)
+    found = decide_open_call(CALL, whose, known)
     if isinstance(expected, str):
         assert isinstance(found, AnswerCall)
         assert found.result.is_error
