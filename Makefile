@@ -17,7 +17,7 @@ CODE   := $(wildcard lanebus tests examples bench docs)
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
-	@echo 'make test    the quick set of the tests, in about three minutes; what needs a missing program is skipped'
+	@echo 'make test    the quick set of the tests, in about four minutes; what needs a missing program is skipped'
 	@echo 'make test-all  all tests, on all servers and at their full counts, with bundled, uvloop and backends'
 	@echo 'make laws    laws and property tests at their full counts; LANEBUS_SEED=random for a new seed'
 	@echo 'make uvloop  what the bus promises, on uvloop in place of the loop of asyncio, on one kind of server'
