@@ -202,20 +202,6 @@ async def test_a_range_trimmed_before_it_was_archived_always_raises(server: AnyS
         assert await kinds(session) == ["hole"]
 
 
-async def test_publishing_goes_on_when_all_is_in_the_archive(process: RealServer, files: Path) -> None:
-    async with archiving(process, files) as bus:
-        session = bus.session("s")
-        for n in range(1, 4):
-            await fill(session, 10)
-            await session.archive()
-            trim(process, n * 10)
-            process.kill()
-            process.start()
-            assert_gap_free(await read(session))
-        assert (await session.publish(said("more"))).positions == (31,)
-        assert len(await read(session)) == 31
-
-
 async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")

@@ -8,7 +8,7 @@ import pytest
 
 from lanebus import Bus, Unavailable
 from lanebus.bus.wire import Keys
-from lanebus.groups import Consumer, Work
+from lanebus.groups import Consumer
 from tests.support.log.groups import pending, take_all, take_one, works
 from tests.support.log.said import said, told
 from tests.support.servers.proxy import proxy
@@ -36,13 +36,12 @@ async def wake(bus: Bus, *names: str) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_user_message_wakes_workers_and_other_messages_do_not_by_default(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await bus.session("quiet").publish(told("x"))
-        await bus.session("hushed").publish(said("x"), wake=False)
-        await bus.session("woken").publish(told("x"), wake=True)
-        await wake(bus, "user")
-        assert sorted(await take(bus.consumer("g", "c"), 2)) == ["user", "woken"]
+async def test_a_user_message_wakes_workers_and_other_messages_do_not_by_default(bus: Bus) -> None:
+    await bus.session("quiet").publish(told("x"))
+    await bus.session("hushed").publish(said("x"), wake=False)
+    await bus.session("woken").publish(told("x"), wake=True)
+    await wake(bus, "user")
+    assert sorted(await take(bus.consumer("g", "c"), 2)) == ["user", "woken"]
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -65,54 +64,13 @@ async def test_each_session_goes_to_one_consumer(server: AnyServer) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_restarted_consumer_first_gets_its_own_unfinished_work(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await wake(bus, "a", "b", "c")
-        assert sorted(await take(bus.consumer("g", "c"), 3, ack=False)) == ["a", "b", "c"]
-        await wake(bus, "d")
-        assert sorted((await take(bus.consumer("g", "c"), 4))[:3]) == ["a", "b", "c"]
-        await wake(bus, "e")
-        assert await take(bus.consumer("g", "c"), 1) == ["e"]
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_own_unfinished_work_comes_before_new_work_however_much_it_is(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        names = [f"s{number}" for number in range(150)]
-        await wake(bus, *names)
-        await take(bus.consumer("g", "c"), 150, ack=False)
-        await wake(bus, "new")
-        found = await take(bus.consumer("g", "c"), 151)
-        assert (sorted(found[:-1]), found[-1]) == (sorted(names), "new")
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_pending_work_is_delivered_only_once(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        names = [f"s{index}" for index in range(100)]
-        await wake(bus, *names)
-        await take(bus.consumer("g", "c"), len(names), ack=False)
-        heard: list[Work] = []
-
-        async def serve() -> None:
-            async for item in works(bus.consumer("g", "c")):
-                heard.append(item)  # noqa: PERF401  and is at work on all of them at once
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve)
-            await eventually(lambda: len(heard) >= len(names))
-            await wake(bus, "new")
-            await eventually(lambda: heard[-1].session == "new")
-            assert sorted(item.session for item in heard) == sorted([*names, "new"])
-            tasks.cancel_scope.cancel()
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_of_a_dead_consumer_is_claimed_after_its_heartbeat(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await wake(bus, "a")
-        assert await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False) == ["a"]
-        assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["a"]
+async def test_own_unfinished_work_comes_before_new_work_however_much_it_is(bus: Bus) -> None:
+    names = [f"s{number}" for number in range(150)]
+    await wake(bus, *names)
+    await take(bus.consumer("g", "c"), 150, ack=False)
+    await wake(bus, "new")
+    found = await take(bus.consumer("g", "c"), 151)
+    assert (sorted(found[:-1]), found[-1]) == (sorted(names), "new")
 
 
 @pytest.mark.full
@@ -130,45 +88,26 @@ async def test_work_of_a_dead_consumer_is_found_among_much_pending_work(server: 
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_of_a_dead_consumer_is_claimed_while_new_work_never_ends(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await wake(bus, "left")
-        await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False)
-        heard: list[str] = []
+async def test_work_of_a_dead_consumer_is_claimed_while_new_work_never_ends(bus: Bus) -> None:
+    await wake(bus, "left")
+    await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False)
+    heard: list[str] = []
 
-        async def serve() -> None:
-            consumer = bus.consumer("g", "alive", heartbeat=0.05)
-            async for item in works(consumer):
-                heard.append(item.session)
-                await consumer.ack(item)
+    async def serve() -> None:
+        consumer = bus.consumer("g", "alive", heartbeat=0.05)
+        async for item in works(consumer):
+            heard.append(item.session)
+            await consumer.ack(item)
 
-        async def speak() -> None:
-            while True:
-                await wake(bus, "busy")
+    async def speak() -> None:
+        while True:
+            await wake(bus, "busy")
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(serve)
-            tasks.start_soon(speak)
-            await eventually(lambda: "left" in heard)
-            tasks.cancel_scope.cancel()
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_of_a_consumer_with_heartbeats_is_not_claimed(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "holder", heartbeat=2.5) as holder:
-        await wake(bus, "a")
-        await take_one(holder)
-        with anyio.move_on_after(6) as scope:
-            async with anyio.create_task_group() as tasks:
-
-                async def keep() -> None:
-                    while True:
-                        assert await holder.heartbeat() == []
-                        await anyio.sleep(0.05)
-
-                tasks.start_soon(keep)
-                await take(bus.consumer("g", "other", heartbeat=2.5), 1)
-        assert scope.cancelled_caught
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        tasks.start_soon(speak)
+        await eventually(lambda: "left" in heard)
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -217,13 +156,12 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_heartbeats_are_sent_while_another_task_fetches(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await bus.session("s").publish(said("x"))
-        with anyio.fail_after(120):
-            await consumer.ack(await take_one(consumer))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(consumer.fetch, 100)
-                for _ in range(20):
-                    await consumer.heartbeat()
-                await bus.session("s").publish(said("y"))
+async def test_heartbeats_are_sent_while_another_task_fetches(bus: Bus, consumer: Consumer) -> None:
+    await bus.session("s").publish(said("x"))
+    with anyio.fail_after(120):
+        await consumer.ack(await take_one(consumer))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(consumer.fetch, 100)
+            for _ in range(20):
+                await consumer.heartbeat()
+            await bus.session("s").publish(said("y"))

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -95,33 +95,32 @@ async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
 
 @pytest.mark.cluster("smoke test of erasing")
 @pytest.mark.sentinel("smoke test of erasing")
-async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
-        for other in others:
-            await bus.session(other).publish(said("x"), told("y"))
-        before = {key: value for key, value in everything(server).items() if any(f":s:{o}:" in key for o in others)}
-        await leave_traces(bus, server)
-        assert len(traces(server)) >= 8
-        await bus.session("s").erase()
-        assert traces(server) == []
-        assert owned(server, "s") == ["head"]
-        assert server.do("HGETALL", Keys().head("s")) == ["state", "erased"]
-        keys, bucket = Keys(), Keys().bucket("s")
-        for name in (keys.index(bucket), keys.wake_ups(bucket), keys.live_index(bucket)):
-            assert "'s', 's'" not in str(server.do("XRANGE", name, "-", "+"))
-        for name in (keys.order(bucket, "agent"), keys.due(bucket, "agent", "workers")):
-            assert server.do("ZSCORE", name, "s") is None
-        for name in (keys.woken(bucket), keys.open(bucket, "agent", "workers"), keys.sessions(bucket)):
-            assert server.do("HEXISTS", name, "s") == 0
-        # What others have is as it was.
-        after = everything(server)
-        assert {key: after[key] for key in before} == before
-        assert sorted(head.session for head in await bus.sessions()) == sorted(others)
-        assert await words(bus.session(others[1])) == ["x", "y"]
-        counted = sum(head.size_bytes for head in await bus.sessions())
-        fields = [server.do("HGET", Keys().sessions(bucket), ":bytes") for bucket in range(Keys().buckets)]
-        assert sum(int(str(field or 0)) for field in fields) == counted
+async def test_nothing_of_an_erased_session_is_left_on_the_server(bus: Bus, server: AnyServer) -> None:
+    others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
+    for other in others:
+        await bus.session(other).publish(said("x"), told("y"))
+    before = {key: value for key, value in everything(server).items() if any(f":s:{o}:" in key for o in others)}
+    await leave_traces(bus, server)
+    assert len(traces(server)) >= 8
+    await bus.session("s").erase()
+    assert traces(server) == []
+    assert owned(server, "s") == ["head"]
+    assert server.do("HGETALL", Keys().head("s")) == ["state", "erased"]
+    keys, bucket = Keys(), Keys().bucket("s")
+    for name in (keys.index(bucket), keys.wake_ups(bucket), keys.live_index(bucket)):
+        assert "'s', 's'" not in str(server.do("XRANGE", name, "-", "+"))
+    for name in (keys.order(bucket, "agent"), keys.due(bucket, "agent", "workers")):
+        assert server.do("ZSCORE", name, "s") is None
+    for name in (keys.woken(bucket), keys.open(bucket, "agent", "workers"), keys.sessions(bucket)):
+        assert server.do("HEXISTS", name, "s") == 0
+    # What others have is as it was.
+    after = everything(server)
+    assert {key: after[key] for key in before} == before
+    assert sorted(head.session for head in await bus.sessions()) == sorted(others)
+    assert await words(bus.session(others[1])) == ["x", "y"]
+    counted = sum(head.size_bytes for head in await bus.sessions())
+    fields = [server.do("HGET", Keys().sessions(bucket), ":bytes") for bucket in range(Keys().buckets)]
+    assert sum(int(str(field or 0)) for field in fields) == counted
 
 
 def is_in_file(server: RealServer) -> bool:
@@ -270,47 +269,46 @@ def patient_hub(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.usefixtures("patient_hub")
-async def test_calls_to_an_erased_session_raise(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        session, late = bus.session("s"), other.session("s")
-        await session.publish(said("a"), key="k")
-        await late.publish(said("b"))
-        lease = await session.acquire_lease("w", 60)
-        assert lease is not None
-        cursor = (await session.head()).cursor
-        await session.erase()
-        steps: list[Callable[[], Awaitable[object]]] = []
-        for who in (session, late):
-            steps += [
-                partial(who.publish, said("c")),
-                partial(who.publish, said("a"), key="k"),
-                partial(who.publish, said("c"), epoch=1, expected=2),
-                who.close,
-                who.reopen,
-                partial(who.preview, Delta(kind="text", message_id="m", delta="x")),
-                partial(who.acquire_lease, "w", 60),
-                partial(who.save_projection, "p", 1, b"", cursor=START, expected=0),
-                partial(who.save_checkpoint, "r", START),
-                *(
-                    partial(anext, ask(after=after))
-                    for ask in (who.read, who.follow)
-                    for after in (START, Cursor(1), cursor, Cursor(99))
-                ),
-            ]
-        for step in steps:
-            async with shortly():
-                with pytest.raises(SessionErased) as caught:
-                    await step()
-            assert caught.value.session == "s"
-        assert isinstance(await late.try_publish(said("c")), SessionErased)
-        assert not await late.renew_lease(lease, 60)  # lost, as any other that is gone
-        await late.release_lease(lease)
-        assert (await late.head()).is_erased
-        assert await late.load_projection("p", 1) is None
-        assert await late.open_messages() == []
-        assert owned(server, "s") == ["head"]
-        assert await bus.sessions() == []
-        await bus.session("t").publish(said("others go on"))
+async def test_calls_to_an_erased_session_raise(bus: Bus, other: Bus, server: AnyServer) -> None:
+    session, late = bus.session("s"), other.session("s")
+    await session.publish(said("a"), key="k")
+    await late.publish(said("b"))
+    lease = await session.acquire_lease("w", 60)
+    assert lease is not None
+    cursor = (await session.head()).cursor
+    await session.erase()
+    steps: list[Callable[[], Awaitable[object]]] = []
+    for who in (session, late):
+        steps += [
+            partial(who.publish, said("c")),
+            partial(who.publish, said("a"), key="k"),
+            partial(who.publish, said("c"), epoch=1, expected=2),
+            who.close,
+            who.reopen,
+            partial(who.preview, Delta(kind="text", message_id="m", delta="x")),
+            partial(who.acquire_lease, "w", 60),
+            partial(who.save_projection, "p", 1, b"", cursor=START, expected=0),
+            partial(who.save_checkpoint, "r", START),
+            *(
+                partial(anext, ask(after=after))
+                for ask in (who.read, who.follow)
+                for after in (START, Cursor(1), cursor, Cursor(99))
+            ),
+        ]
+    for step in steps:
+        async with shortly():
+            with pytest.raises(SessionErased) as caught:
+                await step()
+        assert caught.value.session == "s"
+    assert isinstance(await late.try_publish(said("c")), SessionErased)
+    assert not await late.renew_lease(lease, 60)  # lost, as any other that is gone
+    await late.release_lease(lease)
+    assert (await late.head()).is_erased
+    assert await late.load_projection("p", 1) is None
+    assert await late.open_messages() == []
+    assert owned(server, "s") == ["head"]
+    assert await bus.sessions() == []
+    await bus.session("t").publish(said("others go on"))
 
 
 @pytest.mark.usefixtures("patient_hub")
@@ -343,29 +341,11 @@ async def test_erasing_a_session_ends_its_followers(one: RealServer, others: int
         tasks.cancel_scope.cancel()
 
 
-async def test_an_unused_id_can_be_erased_for_good(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await bus.session("never").erase()
-        with pytest.raises(SessionErased):
-            await bus.session("never").publish(said("a"))
-        assert await bus.sessions() == []
-
-
-async def test_a_closed_and_a_trimmed_session_can_be_erased(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), said("b"))
-        await session.trim(3)
-        await session.close()
-        await session.erase()
-        assert owned(server, "s") == ["head"]
-        assert await read_error(session) == "s"
-
-
-async def read_error(session: Session) -> str:
-    with pytest.raises(SessionErased) as caught:
-        await read(session)
-    return caught.value.session
+async def test_an_unused_id_can_be_erased_for_good(bus: Bus) -> None:
+    await bus.session("never").erase()
+    with pytest.raises(SessionErased):
+        await bus.session("never").publish(said("a"))
+    assert await bus.sessions() == []
 
 
 # --- forks ----------------------------------------------------------------------------------------------------------
@@ -384,19 +364,6 @@ async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: Any
         assert await words(session) == ["a"]
         await session.erase(force=True)
         assert owned(server, "s") == ["head"]
-
-
-@pytest.mark.cluster("parent and fork are on different nodes")
-async def test_an_erased_fork_holds_its_parent_no_longer(server: AnyServer) -> None:
-    keys = Keys()
-    async with server.bus() as bus:
-        await bus.session("parent").publish(said("a"))
-        await bus.session("child").publish(said("b"))
-        server.do("HSET", keys.checkpoints("parent"), "f:child", "0", "f:other", "0")
-        server.do("HSET", keys.head("child"), "parent", "parent")
-        await bus.session("child").erase()
-        assert list(await bus.session("parent").checkpoints()) == ["f:other"]
-        assert server.do("HGETALL", keys.head("child")) == ["state", "erased"]
 
 
 # --- media ----------------------------------------------------------------------------------------------------------
@@ -434,30 +401,6 @@ async def test_media_go_that_no_other_session_names(server: AnyServer, media_at:
         assert (await session.erase(media=True)).media == ()
         assert (await other.erase()).media == ()
         await bus.media.get(foreign)
-
-
-async def test_media_that_only_archived_entries_name_go_too(shared_valkey: RealServer) -> None:
-    class Archive:
-        def __init__(self) -> None:
-            self.erased: list[str] = []
-
-        async def bodies(self, session: str) -> AsyncGenerator[bytes, None]:
-            for name in {"s": (first, second), "t": (second,)}.get(session, ()):
-                yield f'{{"sha256":"{name}"}}'.encode()
-
-        async def require_here(self, session: str) -> None:
-            assert session == "s"
-
-        async def erase(self, session: str) -> None:
-            self.erased.append(session)
-
-    async with shared_valkey.bus() as bus:
-        first, second = [await bus.media.put_if_absent(data) for data in (b"1", b"2")]
-        await bus.session("t").publish(said("x"))
-        pool, archive = ConnectionPool(Endpoint(shared_valkey.url)), Archive()
-        gone = await erase(Log(pool, Keys()), "s", media=bus.media, archive=archive)
-        await pool.close()
-        assert (gone.media, archive.erased) == ((first,), ["s"])
 
 
 # --- faults ---------------------------------------------------------------------------------------------------------
@@ -530,18 +473,15 @@ async def test_erase_looks_at_no_notices_from_before_or_after_its_session(shared
         assert "'s', 's'" not in str(shared_valkey.do("XRANGE", index, "-", "+"))
 
 
-async def test_erase_leaves_nothing_on_a_server_that_has_forgotten_its_scripts(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await leave_traces(bus, server)
-        server.do("SCRIPT", "FLUSH")
-        await bus.session("s").erase()
-        assert traces(server) == []
-        assert owned(server, "s") == ["head"]
+async def test_erase_leaves_nothing_on_a_server_that_has_forgotten_its_scripts(bus: Bus, server: AnyServer) -> None:
+    await leave_traces(bus, server)
+    server.do("SCRIPT", "FLUSH")
+    await bus.session("s").erase()
+    assert traces(server) == []
+    assert owned(server, "s") == ["head"]
 
 
-async def test_erase_finds_notices_and_wake_ups_written_after_the_clock_stepped_back(
-    shared_valkey: RealServer,
-) -> None:
+async def test_erase_finds_notices_and_wake_ups_written_after_the_clock_stepped_back(shared_valkey: RealServer) -> None:
     keys = Keys()
     bucket = keys.bucket("s")
     async with shared_valkey.bus() as bus:
@@ -602,26 +542,25 @@ async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(process: Rea
             assert owned(process, name) == ["head"]
 
 
-async def test_no_call_recreates_a_session_during_its_erasure(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        for round_ in range(20):
-            session, late = bus.session(f"s{round_}"), other.session(f"s{round_}")
-            await session.publish(said(CANARY))
-            refused: list[str] = []
+async def test_no_call_recreates_a_session_during_its_erasure(bus: Bus, other: Bus, server: AnyServer) -> None:
+    for round_ in range(20):
+        session, late = bus.session(f"s{round_}"), other.session(f"s{round_}")
+        await session.publish(said(CANARY))
+        refused: list[str] = []
 
-            async def write(late: Session = late, refused: list[str] = refused) -> None:
-                while not refused:
-                    try:
-                        await late.publish(AssistantMessage.text(CANARY))
-                        await late.save_projection("p", 1, CANARY.encode(), cursor=Cursor(1), expected=0)
-                        await late.preview(Delta(kind="text", message_id="m", delta=CANARY))
-                        await late.trim(2, force=True)
-                    except SessionErased as error:
-                        refused.append(error.session)
+        async def write(late: Session = late, refused: list[str] = refused) -> None:
+            while not refused:
+                try:
+                    await late.publish(AssistantMessage.text(CANARY))
+                    await late.save_projection("p", 1, CANARY.encode(), cursor=Cursor(1), expected=0)
+                    await late.preview(Delta(kind="text", message_id="m", delta=CANARY))
+                    await late.trim(2, force=True)
+                except SessionErased as error:
+                    refused.append(error.session)
 
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(write)
-                for _ in range(round_):
-                    await checkpoint()
-                await session.erase()
-        assert traces(server) == []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(write)
+            for _ in range(round_):
+                await checkpoint()
+            await session.erase()
+    assert traces(server) == []

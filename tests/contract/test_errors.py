@@ -22,16 +22,6 @@ from tests.support.servers.real import AnyServer, RealServer, eventually, refuse
 NAMES = ("a", "b", "c")
 
 
-@pytest.mark.cluster("each node has scripts of its own")
-@pytest.mark.sentinel("a new primary knows no scripts")
-async def test_a_script_that_the_server_forgot_is_loaded_again(server: AnyServer) -> None:
-    """NOSCRIPT."""
-    async with server.bus() as bus, traffic(bus, *NAMES) as running:
-        for _ in range(5):
-            server.do("SCRIPT", "FLUSH")
-            await running.more(3)
-
-
 # --- a cluster -----------------------------------------------------------------------------------------------------
 
 
@@ -473,19 +463,6 @@ async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
         tasks.start_soon(serve)
         yield heard
         tasks.cancel_scope.cancel()
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-@pytest.mark.sentinel("a failover may lose a group")
-async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> None:
-    """See test_group_loss.py for the work that it fetches."""
-    async with server.bus() as bus, serving(bus.consumer("g", "c")) as heard:
-        await bus.session("a").publish(said("x"))
-        await eventually(lambda: heard == ["a"])
-        server.do("DEL", *Keys().group_work(Keys().bucket("a"), "agent", "g"))
-        count = len(heard)
-        await bus.session("a").publish(said("y"))
-        await eventually(lambda: len(heard) > count)
 
 
 async def test_a_worker_continues_after_a_slot_has_moved(cluster: RealCluster) -> None:

@@ -31,12 +31,11 @@ async def _fetched_before(consumer: Consumer, held: list[Work], name: str) -> in
         number += len(works)
 
 
-async def test_a_single_message_waits_for_at_most_two_rounds_of_a_busy_worker(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await _publish(bus, [f"acme-{number}" for number in range(MANY)])
-        held = await take_all(consumer, SLOTS)
-        await _publish(bus, ["globex-1"])
-        assert await _fetched_before(consumer, held, "globex-1") <= 2 * SLOTS
+async def test_a_single_message_waits_for_at_most_two_rounds_of_a_busy_worker(bus: Bus, consumer: Consumer) -> None:
+    await _publish(bus, [f"acme-{number}" for number in range(MANY)])
+    held = await take_all(consumer, SLOTS)
+    await _publish(bus, ["globex-1"])
+    assert await _fetched_before(consumer, held, "globex-1") <= 2 * SLOTS
 
 
 async def test_a_fetch_takes_from_each_bucket_in_turn(one: RealServer) -> None:
@@ -103,10 +102,9 @@ async def test_a_session_that_was_passed_over_others_and_nacked_keeps_its_delay(
 
 @pytest.mark.parametrize(("name", "tenant"), [("a-1", "a"), ("b_1-2", "b"), ("plain", ""), ("-x", "")])
 async def test_the_tenant_of_a_session_is_its_id_up_to_the_first_separator(
-    server: AnyServer, name: str, tenant: str
+    bus: Bus, consumer: Consumer, name: str, tenant: str
 ) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await _publish(bus, [name])
-        await take_all(consumer, 1)
-        held = consumer._in_flight.tenants()  # pyright: ignore[reportPrivateUsage]  # what the script is told
-        assert held == f"{tenant}:1"
+    await _publish(bus, [name])
+    await take_all(consumer, 1)
+    held = consumer._in_flight.tenants()  # pyright: ignore[reportPrivateUsage]  # what the script is told
+    assert held == f"{tenant}:1"

@@ -11,6 +11,7 @@ from lanebus import (
     ALL_LANES,
     START,
     Bounds,
+    Bus,
     Cursor,
     DecodeFailure,
     Delta,
@@ -31,7 +32,7 @@ from tests.support.servers.real import AnyServer, eventually
 from tests.support.suite.scale import count
 
 CHOICES: list[list[str] | None] = [
-    *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"]),
+    *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"])
 ]
 LANES = (ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}))
 
@@ -53,29 +54,25 @@ def some_message(chance: random.Random) -> Publishable:
     return ExtensionMessage.of("rare", None)
 
 
-async def test_reading_no_lane_at_all_is_refused(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("x"))
-        for reading in (session.read, session.pages, session.follow, session.subscribe):
-            with anyio.fail_after(120), pytest.raises(NoLanes, match="give at least one"):
-                async with aclosing(reading(lanes=())) as found:
-                    await anext(aiter(found))
+async def test_reading_no_lane_at_all_is_refused(session: Session) -> None:
+    await session.publish(said("x"))
+    for reading in (session.read, session.pages, session.follow, session.subscribe):
+        with anyio.fail_after(120), pytest.raises(NoLanes, match="give at least one"):
+            async with aclosing(reading(lanes=())) as found:
+                await anext(aiter(found))
 
 
-async def test_reading_no_kind_at_all_is_refused(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("x"), told("y"))
-        for reading in (session.read, session.pages, session.follow, session.subscribe):
-            with anyio.fail_after(30), pytest.raises(NoKinds, match="give at least one"):
-                async with aclosing(reading(kinds=())) as found:
-                    await anext(aiter(found))
-        for reading in (session.read, session.pages):
-            with pytest.raises(NoKinds):
-                async with aclosing(reading(kinds={Lane.LLM: (), Lane.EXTENSION: ()})) as found:
-                    await anext(aiter(found))
-        assert [e.position async for e in session.read(kinds={Lane.LLM: ()})] == [2]
+async def test_reading_no_kind_at_all_is_refused(session: Session) -> None:
+    await session.publish(said("x"), told("y"))
+    for reading in (session.read, session.pages, session.follow, session.subscribe):
+        with anyio.fail_after(30), pytest.raises(NoKinds, match="give at least one"):
+            async with aclosing(reading(kinds=())) as found:
+                await anext(aiter(found))
+    for reading in (session.read, session.pages):
+        with pytest.raises(NoKinds):
+            async with aclosing(reading(kinds={Lane.LLM: (), Lane.EXTENSION: ()})) as found:
+                await anext(aiter(found))
+    assert [e.position async for e in session.read(kinds={Lane.LLM: ()})] == [2]
 
 
 async def fill(session: Session, count: int, chance: random.Random) -> None:
@@ -85,34 +82,30 @@ async def fill(session: Session, count: int, chance: random.Random) -> None:
 
 @pytest.mark.cluster("smoke test of reading by kind")
 @pytest.mark.sentinel("smoke test of reading by kind")
-async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(
-            said("a"), told("b"), ExtensionMessage.of("agent.ended", "c"), ExtensionMessage.of("agents", "d")
-        )
-        await session.publish(Compaction(summary="e"))
-        for kinds, positions in (
-            (["user"], [1]),
-            ("user", [1]),
-            (["told", "compaction"], [2, 5]),
-            (["agent.*"], [3]),
-            (["agent*"], [3, 4]),
-            (["*"], [1, 2, 3, 4, 5]),
-        ):
-            assert [e.position async for e in session.read(kinds=kinds)] == positions
-        assert [e.position async for e in session.read(kinds=["*"], lanes={Lane.LLM})] == [1, 5]
+async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(session: Session) -> None:
+    await session.publish(
+        said("a"), told("b"), ExtensionMessage.of("agent.ended", "c"), ExtensionMessage.of("agents", "d")
+    )
+    await session.publish(Compaction(summary="e"))
+    for kinds, positions in (
+        (["user"], [1]),
+        ("user", [1]),
+        (["told", "compaction"], [2, 5]),
+        (["agent.*"], [3]),
+        (["agent*"], [3, 4]),
+        (["*"], [1, 2, 3, 4, 5]),
+    ):
+        assert [e.position async for e in session.read(kinds=kinds)] == positions
+    assert [e.position async for e in session.read(kinds=["*"], lanes={Lane.LLM})] == [1, 5]
 
 
-async def test_what_a_framework_stores_is_read_and_followed_only_with_the_llm_lane(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), ExtensionMessage.of("store.x", "b"), told("c"), said("d"))
-        for lanes, positions in ((ALL_LANES, [1, 2, 3, 4]), ({Lane.EXTENSION}, [3])):
-            assert [e.position async for e in session.read(lanes=lanes)] == positions
-            with anyio.fail_after(120):
-                async with aclosing(session.follow(lanes=lanes)) as followed:
-                    assert [(await anext(followed)).position for _ in positions] == positions
+async def test_what_a_framework_stores_is_read_and_followed_only_with_the_llm_lane(session: Session) -> None:
+    await session.publish(said("a"), ExtensionMessage.of("store.x", "b"), told("c"), said("d"))
+    for lanes, positions in ((ALL_LANES, [1, 2, 3, 4]), ({Lane.EXTENSION}, [3])):
+        assert [e.position async for e in session.read(lanes=lanes)] == positions
+        with anyio.fail_after(120):
+            async with aclosing(session.follow(lanes=lanes)) as followed:
+                assert [(await anext(followed)).position for _ in positions] == positions
 
 
 @pytest.mark.full
@@ -165,9 +158,9 @@ async def test_a_follower_that_stops_and_resumes_anywhere_gets_each_entry_once(
 @pytest.mark.full
 @pytest.mark.parametrize("lanes", [ALL_LANES, frozenset({Lane.LLM})], ids=["both", "llm"])
 async def test_a_cursor_to_resume_at_comes_at_least_every_thousand_entries(
-    server: AnyServer, way: None, lanes: Collection[Lane]
+    way: None, lanes: Collection[Lane], bus: Bus, other: Bus
 ) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
         session, theirs = bus.session("s"), other.session("s")
 
         async def publish(count: int) -> None:
@@ -187,8 +180,8 @@ async def test_a_cursor_to_resume_at_comes_at_least_every_thousand_entries(
         tasks.cancel_scope.cancel()
 
 
-async def test_unreadable_entries_are_delivered_for_any_selection(server: AnyServer, way: None) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+async def test_unreadable_entries_are_delivered_for_any_selection(server: AnyServer, way: None, bus: Bus) -> None:
+    async with anyio.create_task_group() as tasks:
         session = bus.session("s")
         follower = Subscriber(session, kinds=["rare"]).start(tasks)
         await eventually(follower.has("[caughtUp]"))
@@ -235,9 +228,8 @@ async def test_a_trimmed_lane_that_is_not_followed_is_no_loss(server: AnyServer,
         tasks.cancel_scope.cancel()
 
 
-async def test_live_deltas_are_delivered_for_any_selected_kinds(server: AnyServer, way: None) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_live_deltas_are_delivered_for_any_selected_kinds(way: None, session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("a"))
         items: list[Envelope | Notice] = []
 

@@ -7,13 +7,13 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from lanebus import Delta, Envelope, Session
+from lanebus import Bus, Delta, Envelope, Session
 from lanebus.bus.concurrency import Resumable
 from lanebus.bus.wire import Notice
 from lanebus.projections import TURNS
 from lanebus.projections import follow as follow_projection
 from tests.support.log.said import said
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import RealServer, eventually
 
 __all__ = ()
 
@@ -38,25 +38,22 @@ async def filled(session: Session, count: int) -> None:
         await session.publish(said(str(number)))
 
 
-async def test_a_follower_with_a_time_limit_gets_each_entry_once(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await filled(session, 30)
-        async with aclosing(session.follow()) as envelopes:
-            assert await polled(envelopes, 30) == [*range(1, 31)]
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(envelopes), 0.01)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(filled, session, 30)
-                assert await polled(envelopes, 30) == [*range(31, 61)]
+async def test_a_follower_with_a_time_limit_gets_each_entry_once(session: Session) -> None:
+    await filled(session, 30)
+    async with aclosing(session.follow()) as envelopes:
+        assert await polled(envelopes, 30) == [*range(1, 31)]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(envelopes), 0.01)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(filled, session, 30)
+            assert await polled(envelopes, 30) == [*range(31, 61)]
 
 
-async def test_a_read_with_a_time_limit_gets_each_entry_once(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await filled(bus.session("s"), 30)
-        async with aclosing(bus.session("s").read()) as envelopes:
-            assert await polled(envelopes, 30) == [*range(1, 31)]
-            assert [envelope async for envelope in envelopes] == []
+async def test_a_read_with_a_time_limit_gets_each_entry_once(bus: Bus) -> None:
+    await filled(bus.session("s"), 30)
+    async with aclosing(bus.session("s").read()) as envelopes:
+        assert await polled(envelopes, 30) == [*range(1, 31)]
+        assert [envelope async for envelope in envelopes] == []
 
 
 async def test_notices_and_live_deltas_come_once_after_a_time_limit(shared_valkey: RealServer) -> None:

@@ -6,7 +6,7 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import ALL_LANES, START, Bus, Cursor, Delta, Envelope, Lane, Session, TrimRefused
+from lanebus import START, Bus, Cursor, Delta, Envelope, Lane, Session, TrimRefused
 from lanebus.bus.log.head import Origin
 from lanebus.bus.wire import ALL_BYTES, Keys
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, ParentErased, SessionErased, SessionExists
@@ -36,66 +36,20 @@ def pins(server: AnyServer, session: str) -> dict[str, str]:
 
 @pytest.mark.cluster("smoke test of forking")
 @pytest.mark.sentinel("smoke test of forking")
-async def test_a_fork_reads_as_one_session_from_its_first_position_on(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcdefgh")
-        child = await parent.fork(5, id="c")
-        await fill(child, "XYZ")
-        await fill(parent, "ij")
-        assert await words(parent) == [*"abcdefghij"]
-        envelopes = await read(child)
-        assert_gap_free(envelopes)
-        assert [word(e) for e in envelopes] == [*"abcdeXYZ"]
-        assert {e.session for e in envelopes} == {"c"}
-        own = (await child.head()).incarnation_of(6)
-        assert [e.incarnation for e in envelopes] == [(await parent.head()).incarnation_of(1)] * 5 + [own] * 3
-        assert own != envelopes[0].incarnation
-
-
-async def test_any_part_and_lane_of_a_fork_is_read_exactly(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "abcdefgh")
-        child = await bus.session("p").fork(5)
-        await fill(child, "XYZ")
-        whole = await read(child)
-        for after in (START, *(envelope.cursor for envelope in whole)):
-            for until in (None, *range(10)):
-                for lanes in (ALL_LANES, {Lane.LLM}, {Lane.EXTENSION}):
-                    found = [e async for e in child.read(lanes=lanes, after=after, until=until)]
-                    last = 8 if until is None else until
-                    assert found == [e for e in whole if e.lane in lanes and after.position < e.position <= last]
-
-
-@pytest.mark.cluster("parent and fork are on different nodes")
-async def test_forks_of_forks_read_through_to_the_first(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        first = bus.session("a")
-        await fill(first, "abcd")
-        second = await first.fork(3, id="b")
-        await fill(second, "EFG")
-        third = await second.fork(5, id="c")
-        await fill(third, "hi")
-        early = await third.fork(2, id="d")  # within what the first one holds
-        await fill(early, "JK")
-        below = await early.fork(4, id="g")
-        await fill(below, "m")
-        at_seam = await third.fork(5, id="e")
-        await fill(at_seam, "l")
-        last = await at_seam.fork(id="f")
-        await fill(first, "z")
-        assert await text(second) == "abcEFG"
-        assert await text(third) == "abcEFhi"
-        assert await text(early) == "abJK"
-        assert await text(below) == "abJKm"
-        assert await text(at_seam) == "abcEFl"
-        assert await text(last) == "abcEFl"
-        assert (await last.head()).origin == Origin("e", (await at_seam.head()).cursor)
-        for session in (third, early, below, at_seam, last):
-            assert {e.session for e in await read(session)} == {session.id}
-            assert (await session.head()).position == len(await read(session))
-        assert await text(third, after=(await read(third))[1].cursor) == "cEFhi"
-        assert await text(third, after=Cursor(3), until=6) == "EFh"
+async def test_a_fork_reads_as_one_session_from_its_first_position_on(bus: Bus) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcdefgh")
+    child = await parent.fork(5, id="c")
+    await fill(child, "XYZ")
+    await fill(parent, "ij")
+    assert await words(parent) == [*"abcdefghij"]
+    envelopes = await read(child)
+    assert_gap_free(envelopes)
+    assert [word(e) for e in envelopes] == [*"abcdeXYZ"]
+    assert {e.session for e in envelopes} == {"c"}
+    own = (await child.head()).incarnation_of(6)
+    assert [e.incarnation for e in envelopes] == [(await parent.head()).incarnation_of(1)] * 5 + [own] * 3
+    assert own != envelopes[0].incarnation
 
 
 async def test_a_chain_of_many_forks_is_read(shared_valkey: RealServer) -> None:
@@ -113,98 +67,64 @@ async def test_a_chain_of_many_forks_is_read(shared_valkey: RealServer) -> None:
             assert [e.position async for e in session.read(after=after)] == list(range(place + 2, 151))
 
 
-async def test_pages_are_joined_without_a_seam(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await parent.publish(*[said(str(n)) if n % 3 else told(str(n)) for n in range(1, 1_301)])
-        child = await parent.fork(1_201)
-        await child.publish(*[said(str(n)) if n % 2 else told(str(n)) for n in range(1_202, 2_001)])
-        envelopes = await read(child)
-        assert_gap_free(envelopes)
-        assert [word(e) for e in envelopes] == [str(n) for n in range(1, 2_001)]
-        lanes = [[e.position async for e in child.read(lanes={lane}, after=Cursor(700))] for lane in Lane]
-        assert sorted(lanes[0] + lanes[1]) == list(range(701, 2_001))
+async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(bus: Bus) -> None:
+    await fill(bus.session("p"), "ab")
+    child = await bus.session("p").fork(0, id="c")
+    assert await read(child) == []
+    head = await child.head()
+    assert (head.position, head.origin) == (0, Origin("p", START))
+    assert "c" in {h.session for h in await bus.sessions()}
+    await fill(child, "x")
+    assert await text(child) == "x"
+    assert (await child.head()).created == head.created
 
 
-async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "ab")
-        child = await bus.session("p").fork(0, id="c")
-        assert await read(child) == []
-        head = await child.head()
-        assert (head.position, head.origin) == (0, Origin("p", START))
-        assert "c" in {h.session for h in await bus.sessions()}
-        await fill(child, "x")
-        assert await text(child) == "x"
-        assert (await child.head()).created == head.created
-
-
-async def test_a_fork_begins_with_nothing_of_its_own(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await parent.publish(said("a"), key="k")
-        await parent.publish(said("b"))
-        lease = await parent.acquire_lease("w", 60)
-        assert lease is not None
-        child = await parent.fork(id="c")
-        head = await child.head()
-        assert (head.position, head.size_bytes, head.epoch, head.is_closed) == (2, 0, 0, False)
-        assert 0 < head.created == head.updated
-        assert await child.acquire_lease("other", 60) is not None
-        receipt = await child.publish(said("c"), key="k")
-        assert (receipt.positions, receipt.is_duplicate) == ((3,), False)
-        assert (await child.publish(said("c"), key="k")).is_duplicate
-        head = await child.head()
-        assert head.size_bytes == len(said("c").to_json_bytes())
-        assert head.created <= head.updated
-        assert receipt.cursor == head.cursor
-        async with server.bus() as other:
-            assert (await other.session("c").publish(told("d"))).positions == (4,)
-        total = sum(h.size_bytes for h in await bus.sessions())
-        counted = [server.do("HGET", KEYS.sessions(bucket), ALL_BYTES) for bucket in range(KEYS.buckets)]
-        assert total == sum(int(str(count)) for count in counted if count)
-
-
-async def test_what_was_expected_of_the_parent_is_expected_of_the_fork(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "abc")
-        child = await bus.session("p").fork(2)
-        assert (await child.publish(said("x"), expected=2)).positions == (3,)
-
-
-async def test_a_closed_session_is_forked_and_the_fork_is_open(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "ab")
-        await bus.session("p").close()
-        child = await bus.session("p").fork(2)
-        await fill(child, "c")
-        assert await text(child) == "abc"
+async def test_a_fork_begins_with_nothing_of_its_own(bus: Bus, server: AnyServer) -> None:
+    parent = bus.session("p")
+    await parent.publish(said("a"), key="k")
+    await parent.publish(said("b"))
+    lease = await parent.acquire_lease("w", 60)
+    assert lease is not None
+    child = await parent.fork(id="c")
+    head = await child.head()
+    assert (head.position, head.size_bytes, head.epoch, head.is_closed) == (2, 0, 0, False)
+    assert 0 < head.created == head.updated
+    assert await child.acquire_lease("other", 60) is not None
+    receipt = await child.publish(said("c"), key="k")
+    assert (receipt.positions, receipt.is_duplicate) == ((3,), False)
+    assert (await child.publish(said("c"), key="k")).is_duplicate
+    head = await child.head()
+    assert head.size_bytes == len(said("c").to_json_bytes())
+    assert head.created <= head.updated
+    assert receipt.cursor == head.cursor
+    async with server.bus() as other:
+        assert (await other.session("c").publish(told("d"))).positions == (4,)
+    total = sum(h.size_bytes for h in await bus.sessions())
+    counted = [server.do("HGET", KEYS.sessions(bucket), ALL_BYTES) for bucket in range(KEYS.buckets)]
+    assert total == sum(int(str(count)) for count in counted if count)
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
 @pytest.mark.parametrize(("after", "wanted"), [(0, "abxyz"), (1, "bxyz"), (2, "xyz"), (3, "yz")])
-async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
-    server: AnyServer, after: int, wanted: str
-) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "abc")
-        child = await bus.session("p").fork(2, id="c")
-        await fill(child, "x")
-        cursor = (await child.head()).cursor_at(after)
-        seen: list[Envelope] = []
-        async with (
-            shortly(),
-            aclosing(child.follow(after=cursor, live=True)) as envelopes,
-            anyio.create_task_group() as tasks,
-        ):
-            tasks.start_soon(_say_more, bus)
-            async for envelope in envelopes:
-                seen.append(envelope)
-                if word(envelope) == "z":
-                    break
-        assert "".join(word(e) for e in seen) == wanted
-        assert [e.position for e in seen] == list(range(after + 1, 6))
-        assert {e.session for e in seen} == {"c"}
+async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(bus: Bus, after: int, wanted: str) -> None:
+    await fill(bus.session("p"), "abc")
+    child = await bus.session("p").fork(2, id="c")
+    await fill(child, "x")
+    cursor = (await child.head()).cursor_at(after)
+    seen: list[Envelope] = []
+    async with (
+        shortly(),
+        aclosing(child.follow(after=cursor, live=True)) as envelopes,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(_say_more, bus)
+        async for envelope in envelopes:
+            seen.append(envelope)
+            if word(envelope) == "z":
+                break
+    assert "".join(word(e) for e in seen) == wanted
+    assert [e.position for e in seen] == list(range(after + 1, 6))
+    assert {e.session for e in seen} == {"c"}
 
 
 async def _say_more(bus: Bus) -> None:
@@ -212,22 +132,21 @@ async def _say_more(bus: Bus) -> None:
     await bus.session("c").publish(told("y"), said("z"))
 
 
-async def test_a_preview_in_a_fork_comes_after_the_shared_entries(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "abc")
-        await bus.session("p").preview(Delta(kind="text", message_id="m", delta="parent's"))
-        child = await bus.session("p").fork(2, id="c")
-        await child.preview(Delta(kind="text", message_id="m", delta="fork's"))
-        seen: list[Envelope] = []
-        async with shortly(), aclosing(child.follow(live=True)) as envelopes:
-            async for envelope in envelopes:
-                seen.append(envelope)
-                if isinstance(envelope.message, Delta):
-                    break
-        assert [e.position for e in seen] == [1, 2, 2]
-        last = seen[-1].message
-        assert isinstance(last, Delta)
-        assert last.delta == "fork's"
+async def test_a_preview_in_a_fork_comes_after_the_shared_entries(bus: Bus) -> None:
+    await fill(bus.session("p"), "abc")
+    await bus.session("p").preview(Delta(kind="text", message_id="m", delta="parent's"))
+    child = await bus.session("p").fork(2, id="c")
+    await child.preview(Delta(kind="text", message_id="m", delta="fork's"))
+    seen: list[Envelope] = []
+    async with shortly(), aclosing(child.follow(live=True)) as envelopes:
+        async for envelope in envelopes:
+            seen.append(envelope)
+            if isinstance(envelope.message, Delta):
+                break
+    assert [e.position for e in seen] == [1, 2, 2]
+    last = seen[-1].message
+    assert isinstance(last, Delta)
+    assert last.delta == "fork's"
 
 
 async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entry(server: AnyServer) -> None:
@@ -252,164 +171,140 @@ async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entr
     assert seen == ["x", "y"]
 
 
-async def test_a_cursor_of_the_shared_part_is_valid_in_both_sessions_and_a_later_one_in_its_own(
-    server: AnyServer,
-) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcd")
-        child = await parent.fork(2)
-        await fill(child, "xyz")
-        shared, of_parent = (await read(parent))[1].cursor, (await read(parent))[2].cursor
-        of_child = (await read(child))[2].cursor
-        assert await text(child, after=shared) == "xyz"
-        assert await text(parent, after=shared) == "cd"
-        for session, cursor in ((child, of_parent), (parent, of_child)):
-            for ask in (session.read, session.follow):
-                with pytest.raises(LogRolledBack):
-                    await anext(ask(after=cursor))
+async def test_a_cursor_of_the_shared_part_is_valid_in_both_sessions_and_a_later_one_in_its_own(bus: Bus) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcd")
+    child = await parent.fork(2)
+    await fill(child, "xyz")
+    shared, of_parent = (await read(parent))[1].cursor, (await read(parent))[2].cursor
+    of_child = (await read(child))[2].cursor
+    assert await text(child, after=shared) == "xyz"
+    assert await text(parent, after=shared) == "cd"
+    for session, cursor in ((child, of_parent), (parent, of_child)):
+        for ask in (session.read, session.follow):
+            with pytest.raises(LogRolledBack):
+                await anext(ask(after=cursor))
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_the_same_fork_asked_again_is_the_same_fork(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcd")
-        child = await parent.fork(2, id="c")
-        await fill(child, "x")
-        before = await child.head()
-        assert (await parent.fork(2, id="c")).id == "c"
-        assert await child.head() == before
-        assert await text(child) == "abx"
+async def test_an_id_that_is_taken_is_not_forked_to(bus: Bus, server: AnyServer) -> None:
+    parent, other = bus.session("p"), bus.session("o")
+    await fill(parent, "abcd")
+    await fill(other, "x")
+    await parent.fork(2, id="c")
+    with pytest.raises(SessionExists) as caught:
+        await parent.fork(3, id="c")
+    assert (caught.value.session, caught.value.parent, caught.value.at) == ("c", "p", 2)
+    assert pins(server, "p") == {"f:c": "0"}  # the fork that there is still needs it
+    for id_ in ("c", "p", "o"):
+        with pytest.raises(SessionExists):
+            await other.fork(id=id_)
+    with pytest.raises(SessionExists) as caught:
+        await parent.fork(id="o")
+    assert (caught.value.parent, caught.value.at) == (None, 0)
+    assert pins(server, "o") == {}
+    assert pins(server, "p") == {"f:c": "0"}
 
 
-@pytest.mark.cluster("parent and fork are on different nodes")
-async def test_an_id_that_is_taken_is_not_forked_to(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent, other = bus.session("p"), bus.session("o")
-        await fill(parent, "abcd")
-        await fill(other, "x")
-        await parent.fork(2, id="c")
-        with pytest.raises(SessionExists) as caught:
-            await parent.fork(3, id="c")
-        assert (caught.value.session, caught.value.parent, caught.value.at) == ("c", "p", 2)
-        assert pins(server, "p") == {"f:c": "0"}  # the fork that there is still needs it
-        for id_ in ("c", "p", "o"):
-            with pytest.raises(SessionExists):
-                await other.fork(id=id_)
-        with pytest.raises(SessionExists) as caught:
-            await parent.fork(id="o")
-        assert (caught.value.parent, caught.value.at) == (None, 0)
-        assert pins(server, "o") == {}
-        assert pins(server, "p") == {"f:c": "0"}
-
-
-async def test_no_session_becomes_the_fork_of_its_fork(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        empty = bus.session("p")
-        child = await empty.fork(id="c")
-        for parent in (empty, child):
-            with pytest.raises(SessionExists):
-                await parent.fork(id="p")
-        assert (await empty.head()).origin is None
+async def test_no_session_becomes_the_fork_of_its_fork(bus: Bus) -> None:
+    empty = bus.session("p")
+    child = await empty.fork(id="c")
+    for parent in (empty, child):
+        with pytest.raises(SessionExists):
+            await parent.fork(id="p")
+    assert (await empty.head()).origin is None
 
 
 @pytest.mark.parametrize("at", [5, 10**18])
-async def test_a_position_that_is_not_there_is_not_forked_at(server: AnyServer, at: int) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "abcd")
-        with pytest.raises(NoSuchPosition) as caught:
-            await bus.session("p").fork(at, id="c")
-        assert (caught.value.session, caught.value.position, caught.value.last) == ("p", at, 4)
-        assert pins(server, "p") == {}
-        assert (await bus.session("c").head()).position == 0
+async def test_a_position_that_is_not_there_is_not_forked_at(bus: Bus, server: AnyServer, at: int) -> None:
+    await fill(bus.session("p"), "abcd")
+    with pytest.raises(NoSuchPosition) as caught:
+        await bus.session("p").fork(at, id="c")
+    assert (caught.value.session, caught.value.position, caught.value.last) == ("p", at, 4)
+    assert pins(server, "p") == {}
+    assert (await bus.session("c").head()).position == 0
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "ab")
-        server.do("HSET", KEYS.head("gone"), "state", "erased")
-        with pytest.raises(SessionErased) as caught:
-            await bus.session("gone").fork(0)
-        assert caught.value.session == "gone"
-        with pytest.raises(SessionErased) as caught:
-            await bus.session("p").fork(id="gone")
-        assert caught.value.session == "gone"
-        assert pins(server, "p") == {}
+async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(bus: Bus, server: AnyServer) -> None:
+    await fill(bus.session("p"), "ab")
+    server.do("HSET", KEYS.head("gone"), "state", "erased")
+    with pytest.raises(SessionErased) as caught:
+        await bus.session("gone").fork(0)
+    assert caught.value.session == "gone"
+    with pytest.raises(SessionErased) as caught:
+        await bus.session("p").fork(id="gone")
+    assert caught.value.session == "gone"
+    assert pins(server, "p") == {}
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcdef")
-        await parent.trim(4)
+async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(bus: Bus, server: AnyServer) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcdef")
+    await parent.trim(4)
+    with pytest.raises(CursorTrimmed) as caught:
+        await parent.fork(2)
+    assert caught.value.first_kept == 4
+    child = await parent.fork(5, id="c")
+    await fill(child, "x")
+    assert (await child.head()).trimmed == 3
+    assert await text(child, after=Cursor(3)) == "dex"
+    for ask in (child.read, child.follow):
         with pytest.raises(CursorTrimmed) as caught:
-            await parent.fork(2)
-        assert caught.value.first_kept == 4
-        child = await parent.fork(5, id="c")
-        await fill(child, "x")
-        assert (await child.head()).trimmed == 3
-        assert await text(child, after=Cursor(3)) == "dex"
-        for ask in (child.read, child.follow):
-            with pytest.raises(CursorTrimmed) as caught:
-                await anext(ask(after=Cursor(2)))
-            assert (caught.value.session, caught.value.first_kept) == ("c", 4)
-        server.do("HSET", KEYS.head("p"), "archived", "3")
-        assert (await (await parent.fork(2)).head()).trimmed == 0
+            await anext(ask(after=Cursor(2)))
+        assert (caught.value.session, caught.value.first_kept) == ("c", 4)
+    server.do("HSET", KEYS.head("p"), "archived", "3")
+    assert (await (await parent.fork(2)).head()).trimmed == 0
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_a_fork_holds_what_it_shares_until_it_is_passed_by_force(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcdef")
-        child = await parent.fork(4, id="c")
-        await fill(child, "xy")
-        with pytest.raises(TrimRefused) as refused:
-            await parent.trim(3)
-        assert dict(refused.value.holders) == {"f:c": 0}
-        assert await text(child) == "abcdxy"
-        await parent.trim(3, force=True)
-        for ask in (child.read, child.follow):
-            with pytest.raises(CursorTrimmed) as caught:
-                await anext(ask())
-            assert (caught.value.session, caught.value.first_kept) == ("c", 3)
-        assert await text(child, after=Cursor(2)) == "cdxy"
-        assert await text(await child.fork(5), after=Cursor(2)) == "cdx"
+async def test_a_fork_holds_what_it_shares_until_it_is_passed_by_force(bus: Bus) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcdef")
+    child = await parent.fork(4, id="c")
+    await fill(child, "xy")
+    with pytest.raises(TrimRefused) as refused:
+        await parent.trim(3)
+    assert dict(refused.value.holders) == {"f:c": 0}
+    assert await text(child) == "abcdxy"
+    await parent.trim(3, force=True)
+    for ask in (child.read, child.follow):
+        with pytest.raises(CursorTrimmed) as caught:
+            await anext(ask())
+        assert (caught.value.session, caught.value.first_kept) == ("c", 3)
+    assert await text(child, after=Cursor(2)) == "cdxy"
+    assert await text(await child.fork(5), after=Cursor(2)) == "cdx"
 
 
-async def test_a_trim_of_a_fork_takes_its_own_entries_alone(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcd")
-        child = await parent.fork(3, id="c")
-        await fill(child, "wxyz")
-        size = (await parent.head()).size_bytes
-        await child.trim(6)
-        assert await text(child, after=Cursor(5)) == "yz"
-        with pytest.raises(CursorTrimmed):
-            _ = await text(child, after=Cursor(4))
-        assert await text(parent) == "abcd"
-        assert (await parent.head()).size_bytes == size
-        assert (await child.head()).size_bytes == sum(len(e) for e in (told("y").to_json(), said("z").to_json()))
+async def test_a_trim_of_a_fork_takes_its_own_entries_alone(bus: Bus) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcd")
+    child = await parent.fork(3, id="c")
+    await fill(child, "wxyz")
+    size = (await parent.head()).size_bytes
+    await child.trim(6)
+    assert await text(child, after=Cursor(5)) == "yz"
+    with pytest.raises(CursorTrimmed):
+        _ = await text(child, after=Cursor(4))
+    assert await text(parent) == "abcd"
+    assert (await parent.head()).size_bytes == size
+    assert (await child.head()).size_bytes == sum(len(e) for e in (told("y").to_json(), said("z").to_json()))
 
 
-async def test_a_trim_of_a_fork_does_not_say_that_what_it_shares_is_gone(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcd")
-        child = await parent.fork(3, id="c")
-        await fill(child, "wxyz")
-        assert await child.trim(3) == (0, 0, 1, {})
-        assert await child.trim(4, dry_run=True) == (0, 0, 1, {})
-        assert (await child.head()).first_kept == 1
-        await child.trim(6)
-        again = await child.fork(2, id="again")
-        assert (await text(again), (await again.head()).trimmed) == ("ab", 0)
-        with pytest.raises(CursorTrimmed):
-            await child.fork(4)
+async def test_a_trim_of_a_fork_does_not_say_that_what_it_shares_is_gone(bus: Bus) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcd")
+    child = await parent.fork(3, id="c")
+    await fill(child, "wxyz")
+    assert await child.trim(3) == (0, 0, 1, {})
+    assert await child.trim(4, dry_run=True) == (0, 0, 1, {})
+    assert (await child.head()).first_kept == 1
+    await child.trim(6)
+    again = await child.fork(2, id="again")
+    assert (await text(again), (await again.head()).trimmed) == ("ab", 0)
+    with pytest.raises(CursorTrimmed):
+        await child.fork(4)
 
 
 async def test_what_was_gone_before_a_fork_is_gone_for_its_forks_whatever_it_archives(server: AnyServer) -> None:
@@ -426,115 +321,85 @@ async def test_what_was_gone_before_a_fork_is_gone_for_its_forks_whatever_it_arc
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcd")
-        child = await parent.fork(3, id="c")
-        await fill(child, "wxyz")
-        await child.erase()
-        with pytest.raises(SessionErased):
-            await read(child)
-        with pytest.raises(SessionErased):
-            await parent.fork(3, id="c")
-        assert pins(server, "p") == {}
-        assert await text(parent) == "abcd"
+async def test_an_erased_fork_is_gone_and_its_parent_is_whole(bus: Bus, server: AnyServer) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcd")
+    child = await parent.fork(3, id="c")
+    await fill(child, "wxyz")
+    await child.erase()
+    with pytest.raises(SessionErased):
+        await read(child)
+    with pytest.raises(SessionErased):
+        await parent.fork(3, id="c")
+    assert pins(server, "p") == {}
+    assert await text(parent) == "abcd"
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcdef")
-        kept, forked = await parent.fork(2, id="kept"), await parent.fork(5, id="forked")
-        deep = await forked.fork(4, id="deep")
-        for child in (kept, forked, deep):
-            await fill(child, "xy")
-        cursor = (await read(forked))[5].cursor
-        # As if the parent's server alone came back from a copy that ended at 3, and the session went on there.
-        with server.talk() as say:
-            for lane in Lane:
-                entries = cast("list[tuple[str, list[str]]]", say("XRANGE", KEYS.lane("p", lane), "-", "3"))
-                say("DEL", KEYS.lane("p", lane))
-                for entry_id, fields in entries:
-                    say("XADD", KEYS.lane("p", lane), entry_id, *fields)
-            say("HSET", KEYS.head("p"), "position", "3", "run", "another")
-        for ask in (forked.read, forked.follow):
-            with pytest.raises(LogRolledBack) as caught:
-                _ = [e async for e in ask()]
-            assert (caught.value.session, caught.value.seen, caught.value.found) == ("forked", 5, 3)
-        async with server.bus() as other:
-            await fill(other.session("p"), "DEFGH")
-        assert await text(kept) == "abxy"
-        for child, seen in ((forked, 5), (deep, 4)):
-            with pytest.raises(LogRolledBack) as caught:
-                await read(child)
-            assert (caught.value.session, caught.value.seen, caught.value.found) == (child.id, seen, 3)
-        assert await text(forked, after=cursor) == "y"
-        assert await text(forked, until=3) == "abc"
-
-
-@pytest.mark.cluster("parent and fork are on different nodes")
-async def test_a_fork_whose_parent_was_erased_by_force_raises(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await fill(bus.session("p"), "abcd")
-        child = await bus.session("p").fork(3, id="c")
+async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(bus: Bus, server: AnyServer) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcdef")
+    kept, forked = await parent.fork(2, id="kept"), await parent.fork(5, id="forked")
+    deep = await forked.fork(4, id="deep")
+    for child in (kept, forked, deep):
         await fill(child, "xy")
-        grandchild = await child.fork(4, id="g")
-        await bus.session("p").erase(force=True)
-        for session in (child, grandchild):
-            for ask in (session.read, session.follow):
-                with pytest.raises(ParentErased) as caught:
-                    await anext(ask(after=Cursor(1)))
-                assert (caught.value.session, caught.value.parent, caught.value.first_kept) == (session.id, "p", 4)
-        assert await text(child, after=Cursor(3)) == "xy"
-        assert await text(grandchild, after=Cursor(3)) == "x"
+    cursor = (await read(forked))[5].cursor
+    # As if the parent's server alone came back from a copy that ended at 3, and the session went on there.
+    with server.talk() as say:
+        for lane in Lane:
+            entries = cast("list[tuple[str, list[str]]]", say("XRANGE", KEYS.lane("p", lane), "-", "3"))
+            say("DEL", KEYS.lane("p", lane))
+            for entry_id, fields in entries:
+                say("XADD", KEYS.lane("p", lane), entry_id, *fields)
+        say("HSET", KEYS.head("p"), "position", "3", "run", "another")
+    for ask in (forked.read, forked.follow):
+        with pytest.raises(LogRolledBack) as caught:
+            _ = [e async for e in ask()]
+        assert (caught.value.session, caught.value.seen, caught.value.found) == ("forked", 5, 3)
+    async with server.bus() as other:
+        await fill(other.session("p"), "DEFGH")
+    assert await text(kept) == "abxy"
+    for child, seen in ((forked, 5), (deep, 4)):
+        with pytest.raises(LogRolledBack) as caught:
+            await read(child)
+        assert (caught.value.session, caught.value.seen, caught.value.found) == (child.id, seen, 3)
+    assert await text(forked, after=cursor) == "y"
+    assert await text(forked, until=3) == "abc"
 
 
-@pytest.mark.parametrize("restarted", ["p", "c", "pc"])
-async def test_a_fork_is_read_after_many_restarts(valkey: RealServer, restarted: str) -> None:
-    async with valkey.bus() as bus:
-        await fill(bus.session("p"), "ab")
-        child = await bus.session("p").fork(id="c")
-        for _ in range(70):  # as if each were by another process of the server
-            for session in restarted:
-                valkey.do("HSET", KEYS.head(session), "run", "another")
-                await bus.session(session).publish(said("x"))
-        assert await text(child) == "ab" + ("x" * 70 if "c" in restarted else "")
+@pytest.mark.cluster("parent and fork are on different nodes")
+async def test_a_fork_whose_parent_was_erased_by_force_raises(bus: Bus) -> None:
+    await fill(bus.session("p"), "abcd")
+    child = await bus.session("p").fork(3, id="c")
+    await fill(child, "xy")
+    grandchild = await child.fork(4, id="g")
+    await bus.session("p").erase(force=True)
+    for session in (child, grandchild):
+        for ask in (session.read, session.follow):
+            with pytest.raises(ParentErased) as caught:
+                await anext(ask(after=Cursor(1)))
+            assert (caught.value.session, caught.value.parent, caught.value.first_kept) == (session.id, "p", 4)
+    assert await text(child, after=Cursor(3)) == "xy"
+    assert await text(grandchild, after=Cursor(3)) == "x"
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
 async def test_an_interrupted_fork_is_finished_by_the_next_attempt(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abc")
-        async with anyio.create_task_group() as tasks:
-            with monkeypatch.context() as patched:
+    parent = bus.session("p")
+    await fill(parent, "abc")
+    async with anyio.create_task_group() as tasks:
+        with monkeypatch.context() as patched:
 
-                async def never(*_: object) -> None:
-                    tasks.cancel_scope.cancel()
-                    await anyio.sleep_forever()
+            async def never(*_: object) -> None:
+                tasks.cancel_scope.cancel()
+                await anyio.sleep_forever()
 
-                patched.setattr("lanebus.bus.log.lineage._begin", never)
-                await parent.fork(2, id="c")
-        assert pins(server, "p") == {"f:c": "0"}
-        assert (await bus.session("c").head()).origin is None
-        child = await parent.fork(2, id="c")
-        assert await text(child) == "ab"
-        assert pins(server, "p") == {"f:c": "0"}
-
-
-async def test_a_fork_survives_a_restart_of_the_server(process: RealServer) -> None:
-    async with process.bus() as bus:
-        await fill(bus.session("p"), "abc")
-        child = await bus.session("p").fork(2, id="c")
-        await fill(child, "x")
-        process.kill()
-        process.start()
-        await fill(child, "y")
-        assert await text(child) == "abxy"
-        assert [i.start for i in (await child.head()).incarnations] == [0, 2, 3]
-    async with Bus.open(process.url) as bus:
-        assert await text(bus.session("c")) == "abxy"
+            patched.setattr("lanebus.bus.log.lineage._begin", never)
+            await parent.fork(2, id="c")
+    assert pins(server, "p") == {"f:c": "0"}
+    assert (await bus.session("c").head()).origin is None
+    child = await parent.fork(2, id="c")
+    assert await text(child) == "ab"
+    assert pins(server, "p") == {"f:c": "0"}

@@ -120,9 +120,7 @@ async def test_work_whose_ack_failed_during_a_fetch_is_delivered_again(
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_sweep_finds_work_assigned_to_a_consumer_that_does_not_know_of_it(
-    server: AnyServer,
-) -> None:
+async def test_a_sweep_finds_work_assigned_to_a_consumer_that_does_not_know_of_it(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
         await wake(bus, OTHER)
         kept = await take_one(consumer)

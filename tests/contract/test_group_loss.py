@@ -40,8 +40,8 @@ async def test_a_group_whose_keys_were_deleted_starts_from_the_beginning(server:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_pending_when_a_groups_keys_were_deleted_is_delivered_again(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "dead") as dead:
+async def test_work_pending_when_a_groups_keys_were_deleted_is_delivered_again(bus: Bus, server: AnyServer) -> None:
+    async with bus.consumer("g", "dead") as dead:
         await wake(bus, "a", "b", "c")
         await take_all(dead, 3)
         async with bus.consumer("g", "c") as consumer:
@@ -96,14 +96,13 @@ async def test_a_server_that_was_emptied_is_worked_on_from_the_beginning(server:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_of_a_consumer_without_a_stored_heartbeat_is_claimed(server: AnyServer) -> None:
+async def test_work_of_a_consumer_without_a_stored_heartbeat_is_claimed(bus: Bus, server: AnyServer) -> None:
     """A server may lose the heartbeats of a consumer that then dies."""
-    async with server.bus() as bus:
-        async with bus.consumer("g", "dead", heartbeat=0.05) as dead:
-            await wake(bus, "a")
-            await take_one(dead)
-        server.do("DEL", Keys().consumers("g"))
-        async with bus.consumer("g", "alive", heartbeat=0.05) as alive:
-            work = await take_one(alive)
-            assert (work.session, work.attempt) == ("a", 2)
-            assert pending(server) == [("a", "alive")]
+    async with bus.consumer("g", "dead", heartbeat=0.05) as dead:
+        await wake(bus, "a")
+        await take_one(dead)
+    server.do("DEL", Keys().consumers("g"))
+    async with bus.consumer("g", "alive", heartbeat=0.05) as alive:
+        work = await take_one(alive)
+        assert (work.session, work.attempt) == ("a", 2)
+        assert pending(server) == [("a", "alive")]

@@ -7,6 +7,7 @@ from lanebus import Bus
 from lanebus.bounds import WorkBounds
 from lanebus.bus import Bounds
 from lanebus.bus.wire import Keys
+from lanebus.groups import Consumer
 from tests.support.agent.agents import until
 from tests.support.log.groups import take_all, take_one, wake
 from tests.support.log.said import told
@@ -14,11 +15,10 @@ from tests.support.servers.real import AnyServer, eventually, shortly
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_that_does_not_exist_is_all_zeros(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        status = await bus.group_status("none")
-        assert (status.consumers, status.lag, status.pending, status.retries, status.dead) == ((), 0, 0, 0, 0)
-        assert await bus.groups() == ()
+async def test_a_group_that_does_not_exist_is_all_zeros(bus: Bus) -> None:
+    status = await bus.group_status("none")
+    assert (status.consumers, status.lag, status.pending, status.retries, status.dead) == ((), 0, 0, 0, 0)
+    assert await bus.groups() == ()
 
 
 @pytest.mark.cluster("smoke test of group_status")
@@ -46,14 +46,13 @@ async def test_the_status_of_a_group_has_its_consumers_their_sessions_and_waitin
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_lag_is_correct_even_if_wake_ups_were_deleted(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a", "b")
-        await consumer.ack(*await take_all(consumer, 2))
-        await wake(bus, "a", "b")
-        for name in ("a", "b"):
-            server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
-        assert (await bus.group_status("g")).lag == 2
+async def test_lag_is_correct_even_if_wake_ups_were_deleted(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
+    await wake(bus, "a", "b")
+    await consumer.ack(*await take_all(consumer, 2))
+    await wake(bus, "a", "b")
+    for name in ("a", "b"):
+        server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
+    assert (await bus.group_status("g")).lag == 2
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -69,43 +68,40 @@ async def test_a_lag_beyond_the_counted_number_is_marked_as_higher(server: AnySe
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_without_consumers_for_a_week_is_reported_as_away(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await _meet(bus, "c")
-        status = await bus.group_status("g")
-        assert status.seen is not None
-        assert not status.is_away
-        server.do("HSET", Keys().consumers("g"), ":seen", "1")
-        assert (await bus.group_status("g")).is_away
+async def test_a_group_without_consumers_for_a_week_is_reported_as_away(bus: Bus, server: AnyServer) -> None:
+    await _meet(bus, "c")
+    status = await bus.group_status("g")
+    assert status.seen is not None
+    assert not status.is_away
+    server.do("HSET", Keys().consumers("g"), ":seen", "1")
+    assert (await bus.group_status("g")).is_away
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_that_was_fetched_again_is_pending_and_not_a_retry(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_work_that_was_fetched_again_is_pending_and_not_a_retry(bus: Bus, consumer: Consumer) -> None:
+    await wake(bus, "a")
+    await consumer.nack(await take_one(consumer), delay=0)
+    await take_one(consumer)
+    status = await bus.group_status("g")
+    assert (status.retries, status.next_retry) == (0, None)
+    assert status.consumers[0].sessions == ("a",)
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claimed(bus: Bus) -> None:
+    dead, alive = bus.consumer("g", "dead", heartbeat=0.5), bus.consumer("g", "alive", heartbeat=0.5)
+    async with dead, alive:
         await wake(bus, "a")
-        await consumer.nack(await take_one(consumer), delay=0)
-        await take_one(consumer)
-        status = await bus.group_status("g")
-        assert (status.retries, status.next_retry) == (0, None)
-        assert status.consumers[0].sessions == ("a",)
+        await take_one(dead)
+        await dead.close()
+        assert (await take_one(alive)).attempt == 2
 
+        async def is_shown() -> bool:
+            await alive.heartbeat()  # on a slow machine its sign of life is soon too old
+            shown = {each.name: each.is_alive for each in (await bus.group_status("g")).consumers}
+            return shown == {"dead": False, "alive": True}
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claimed(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        dead, alive = bus.consumer("g", "dead", heartbeat=0.5), bus.consumer("g", "alive", heartbeat=0.5)
-        async with dead, alive:
-            await wake(bus, "a")
-            await take_one(dead)
-            await dead.close()
-            assert (await take_one(alive)).attempt == 2
-
-            async def is_shown() -> bool:
-                await alive.heartbeat()  # on a slow machine its sign of life is soon too old
-                shown = {each.name: each.is_alive for each in (await bus.group_status("g")).consumers}
-                return shown == {"dead": False, "alive": True}
-
-            await until(is_shown)
+        await until(is_shown)
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -131,24 +127,22 @@ async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnySe
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_waiting_consumer_writes_only_its_heartbeats(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a")
-        await consumer.ack(await take_one(consumer))
-        before = _keys(server)
-        with anyio.move_on_after(0.6):
-            await consumer.fetch(1)
-        async with shortly():
-            assert set(_keys(server)) == set(before)
+async def test_a_waiting_consumer_writes_only_its_heartbeats(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
+    await wake(bus, "a")
+    await consumer.ack(await take_one(consumer))
+    before = _keys(server)
+    with anyio.move_on_after(0.6):
+        await consumer.fetch(1)
+    async with shortly():
+        assert set(_keys(server)) == set(before)
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_old_heartbeats_are_forgotten(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await _meet(bus, "old")
-        server.do("HSET", Keys().consumers("g"), "old", "7 1 15000 0")
-        await _meet(bus, "new")
-        assert server.do("HKEYS", Keys().consumers("g")) == [":seen", "new"]
+async def test_old_heartbeats_are_forgotten(bus: Bus, server: AnyServer) -> None:
+    await _meet(bus, "old")
+    server.do("HSET", Keys().consumers("g"), "old", "7 1 15000 0")
+    await _meet(bus, "new")
+    assert server.do("HKEYS", Keys().consumers("g")) == [":seen", "new"]
 
 
 async def _meet(bus: Bus, name: str) -> None:

@@ -6,11 +6,11 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import SetupError
+from lanebus import Bus, SetupError
 from lanebus.bus.groups.group_log import Fetched, GroupLog
 from lanebus.bus.wire import AgentBucket, Keys
 from lanebus.errors import InvalidName, Unavailable
-from lanebus.groups import Work
+from lanebus.groups import Consumer, Work
 from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, shortly
@@ -71,8 +71,8 @@ async def test_sessions_woken_in_one_step_are_fetched_one_by_one(server: AnyServ
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_without_a_fetch_nothing_becomes_pending(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
+async def test_without_a_fetch_nothing_becomes_pending(bus: Bus, server: AnyServer) -> None:
+    async with bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
         await wake(bus, "a")
         work = await take_one(busy)
         await wake(bus, "b", "c", "d")
@@ -124,43 +124,30 @@ async def test_work_is_not_lost_if_the_server_fails_right_after_the_last_recover
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_held_work_is_not_delivered_again(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a", "b")
-        works = await take_all(consumer, 2)
-        await consumer.close()  # like a lost connection: the pending work is checked once more
-        await wake(bus, "c")
-        assert (await take_one(consumer)).session == "c"
-        await consumer.nack(*works)
-        assert {work.attempt for work in await take_all(consumer, 2)} == {1}, "it would seem to have been tried"
+async def test_held_work_is_not_delivered_again(bus: Bus, consumer: Consumer) -> None:
+    await wake(bus, "a", "b")
+    works = await take_all(consumer, 2)
+    await consumer.close()  # like a lost connection: the pending work is checked once more
+    await wake(bus, "c")
+    assert (await take_one(consumer)).session == "c"
+    await consumer.nack(*works)
+    assert {work.attempt for work in await take_all(consumer, 2)} == {1}, "it would seem to have been tried"
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-@pytest.mark.sentinel("smoke test of take and ack")
-async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, *(f"s{number}" for number in range(50)))
-        works = await take_all(consumer, 50)
-        await consumer.ack(*works)
-        await consumer.ack()
-        assert pending(server) == []
+async def test_a_session_is_delivered_once_for_all_its_wake_ups(bus: Bus, consumer: Consumer) -> None:
+    for _ in range(30):
+        await bus.session("s").publish(said("x"))
+    work = await take_one(consumer)
+    assert work.position == 30
+    await consumer.ack(work)
+    await wake(bus, "other")
+    assert (await take_one(consumer)).session == "other"
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_session_is_delivered_once_for_all_its_wake_ups(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        for _ in range(30):
-            await bus.session("s").publish(said("x"))
-        work = await take_one(consumer)
-        assert work.position == 30
-        await consumer.ack(work)
-        await wake(bus, "other")
-        assert (await take_one(consumer)).session == "other"
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_entries_that_wake_a_held_session_are_delivered_after_its_ack(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
+async def test_entries_that_wake_a_held_session_are_delivered_after_its_ack(bus: Bus, server: AnyServer) -> None:
+    async with bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         await wake(bus, "s")
         work = await take_one(one)
         await wake(bus, "s", "t")
@@ -172,9 +159,9 @@ async def test_entries_that_wake_a_held_session_are_delivered_after_its_ack(serv
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_entries_reported_as_seen_by_an_ack_are_not_delivered_again(server: AnyServer) -> None:
+async def test_entries_reported_as_seen_by_an_ack_are_not_delivered_again(bus: Bus) -> None:
     """Whether the new wake-up was read by then or not."""
-    async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
+    async with bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         for is_passed in (False, True):
             await wake(bus, "s")
             work = await take_one(one)
@@ -191,47 +178,45 @@ async def test_entries_reported_as_seen_by_an_ack_are_not_delivered_again(server
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_silent_consumer_does_not_get_its_claimed_work_back(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
-        async with quiet, alive:
-            await wake(bus, "a")
-            work = await take_one(quiet)
-            assert await quiet.heartbeat() == []
-            taken = await take_one(alive)
-            assert (taken.session, taken.attempt) == ("a", 2)
-            assert await quiet.heartbeat(work) == [work]
-            assert await quiet.heartbeat() == []
-            assert pending(server) == [("a", "alive")]
-            await quiet.nack(work, delay=0)
-            await quiet.dead_letter(work, reason="late")
-            assert pending(server) == [("a", "alive")]
-            assert await bus.dead_letters("g").count() == 0
+async def test_a_silent_consumer_does_not_get_its_claimed_work_back(bus: Bus, server: AnyServer) -> None:
+    quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
+    async with quiet, alive:
+        await wake(bus, "a")
+        work = await take_one(quiet)
+        assert await quiet.heartbeat() == []
+        taken = await take_one(alive)
+        assert (taken.session, taken.attempt) == ("a", 2)
+        assert await quiet.heartbeat(work) == [work]
+        assert await quiet.heartbeat() == []
+        assert pending(server) == [("a", "alive")]
+        await quiet.nack(work, delay=0)
+        await quiet.dead_letter(work, reason="late")
+        assert pending(server) == [("a", "alive")]
+        assert await bus.dead_letters("g").count() == 0
 
 
 @pytest.mark.cluster("smoke test of leave")
 @pytest.mark.sentinel("smoke test of leave")
-async def test_a_deregistered_consumer_gives_back_its_work_and_is_forgotten(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        leaving, staying = bus.consumer("g", "leaving"), bus.consumer("g", "staying")
-        async with leaving, staying:
-            await wake(bus, *(f"s{number}" for number in range(30)))
-            works = await take_all(leaving, 30)
-            await leaving.nack(works[0], delay=0)
-            again = await take_one(leaving)
-            assert again.attempt == 2
-            assert await leaving.deregister() == 30
-            taken = await take_all(staying, 30)
-            assert sorted(work.session for work in taken) == sorted(work.session for work in works)
-            assert {work.attempt for work in taken} == {1, 2}
-            assert [each.name for each in (await bus.group_status("g")).consumers] == ["staying"]
-            assert await leaving.deregister() == 0
+async def test_a_deregistered_consumer_gives_back_its_work_and_is_forgotten(bus: Bus) -> None:
+    leaving, staying = bus.consumer("g", "leaving"), bus.consumer("g", "staying")
+    async with leaving, staying:
+        await wake(bus, *(f"s{number}" for number in range(30)))
+        works = await take_all(leaving, 30)
+        await leaving.nack(works[0], delay=0)
+        again = await take_one(leaving)
+        assert again.attempt == 2
+        assert await leaving.deregister() == 30
+        taken = await take_all(staying, 30)
+        assert sorted(work.session for work in taken) == sorted(work.session for work in works)
+        assert {work.attempt for work in taken} == {1, 2}
+        assert [each.name for each in (await bus.group_status("g")).consumers] == ["staying"]
+        assert await leaving.deregister() == 0
 
 
 @pytest.mark.cluster("smoke test of nack")
 @pytest.mark.sentinel("smoke test of nack")
-async def test_work_given_back_without_delay_is_delivered_at_once_and_not_counted(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
+async def test_work_given_back_without_delay_is_delivered_at_once_and_not_counted(bus: Bus, server: AnyServer) -> None:
+    async with bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
         await wake(bus, "a")
         await full.nack(await take_one(full))
         again = await take_one(free)
@@ -242,18 +227,17 @@ async def test_work_given_back_without_delay_is_delivered_at_once_and_not_counte
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_invalid_names_and_numbers_are_refused(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        for group, name in (("", "c"), ("a:b", "c"), ("g" * 65, "c"), ("g", ""), ("g", "a b"), ("g", "ü"), ("g", "\n")):
-            with pytest.raises(InvalidName):
-                bus.consumer(group, name)
-        async with bus.consumer("g", "c") as consumer:
+async def test_invalid_names_and_numbers_are_refused(bus: Bus) -> None:
+    for group, name in (("", "c"), ("a:b", "c"), ("g" * 65, "c"), ("g", ""), ("g", "a b"), ("g", "ü"), ("g", "\n")):
+        with pytest.raises(InvalidName):
+            bus.consumer(group, name)
+    async with bus.consumer("g", "c") as consumer:
+        with pytest.raises(SetupError):
+            await consumer.fetch(0)
+        await wake(bus, "a")
+        work = await take_one(consumer)
+        for number in (-1.0, float("nan"), float("inf")):
             with pytest.raises(SetupError):
-                await consumer.fetch(0)
-            await wake(bus, "a")
-            work = await take_one(consumer)
-            for number in (-1.0, float("nan"), float("inf")):
-                with pytest.raises(SetupError):
-                    await consumer.nack(work, delay=number)
-                with pytest.raises(SetupError):
-                    bus.consumer("g", "c", heartbeat=number)
+                await consumer.nack(work, delay=number)
+            with pytest.raises(SetupError):
+                bus.consumer("g", "c", heartbeat=number)

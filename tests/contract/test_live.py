@@ -108,9 +108,8 @@ async def open_texts(session: Session) -> dict[str, list[str]]:
 
 @pytest.mark.cluster("smoke test of previews")
 @pytest.mark.sentinel("smoke test of previews")
-async def test_deltas_are_numbered_from_one_below_the_newest_position(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_deltas_are_numbered_from_one_below_the_newest_position(session: Session, server: AnyServer) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         follower = Follower(session, live=True).start(tasks)
         await eventually(follower.has(1))
@@ -141,48 +140,41 @@ async def test_a_piece_whose_answer_was_lost_is_shown_once(one: RealServer) -> N
         assert await open_texts(other.session("s")) == {"m": ["".join(word * 2 for word in words)]}
 
 
-async def test_a_live_delta_that_arrives_after_a_later_one_is_dropped(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("q"))
-        log: Log = session.resources.log  # a command that a server holds back cannot be timed
-        for number, speaker in ((7, "a"), (6, "a"), (6, "b"), (7, "a"), (8, "a"), (6, "b")):
-            body = piece(f"{speaker}{number} ").to_json_bytes()
-            await show_deltas(log, "s", speaker, number, [body], epoch=None, is_end=False)
-        assert await open_texts(session) == {"m": ["a7 b6 a8 "]}
+async def test_a_live_delta_that_arrives_after_a_later_one_is_dropped(session: Session) -> None:
+    await session.publish(said("q"))
+    log: Log = session.resources.log  # a command that a server holds back cannot be timed
+    for number, speaker in ((7, "a"), (6, "a"), (6, "b"), (7, "a"), (8, "a"), (6, "b")):
+        body = piece(f"{speaker}{number} ").to_json_bytes()
+        await show_deltas(log, "s", speaker, number, [body], epoch=None, is_end=False)
+    assert await open_texts(session) == {"m": ["a7 b6 a8 "]}
 
 
-async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("q"))
-        async with anyio.create_task_group() as tasks:
-            for number in range(100):
-                tasks.start_soon(partial(session.preview, piece(f"{number} "), piece("| ")))
-        assert await open_texts(session) == {"m": ["".join(f"{number} | " for number in range(100))]}
+async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(session: Session) -> None:
+    await session.publish(said("q"))
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(partial(session.preview, piece(f"{number} "), piece("| ")))
+    assert await open_texts(session) == {"m": ["".join(f"{number} | " for number in range(100))]}
 
 
-async def test_a_worker_that_lost_its_lease_shows_nothing_more(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("q"))
-        lost = await session.acquire_lease("a", 60)
-        assert lost is not None
-        await session.preview(piece("mine"), epoch=lost.epoch)
-        await session.release_lease(lost)
-        held = await session.acquire_lease("b", 60)
-        assert held is not None
-        for delta in (piece("late"), cut()):
-            with pytest.raises(Fenced):
-                await session.preview(delta, epoch=lost.epoch)
-        assert await open_texts(session) == {"m": ["mine"]}
-        await session.preview(cut(), epoch=held.epoch)
-        assert await open_texts(session) == {}
+async def test_a_worker_that_lost_its_lease_shows_nothing_more(session: Session) -> None:
+    await session.publish(said("q"))
+    lost = await session.acquire_lease("a", 60)
+    assert lost is not None
+    await session.preview(piece("mine"), epoch=lost.epoch)
+    await session.release_lease(lost)
+    held = await session.acquire_lease("b", 60)
+    assert held is not None
+    for delta in (piece("late"), cut()):
+        with pytest.raises(Fenced):
+            await session.preview(delta, epoch=lost.epoch)
+    assert await open_texts(session) == {"m": ["mine"]}
+    await session.preview(cut(), epoch=held.epoch)
+    assert await open_texts(session) == {}
 
 
-async def test_a_closed_session_accepts_cuts_and_no_other_live_deltas(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_closed_session_accepts_cuts_and_no_other_live_deltas(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         follower = Follower(session, live=True).start(tasks)
         await eventually(follower.has(1))
@@ -195,19 +187,17 @@ async def test_a_closed_session_accepts_cuts_and_no_other_live_deltas(server: An
         tasks.cancel_scope.cancel()
 
 
-async def test_an_invalid_live_delta_is_refused_before_any_is_shown(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("q"))
-        await session.preview()
-        for bad, error in (
-            (of("m", "\ud800"), DecodeError),
-            (of("m", "x" * 1_048_576), MessageTooLarge),
-            (of("m", "x").model_copy(update={"is_snapshot": True}), DecodeError),
-        ):
-            with pytest.raises(error):
-                await session.preview(piece("good"), bad)
-        assert await open_texts(session) == {}
+async def test_an_invalid_live_delta_is_refused_before_any_is_shown(session: Session) -> None:
+    await session.publish(said("q"))
+    await session.preview()
+    for bad, error in (
+        (of("m", "\ud800"), DecodeError),
+        (of("m", "x" * 1_048_576), MessageTooLarge),
+        (of("m", "x").model_copy(update={"is_snapshot": True}), DecodeError),
+    ):
+        with pytest.raises(error):
+            await session.preview(piece("good"), bad)
+    assert await open_texts(session) == {}
 
 
 async def test_a_preview_gives_up_on_a_server_that_does_not_answer_and_goes_on_with_one_that_does(
@@ -233,22 +223,20 @@ async def test_a_preview_gives_up_on_a_server_that_does_not_answer_and_goes_on_w
 
 
 @pytest.mark.full
-async def test_the_beginning_of_a_long_message_is_kept_until_its_end(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("q"))
-        # 20 a second for 10 minutes, 1 MiB in all; four times as much as makes room. Tiny bounds make room every 4 KiB.
-        flushes, text = 12_000 if server.bounds is None else 1_200, ""
-        for number in range(0, flushes, 200):
-            pieces = [f"{n:07} ".ljust(87, ".") for n in range(number, number + 200)]
-            await session.preview(*[of("long", each) for each in pieces])
-            text += "".join(pieces)
-            await session.preview(of(f"short {number}", "x" * 2_000))
-            await session.publish(whole("x", f"short {number}"))
-        assert len(text) == flushes * 87
-        found = await session.open_messages()
-        assert [message.message_id for message in found] == ["long"]
-        assert found[0].blocks[0].delta == text
+async def test_the_beginning_of_a_long_message_is_kept_until_its_end(session: Session, server: AnyServer) -> None:
+    await session.publish(said("q"))
+    # 20 a second for 10 minutes, 1 MiB in all; four times as much as makes room. Tiny bounds make room every 4 KiB.
+    flushes, text = 12_000 if server.bounds is None else 1_200, ""
+    for number in range(0, flushes, 200):
+        pieces = [f"{n:07} ".ljust(87, ".") for n in range(number, number + 200)]
+        await session.preview(*[of("long", each) for each in pieces])
+        text += "".join(pieces)
+        await session.preview(of(f"short {number}", "x" * 2_000))
+        await session.publish(whole("x", f"short {number}"))
+    assert len(text) == flushes * 87
+    found = await session.open_messages()
+    assert [message.message_id for message in found] == ["long"]
+    assert found[0].blocks[0].delta == text
 
 
 async def test_what_belongs_to_ended_messages_goes_first(server: AnyServer) -> None:
@@ -268,9 +256,7 @@ async def test_what_belongs_to_ended_messages_goes_first(server: AnyServer) -> N
         assert counted(server) == sum(len(fields[3].encode()) + 64 for _, fields in entries)
 
 
-async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(
-    server: AnyServer,
-) -> None:
+async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(server: AnyServer) -> None:
     bound_log(server, live_bytes=20_000)
     async with server.bus() as bus:
         session = bus.session("s")
@@ -287,9 +273,7 @@ async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(
         assert await open_texts(session) == {"next": ["c" * 15_000]}
 
 
-async def test_live_deltas_of_a_silent_message_are_removed_to_make_room(
-    server: AnyServer,
-) -> None:
+async def test_live_deltas_of_a_silent_message_are_removed_to_make_room(server: AnyServer) -> None:
     bound_log(server, live_bytes=20_000)
     async with server.bus() as bus:
         session = bus.session("s")
@@ -342,8 +326,8 @@ async def test_pieces_come_in_order_between_the_entries(server: AnyServer, limit
         tasks.cancel_scope.cancel()
 
 
-async def test_a_new_follower_first_gets_the_text_of_each_open_message(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+async def test_a_new_follower_first_gets_the_text_of_each_open_message(bus: Bus, other: Bus) -> None:
+    async with anyio.create_task_group() as tasks:
         speaker, session = bus.session("s"), other.session("s")
         await speaker.publish(said("q"))
         await speaker.preview(of("over", "was whole"), of("ended", "was cut"))
@@ -368,11 +352,8 @@ async def test_a_new_follower_first_gets_the_text_of_each_open_message(server: A
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_that_joins_anywhere_has_the_text_of_open_messages_only(
-    server: AnyServer,
-) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_follower_that_joins_anywhere_has_the_text_of_open_messages_only(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         await session.preview(of("over", "x"))
         await session.publish(whole("x", "over"))
@@ -420,10 +401,8 @@ async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_t
         tasks.cancel_scope.cancel()
 
 
-async def test_cached_live_deltas_are_read_again_after_the_server_was_emptied(
-    server: AnyServer,
-) -> None:
-    async with server.bus() as bus, server.bus() as reader:
+async def test_cached_live_deltas_are_read_again_after_the_server_was_emptied(bus: Bus, server: AnyServer) -> None:
+    async with server.bus() as reader:
         await bus.session("s").publish(said("q"))
         await bus.session("s").preview(of("m", "before "), of("m", "it "))
         assert await open_texts(reader.session("s")) == {"m": ["before it "]}
@@ -477,9 +456,8 @@ async def test_a_follower_ahead_of_the_hub_gets_nothing_of_cut_messages(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_from_the_start_gets_each_live_delta_at_its_position(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_follower_from_the_start_gets_each_live_delta_at_its_position(other: Bus, session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         await session.preview(piece("a"), piece("b"), of("n", "x"), piece("c"))
         await session.publish(told("p"), told("p"))
@@ -496,9 +474,8 @@ async def test_a_follower_from_the_start_gets_each_live_delta_at_its_position(se
         tasks.cancel_scope.cancel()
 
 
-async def test_a_resumed_follower_gets_exactly_the_live_deltas_after_its_cursor(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_resumed_follower_gets_exactly_the_live_deltas_after_its_cursor(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         first = Follower(session, live=True).start(tasks)
         await eventually(first.has(1))
@@ -519,9 +496,8 @@ async def test_a_resumed_follower_gets_exactly_the_live_deltas_after_its_cursor(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_resumed_follower_that_saw_a_message_begin_gets_its_cut(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_resumed_follower_that_saw_a_message_begin_gets_its_cut(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         first = Follower(session, live=True).start(tasks)
         await eventually(first.has(1))
@@ -538,9 +514,8 @@ async def test_a_resumed_follower_that_saw_a_message_begin_gets_its_cut(server: 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_that_fell_behind_gets_every_live_delta_of_open_messages(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_follower_that_fell_behind_gets_every_live_delta_of_open_messages(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         seen: list[Envelope] = []
         go = anyio.Event()
@@ -568,9 +543,8 @@ async def test_a_follower_that_fell_behind_gets_every_live_delta_of_open_message
         tasks.cancel_scope.cancel()
 
 
-async def test_no_live_delta_comes_after_the_end_of_its_message(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_no_live_delta_comes_after_the_end_of_its_message(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("q"))
         early = Follower(session, live=True).start(tasks)
         await eventually(early.has(1))
@@ -616,8 +590,8 @@ async def test_an_entry_is_not_lost_between_many_pieces(server: AnyServer, limit
 
 
 @pytest.mark.parametrize("lanes", [frozenset(Lane), LLM])
-async def test_a_live_delta_after_many_entries_waits_for_them(server: AnyServer, lanes: frozenset[Lane]) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+async def test_a_live_delta_after_many_entries_waits_for_them(bus: Bus, other: Bus, lanes: frozenset[Lane]) -> None:
+    async with anyio.create_task_group() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True, lanes=lanes).start(tasks)
         await theirs.publish(said("0"))
@@ -635,9 +609,7 @@ async def test_a_live_delta_after_many_entries_waits_for_them(server: AnyServer,
 
 @pytest.mark.full
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_followers_that_come_and_go_have_the_text_of_every_message(
-    server: AnyServer,
-) -> None:
+async def test_followers_that_come_and_go_have_the_text_of_every_message(server: AnyServer) -> None:
     """A viewer keeps its screen, leaves at any moment and comes back with the cursor of the last thing it saw."""
     bound_live(server, trim_bytes=3_000)
     chance = random.Random(3)  # noqa: S311  a test's dice

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from lanebus import Bounds, Delta, Envelope, Lane, Notice
+from lanebus import Bounds, Bus, Delta, Envelope, Lane, Notice, Session
 from lanebus.bounds import HubBounds
 from lanebus.bus import LogBounds
 from lanebus.bus.wire import Keys
@@ -11,7 +11,7 @@ from lanebus.errors import LogRolledBack
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_servers
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import RealServer, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +22,8 @@ def small(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+async def test_sessions_in_many_slices_are_followed_without_a_gap(bus: Bus, other: Bus) -> None:
+    async with anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(40)]
         for name in names[::2]:
             await other.session(name).publish(said("0"))
@@ -71,9 +71,7 @@ def _list(reply: object) -> list[object]:
     return [item.decode() if isinstance(item, bytes) else item for item in reply]  # pyright: ignore[reportUnknownVariableType]  # of a foreign client
 
 
-async def test_emptied_logs_of_quiet_sessions_are_all_found_in_turn(
-    shared_valkey: RealServer,
-) -> None:
+async def test_emptied_logs_of_quiet_sessions_are_all_found_in_turn(shared_valkey: RealServer) -> None:
     bound_hub(shared_valkey, block_seconds=0.05)
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{number}") for number in range(7)]
@@ -90,8 +88,8 @@ async def test_emptied_logs_of_quiet_sessions_are_all_found_in_turn(
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_live_deltas_of_many_sessions_are_named_by_an_index(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+async def test_live_deltas_of_many_sessions_are_named_by_an_index(bus: Bus, other: Bus) -> None:
+    async with anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(12)]
         seen: dict[str, list[str]] = {name: [] for name in names}
 
@@ -118,9 +116,8 @@ async def test_live_deltas_of_many_sessions_are_named_by_an_index(server: AnySer
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_of_a_new_lane_gets_the_entries_that_the_hub_had_not_read(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_follower_of_a_new_lane_gets_the_entries_that_the_hub_had_not_read(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("a"))
         llm: list[int] = []
 

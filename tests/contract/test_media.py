@@ -123,11 +123,6 @@ async def test_no_bytes_are_media_too(place: Place) -> None:
     assert await place.store.put_if_absent(b"") == sha256
 
 
-async def test_putting_twice_keeps_one(place: Place) -> None:
-    assert {await place.store.put_if_absent(DATA) for _ in range(2)} == {SHA256}
-    assert await place.store.get(SHA256) == DATA
-
-
 async def test_what_was_deleted_is_missing_and_may_be_put_again(place: Place) -> None:
     other = await place.store.put_if_absent(b"other")
     await place.store.put_if_absent(DATA)

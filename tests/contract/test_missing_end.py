@@ -79,122 +79,108 @@ async def test_a_missing_end_is_told(server: AnyServer, what: str, lane: Lane, l
         )
 
 
-async def test_a_lost_log_is_told(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        for lane in Lane:
-            lose(server, "all", lane)
-        assert await told_by(session.read()) == ([], "0-0", 7)
-        assert await told_by(session.read(kinds={"user"})) == ([], "0-0", 7)
+async def test_a_lost_log_is_told(session: Session, server: AnyServer) -> None:
+    await fill(session)
+    for lane in Lane:
+        lose(server, "all", lane)
+    assert await told_by(session.read()) == ([], "0-0", 7)
+    assert await told_by(session.read(kinds={"user"})) == ([], "0-0", 7)
 
 
-async def test_the_other_lane_is_read_as_before(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        lose(server, "all", Lane.LLM)
-        assert [word(envelope) async for envelope in session.read(lanes=EXTENSION)] == ["2", "4", "6"]
+async def test_the_other_lane_is_read_as_before(session: Session, server: AnyServer) -> None:
+    await fill(session)
+    lose(server, "all", Lane.LLM)
+    assert [word(envelope) async for envelope in session.read(lanes=EXTENSION)] == ["2", "4", "6"]
 
 
 @pytest.mark.parametrize("what", ["last", "all"])
-async def test_nothing_is_made_of_a_log_whose_end_is_missing(server: AnyServer, what: str) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        lose(server, what, Lane.LLM)
-        for view in (
-            build_context(session),
-            build_context(session, at=5),
-            build_context(session, at=6),
-            WarmContext(session).refresh(),
-            PastContexts().at(session),
-            PastContexts().at(session, 5),
-            project(session, USAGE),
-            rebuild(session, USAGE),
-        ):
-            with pytest.raises(EntriesMissing):
-                await view
-        if what == "last":
-            assert len((await build_context(session, at=3)).messages) == 2
-
-
-async def test_a_read_up_to_a_position_tells_that_the_lane_ends_before_it(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        lose(server, "all", Lane.LLM)
-        assert await told_by(session.read(lanes=LLM, until=4)) == ([], "0-0", 6)
-        whole = bus.session("whole")
-        await fill(whole)
-        for until in range(1, 7):
-            expected = [str(each) for each in range(1, until + 1) if each % 2]
-            assert [word(e) async for e in whole.read(lanes=LLM, until=until)] == expected
-
-
-async def test_a_lost_lane_is_told_after_later_appends_too(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        lose(server, "all", Lane.LLM)
-        await session.publish(said("7"), told("8"), wake=False)
-        await session.publish(said("9"), wake=False)
-        assert await told_by(session.read(lanes=LLM)) == ([], "0-0", 6)
-        assert [word(envelope) async for envelope in session.read(lanes=LLM, after=Cursor(5))] == ["7", "9"]
+async def test_nothing_is_made_of_a_log_whose_end_is_missing(session: Session, server: AnyServer, what: str) -> None:
+    await fill(session)
+    lose(server, what, Lane.LLM)
+    for view in (
+        build_context(session),
+        build_context(session, at=5),
+        build_context(session, at=6),
+        WarmContext(session).refresh(),
+        PastContexts().at(session),
+        PastContexts().at(session, 5),
+        project(session, USAGE),
+        rebuild(session, USAGE),
+    ):
         with pytest.raises(EntriesMissing):
-            await build_context(session)
-        await session.trim(6, force=True)
-        head = await session.head()
-        assert [word(e) async for e in session.read(lanes=LLM, after=head.cursor_at(head.trimmed))] == ["7", "9"]
+            await view
+    if what == "last":
+        assert len((await build_context(session, at=3)).messages) == 2
 
 
-async def test_a_lane_that_was_trimmed_to_its_end_is_not_missing(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        await session.publish(told("7"), wake=False)
-        await session.trim(7)
-        head = await session.head()
-        assert [word(e) async for e in session.read(lanes=LLM, after=head.cursor_at(6))] == []
-        assert await words_after(session, head.cursor_at(6)) == ["7"]
-        await session.trim(8)
-        assert await words_after(session, (await session.head()).cursor) == []
-        await session.publish(said("8"), wake=False)
-        after = (await session.head()).cursor_at(7)
-        assert [word(e) async for e in session.read(lanes=LLM, after=after)] == ["8"]
+async def test_a_read_up_to_a_position_tells_that_the_lane_ends_before_it(bus: Bus, server: AnyServer) -> None:
+    session = bus.session("s")
+    await fill(session)
+    lose(server, "all", Lane.LLM)
+    assert await told_by(session.read(lanes=LLM, until=4)) == ([], "0-0", 6)
+    whole = bus.session("whole")
+    await fill(whole)
+    for until in range(1, 7):
+        expected = [str(each) for each in range(1, until + 1) if each % 2]
+        assert [word(e) async for e in whole.read(lanes=LLM, until=until)] == expected
+
+
+async def test_a_lost_lane_is_told_after_later_appends_too(session: Session, server: AnyServer) -> None:
+    await fill(session)
+    lose(server, "all", Lane.LLM)
+    await session.publish(said("7"), told("8"), wake=False)
+    await session.publish(said("9"), wake=False)
+    assert await told_by(session.read(lanes=LLM)) == ([], "0-0", 6)
+    assert [word(envelope) async for envelope in session.read(lanes=LLM, after=Cursor(5))] == ["7", "9"]
+    with pytest.raises(EntriesMissing):
+        await build_context(session)
+    await session.trim(6, force=True)
+    head = await session.head()
+    assert [word(e) async for e in session.read(lanes=LLM, after=head.cursor_at(head.trimmed))] == ["7", "9"]
+
+
+async def test_a_lane_that_was_trimmed_to_its_end_is_not_missing(session: Session) -> None:
+    await fill(session)
+    await session.publish(told("7"), wake=False)
+    await session.trim(7)
+    head = await session.head()
+    assert [word(e) async for e in session.read(lanes=LLM, after=head.cursor_at(6))] == []
+    assert await words_after(session, head.cursor_at(6)) == ["7"]
+    await session.trim(8)
+    assert await words_after(session, (await session.head()).cursor) == []
+    await session.publish(said("8"), wake=False)
+    after = (await session.head()).cursor_at(7)
+    assert [word(e) async for e in session.read(lanes=LLM, after=after)] == ["8"]
 
 
 async def words_after(session: Session, after: Cursor) -> list[str]:
     return [word(envelope) async for envelope in session.read(after=after)]
 
 
-async def test_a_head_of_an_older_version_is_compared_with_both_lanes(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        server.do("HDEL", Keys().head("s"), "last_llm", "last_ext")
-        assert await words(session) == ["1", "2", "3", "4", "5", "6"]
-        assert [word(e) async for e in session.read(lanes=LLM)] == ["1", "3", "5"]
-        lose(server, "last", Lane.EXTENSION)
-        assert await told_by(session.read()) == (["1", "2", "3", "4", "5"], "5-0", 7)
+async def test_a_head_of_an_older_version_is_compared_with_both_lanes(session: Session, server: AnyServer) -> None:
+    await fill(session)
+    server.do("HDEL", Keys().head("s"), "last_llm", "last_ext")
+    assert await words(session) == ["1", "2", "3", "4", "5", "6"]
+    assert [word(e) async for e in session.read(lanes=LLM)] == ["1", "3", "5"]
+    lose(server, "last", Lane.EXTENSION)
+    assert await told_by(session.read()) == (["1", "2", "3", "4", "5"], "5-0", 7)
 
 
 @pytest.mark.parametrize("lanes", [ALL_LANES, LLM], ids=["both", "llm"])
 @pytest.mark.parametrize("grows", [False, True], ids=["at its end", "grown since"])
 async def test_a_fork_tells_that_its_parent_lost_shared_entries(
-    server: AnyServer, grows: bool, lanes: Collection[Lane]
+    bus: Bus, server: AnyServer, grows: bool, lanes: Collection[Lane]
 ) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("s")
+    parent = bus.session("s")
+    await fill(parent)
+    fork = await parent.fork(id="f")
+    if grows:
         await fill(parent)
-        fork = await parent.fork(id="f")
-        if grows:
-            await fill(parent)
-        await fork.publish(said("7"), wake=False)
-        assert [word(e) async for e in fork.read(lanes=LLM)] == ["1", "3", "5", "7"]
-        lose(server, "all", Lane.LLM)
-        with pytest.raises(EntriesMissing):
-            await read_all(fork, lanes)
+    await fork.publish(said("7"), wake=False)
+    assert [word(e) async for e in fork.read(lanes=LLM)] == ["1", "3", "5", "7"]
+    lose(server, "all", Lane.LLM)
+    with pytest.raises(EntriesMissing):
+        await read_all(fork, lanes)
 
 
 async def read_all(session: Session, lanes: Collection[Lane]) -> list[Envelope]:
@@ -274,92 +260,84 @@ async def test_an_archive_is_not_made_of_a_log_whose_end_is_missing(server: AnyS
             await session.archive()
 
 
-async def test_a_missing_head_is_told_and_no_entry_is_touched(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        await fill(bus.session("s"))
-        assert server.do("DEL", Keys().head("s")) == 1
-        session = other.session("s")
-        for envelopes in (session.read(), session.read(lanes=LLM), session.follow(), session.follow(lanes=EXTENSION)):
-            with pytest.raises(HeadMissing):
-                await anext(envelopes)
-        for call in (session.publish(said("7")), session.publish(told("7")), build_context(session)):
-            with pytest.raises(HeadMissing) as caught:
-                await call
-            assert 1 <= caught.value.last <= 6  # the entries of the first page
-        assert [server.do("XLEN", Keys().lane("s", lane)) for lane in Lane] == [3, 3]
-        assert server.do("EXISTS", Keys().forged(Keys().bucket("s"))) == 0
-        await session.erase()
+async def test_a_missing_head_is_told_and_no_entry_is_touched(bus: Bus, other: Bus, server: AnyServer) -> None:
+    await fill(bus.session("s"))
+    assert server.do("DEL", Keys().head("s")) == 1
+    session = other.session("s")
+    for envelopes in (session.read(), session.read(lanes=LLM), session.follow(), session.follow(lanes=EXTENSION)):
+        with pytest.raises(HeadMissing):
+            await anext(envelopes)
+    for call in (session.publish(said("7")), session.publish(told("7")), build_context(session)):
+        with pytest.raises(HeadMissing) as caught:
+            await call
+        assert 1 <= caught.value.last <= 6  # the entries of the first page
+    assert [server.do("XLEN", Keys().lane("s", lane)) for lane in Lane] == [3, 3]
+    assert server.do("EXISTS", Keys().forged(Keys().bucket("s"))) == 0
+    await session.erase()
 
 
-async def test_a_missing_head_never_looks_like_an_empty_session(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        await fill(bus.session("s"))
-        end = (await bus.session("s").head()).cursor
-        server.do("DEL", Keys().head("s"))
-        session = other.session("s")
-        for call in (
-            session.head(),
-            anext(session.subscribe()),
-            anext(session.subscribe(after=end)),
-            session.publish(said("7"), expected=end),
-            session.publish(said("7"), expected=Cursor(10)),
-            session.hand_over("billing"),
-            session.fork(id="f"),
-            session.fork(3, id="f"),
-            session.trim(2),
-        ):
-            with pytest.raises(HeadMissing):
-                await call
-        assert await session.checkpoints() == {}
-        await fill(other.session("whole"))
-        assert [head.session for head in await other.sessions()] == ["whole"]
-        assert [head.session for head in (await other.catalog.newest(10)).heads] == ["whole"]
-        await session.erase()
-        assert (await session.head()).is_erased
-        assert {agent.name: agent.sessions for agent in await other.agents()} == {"agent": 1}
+async def test_a_missing_head_never_looks_like_an_empty_session(bus: Bus, other: Bus, server: AnyServer) -> None:
+    await fill(bus.session("s"))
+    end = (await bus.session("s").head()).cursor
+    server.do("DEL", Keys().head("s"))
+    session = other.session("s")
+    for call in (
+        session.head(),
+        anext(session.subscribe()),
+        anext(session.subscribe(after=end)),
+        session.publish(said("7"), expected=end),
+        session.publish(said("7"), expected=Cursor(10)),
+        session.hand_over("billing"),
+        session.fork(id="f"),
+        session.fork(3, id="f"),
+        session.trim(2),
+    ):
+        with pytest.raises(HeadMissing):
+            await call
+    assert await session.checkpoints() == {}
+    await fill(other.session("whole"))
+    assert [head.session for head in await other.sessions()] == ["whole"]
+    assert [head.session for head in (await other.catalog.newest(10)).heads] == ["whole"]
+    await session.erase()
+    assert (await session.head()).is_erased
+    assert {agent.name: agent.sessions for agent in await other.agents()} == {"agent": 1}
 
 
 @pytest.mark.parametrize("lane", Lane)
-async def test_the_lane_that_lacks_its_end_is_named(server: AnyServer, lane: Lane) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        lose(server, "all", lane)
-        for lanes in (ALL_LANES, {lane}):
-            for envelopes in (session.read(lanes=lanes), session.follow(lanes=lanes)):
-                with pytest.raises(EntriesMissing, match=f"of the {lane.value} lane of session") as caught:
-                    async for _ in envelopes:
-                        pass
-                assert caught.value.lane == lane.value
-
-
-async def test_the_lane_of_an_entry_in_the_middle_is_not_known(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session)
-        server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
-        for envelopes in (session.read(), session.follow()):
-            with pytest.raises(EntriesMissing, match="after 2-0 up to 3 are missing") as caught:
+async def test_the_lane_that_lacks_its_end_is_named(session: Session, server: AnyServer, lane: Lane) -> None:
+    await fill(session)
+    lose(server, "all", lane)
+    for lanes in (ALL_LANES, {lane}):
+        for envelopes in (session.read(lanes=lanes), session.follow(lanes=lanes)):
+            with pytest.raises(EntriesMissing, match=f"of the {lane.value} lane of session") as caught:
                 async for _ in envelopes:
                     pass
-            assert caught.value.lane == ""
+            assert caught.value.lane == lane.value
 
 
-async def test_entries_of_one_publish_without_a_head_are_quarantined(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        await bus.session("s").publish(said("1"), said("2"))
-        server.do("DEL", Keys().head("s"))
-        assert (await other.session("s").publish(said("again"))).position == 1
-        assert await words(other.session("s")) == ["again"]
+async def test_the_lane_of_an_entry_in_the_middle_is_not_known(session: Session, server: AnyServer) -> None:
+    await fill(session)
+    server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
+    for envelopes in (session.read(), session.follow()):
+        with pytest.raises(EntriesMissing, match="after 2-0 up to 3 are missing") as caught:
+            async for _ in envelopes:
+                pass
+        assert caught.value.lane == ""
 
 
-async def test_half_of_a_first_append_is_quarantined(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        await bus.session("s").publish(said("1"), said("2"))
-        head = Keys().head("s")
-        kept = {"run", "incarnation", "incarnations", "created"}  # what an append writes before the rest of the head
-        fields = cast("list[str]", server.do("HKEYS", head))
-        server.do("HDEL", head, *set(fields) - kept)
-        assert await words(other.session("s")) == []
-        assert (await other.session("s").publish(said("again"))).position == 1
-        assert await words(other.session("s")) == ["again"]
+async def test_entries_of_one_publish_without_a_head_are_quarantined(bus: Bus, other: Bus, server: AnyServer) -> None:
+    await bus.session("s").publish(said("1"), said("2"))
+    server.do("DEL", Keys().head("s"))
+    assert (await other.session("s").publish(said("again"))).position == 1
+    assert await words(other.session("s")) == ["again"]
+
+
+async def test_half_of_a_first_append_is_quarantined(bus: Bus, other: Bus, server: AnyServer) -> None:
+    await bus.session("s").publish(said("1"), said("2"))
+    head = Keys().head("s")
+    kept = {"run", "incarnation", "incarnations", "created"}  # what an append writes before the rest of the head
+    fields = cast("list[str]", server.do("HKEYS", head))
+    server.do("HDEL", head, *set(fields) - kept)
+    assert await words(other.session("s")) == []
+    assert (await other.session("s").publish(said("again"))).position == 1
+    assert await words(other.session("s")) == ["again"]

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from lanebus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session, UserMessage
+from lanebus import ALL_LANES, Bounds, Bus, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session, UserMessage
 from lanebus.bounds import HubBounds
 from lanebus.bus.wire import CLOSED
 from lanebus.errors import LogRolledBack
@@ -32,9 +32,8 @@ def way(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.cluster("smoke test of subscribing")
 @pytest.mark.sentinel("smoke test of subscribing")
-async def test_a_subscriber_gets_one_caught_up_notice(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_subscriber_gets_one_caught_up_notice(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         empty = Subscriber(session).start(tasks)
         await eventually(empty.has("[caughtUp]"))
         assert empty.cursor == Cursor(0)
@@ -50,11 +49,8 @@ async def test_a_subscriber_gets_one_caught_up_notice(server: AnyServer) -> None
         tasks.cancel_scope.cancel()
 
 
-async def test_a_slow_subscriber_gets_fell_behind_reads_the_log_and_gets_caught_up(
-    server: AnyServer,
-) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_slow_subscriber_gets_fell_behind_reads_the_log_and_gets_caught_up(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("0"))
         slow = session.subscribe(buffer_bytes=2_000)
         first = [await anext(slow), await anext(slow)]
@@ -75,9 +71,8 @@ async def test_a_slow_subscriber_gets_fell_behind_reads_the_log_and_gets_caught_
         tasks.cancel_scope.cancel()
 
 
-async def test_a_buffer_is_counted_in_bytes(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_buffer_is_counted_in_bytes(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         fast = Subscriber(session).start(tasks)
         small, large = session.subscribe(buffer_bytes=100_000), session.subscribe(buffer_bytes=100_000)
         for each in (small, large):
@@ -94,9 +89,8 @@ async def test_a_buffer_is_counted_in_bytes(server: AnyServer) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_one_entry_larger_than_the_buffer_gets_through(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_one_entry_larger_than_the_buffer_gets_through(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("0"))
         alone, behind = (session.subscribe(buffer_bytes=10) for _ in range(2))
         fast = Subscriber(session).start(tasks)
@@ -122,9 +116,9 @@ async def test_one_entry_larger_than_the_buffer_gets_through(server: AnyServer) 
 @pytest.mark.parametrize("lanes", [ALL_LANES, LLM, EXTENSION], ids=["both", "llm", "extension"])
 @pytest.mark.parametrize("kinds", [None, ["user", "told"], ["nothing"]], ids=["all", "some", "none"])
 async def test_notices_of_the_sessions_state_come_for_any_selection(
-    server: AnyServer, lanes: Collection[Lane], kinds: Collection[str] | None
+    bus: Bus, other: Bus, lanes: Collection[Lane], kinds: Collection[str] | None
 ) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with anyio.create_task_group() as tasks:
         session, theirs = bus.session("s"), other.session("s")
         await session.publish(said("a"), told("b"))
         follower = Subscriber(session, lanes=lanes, kinds=kinds).start(tasks)
@@ -152,9 +146,7 @@ async def test_notices_of_the_sessions_state_come_for_any_selection(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_subscriber_of_one_lane_gets_notices_caused_by_the_other_at_once(
-    server: AnyServer,
-) -> None:
+async def test_a_subscriber_of_one_lane_gets_notices_caused_by_the_other_at_once(server: AnyServer) -> None:
     bound_hub(server, block_seconds=3_600)  # nothing is found out by looking now and then
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -175,21 +167,18 @@ async def test_a_subscriber_of_one_lane_gets_notices_caused_by_the_other_at_once
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_a_subscriber_that_keeps_up_never_falls_behind(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        async with aclosing(session.subscribe(buffer_bytes=2_000)) as items:
-            assert await anext(items) == Notice("caughtUp", Cursor(0))
-            for _ in range(20):
-                await session.publish(told("x" * 900))
-                assert isinstance(await anext(items), Envelope)
+async def test_a_subscriber_that_keeps_up_never_falls_behind(session: Session) -> None:
+    async with aclosing(session.subscribe(buffer_bytes=2_000)) as items:
+        assert await anext(items) == Notice("caughtUp", Cursor(0))
+        for _ in range(20):
+            await session.publish(told("x" * 900))
+            assert isinstance(await anext(items), Envelope)
 
 
 @pytest.mark.cluster("smoke test of closing and reopening")
 @pytest.mark.sentinel("smoke test of closing and reopening")
-async def test_the_closed_notice_comes_after_the_last_message_and_reopened_before_the_first(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_the_closed_notice_comes_after_the_last_message_and_reopened_before_the_first(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         follower = Subscriber(session, kinds=["user"]).start(tasks)
         await eventually(follower.has("[caughtUp]"))
         await session.close(said("a"))
@@ -199,9 +188,8 @@ async def test_the_closed_notice_comes_after_the_last_message_and_reopened_befor
         tasks.cancel_scope.cancel()
 
 
-async def test_a_message_of_the_closed_kind_does_not_close_a_session(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_message_of_the_closed_kind_does_not_close_a_session(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         follower = Subscriber(session).start(tasks)
         await session.publish(ExtensionMessage.of(CLOSED, "x"))
         await session.publish(said("b"))
@@ -212,9 +200,8 @@ async def test_a_message_of_the_closed_kind_does_not_close_a_session(server: Any
         tasks.cancel_scope.cancel()
 
 
-async def test_following_until_closed_ends_by_itself_at_the_end(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_following_until_closed_ends_by_itself_at_the_end(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("a"))
         found: dict[str, list[Envelope]] = {}
 
@@ -287,44 +274,8 @@ async def test_followers_of_a_rolled_back_log_raise_once_and_resume_from_the_com
 
 
 @pytest.mark.full
-@pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resumes_without_loss(
-    server: AnyServer,
-) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
-        session = bus.session("s")
-        stop = anyio.Event()
-
-        async def publish() -> None:
-            while not stop.is_set():
-                await session.publish(said("x"), told("y"))
-                await anyio.sleep(0.002)  # leaves the subscriber time to come to the end of the log now and then
-
-        tasks.start_soon(publish)
-        seen: list[Envelope] = []
-        after = Cursor(0)
-        for round_ in range(150):
-            with anyio.move_on_after((round_ % 25) * 0.0004):
-                async for item in session.subscribe(after=after, buffer_bytes=300):
-                    after = item.cursor
-                    if isinstance(item, Envelope):
-                        seen.append(item)
-        stop.set()
-        end = (await session.head()).position
-        async for item in session.subscribe(after=after):
-            if isinstance(item, Envelope):
-                seen.append(item)
-            if item.cursor.position >= end:
-                break
-        assert_gap_free(seen)
-        assert len(seen) >= end
-        await eventually(lambda: hub.followed == {})
-
-
-@pytest.mark.full
-async def test_a_subscriber_cancelled_during_its_head_request_does_not_affect_others(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+async def test_a_subscriber_cancelled_during_its_head_request_does_not_affect_others(bus: Bus) -> None:
+    async with anyio.create_task_group() as tasks:
         sessions: list[Session] = [bus.session(f"s{number}") for number in range(300)]
         for session in sessions[:3]:
             await session.publish(said(session.id))

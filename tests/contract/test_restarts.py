@@ -45,9 +45,7 @@ async def behind(session: Session, cursor: Cursor, lanes: frozenset[Lane] = froz
 
 
 @pytest.mark.full
-async def test_cursors_stay_good_over_any_number_of_restarts_and_the_head_does_not_grow(
-    restarting: RealServer,
-) -> None:
+async def test_cursors_stay_good_over_any_number_of_restarts_and_the_head_does_not_grow(restarting: RealServer) -> None:
     lives = count(10_000, least=100)
     async with restarting.bus() as bus:
         session = bus.session("s")
@@ -161,9 +159,7 @@ async def test_a_cursor_that_nothing_proves_raises_as_trimmed(restarting: RealSe
             await behind(session, old, EXTENSION)
 
 
-async def test_a_rollback_names_the_last_common_position_after_any_number_of_restarts(
-    restarting: RealServer,
-) -> None:
+async def test_a_rollback_names_the_last_common_position_after_any_number_of_restarts(restarting: RealServer) -> None:
     async with restarting.bus() as bus:
         session = bus.session("s")
         await restart(restarting, session)

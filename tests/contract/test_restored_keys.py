@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from lanebus import ALL_LANES, START, Bus, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
+from lanebus import ALL_LANES, START, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
 from lanebus.bus.wire import Keys
 from lanebus.bus.wire.envelope import Expected
 from lanebus.context import WarmContext
@@ -329,12 +329,3 @@ async def test_a_bus_that_had_published_lost_entries_is_told_once(one: RealServe
         assert not caught.value.of_expected
         assert (await session.publish(ExtensionMessage.of("told", "F"))).positions == (6,)
         assert await words(session) == [*"abCDEF"]
-
-
-async def test_reading_goes_on_unharmed_while_a_session_is_followed_by_a_bus_of_its_own(one: RealServer) -> None:
-    async with Bus.open(one.url) as bus:
-        session = bus.session("s")
-        cursor = await publish_all(session, "abcdefghijklmn")
-        for envelope in await read(session):
-            rest = [each.position async for each in session.read(after=envelope.cursor)]
-            assert rest == list(range(envelope.position + 1, cursor.position + 1))

@@ -8,7 +8,7 @@ from lanebus.bus import SessionLease
 from lanebus.errors import LeaseHeld, LeaseNotHeld
 from tests.support.agent.agents import fresh_bus
 from tests.support.laws.cancelling import Moment, cut
-from tests.support.servers.real import AnyServer, shortly
+from tests.support.servers.real import shortly
 
 __all__ = ()
 
@@ -21,24 +21,21 @@ async def is_free(session: Session) -> bool:
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_block_inside_a_block_re_enters_and_only_the_outermost_releases(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        lease = session.lease("me")
-        async with lease:
-            epoch = lease.epoch
-            async with lease as same:
-                assert same is lease
-                assert lease.epoch == epoch
-            assert lease.is_held
-            assert not await is_free(session)
-        assert not lease.is_held
-        assert await is_free(session)
+async def test_a_block_inside_a_block_re_enters_and_only_the_outermost_releases(session: Session) -> None:
+    lease = session.lease("me")
+    async with lease:
+        epoch = lease.epoch
+        async with lease as same:
+            assert same is lease
+            assert lease.epoch == epoch
+        assert lease.is_held
+        assert not await is_free(session)
+    assert not lease.is_held
+    assert await is_free(session)
 
 
-async def test_a_block_of_another_task_re_enters_and_the_last_one_releases(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_block_of_another_task_re_enters_and_the_last_one_releases(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         lease = session.lease("me")
         entered, over = anyio.Event(), anyio.Event()
 
@@ -55,19 +52,16 @@ async def test_a_block_of_another_task_re_enters_and_the_last_one_releases(serve
         over.set()
 
 
-async def test_an_object_of_the_same_name_does_not_share_the_lease(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        async with session.lease("me") as lease:
-            with pytest.raises(LeaseHeld) as refused:
-                await session.lease("me", wait=0).__aenter__()
-            assert refused.value.seconds > 0
-            await session.publish(UserMessage.text("still mine"), epoch=lease.epoch)
+async def test_an_object_of_the_same_name_does_not_share_the_lease(session: Session) -> None:
+    async with session.lease("me") as lease:
+        with pytest.raises(LeaseHeld) as refused:
+            await session.lease("me", wait=0).__aenter__()
+        assert refused.value.seconds > 0
+        await session.publish(UserMessage.text("still mine"), epoch=lease.epoch)
 
 
-async def test_a_holder_that_waits_gets_the_lease_at_its_release(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_a_holder_that_waits_gets_the_lease_at_its_release(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(UserMessage.text("hello"))
         got = anyio.Event()
 
@@ -83,13 +77,11 @@ async def test_a_holder_that_waits_gets_the_lease_at_its_release(server: AnyServ
             await got.wait()
 
 
-async def test_a_lease_is_taken_over_after_its_holder_died(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        dead = await session.acquire_lease("dead", 0.2)
-        assert dead is not None
-        async with shortly(), session.lease("me") as lease:
-            assert lease.epoch > dead.epoch
+async def test_a_lease_is_taken_over_after_its_holder_died(session: Session) -> None:
+    dead = await session.acquire_lease("dead", 0.2)
+    assert dead is not None
+    async with shortly(), session.lease("me") as lease:
+        assert lease.epoch > dead.epoch
 
 
 async def test_a_lease_outlasts_its_seconds_as_it_is_renewed() -> None:
@@ -101,20 +93,18 @@ async def test_a_lease_outlasts_its_seconds_as_it_is_renewed() -> None:
             assert lease.is_held
 
 
-async def test_a_holder_that_lost_its_lease_is_told_and_fenced(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        async with session.lease("me", seconds=0.5) as lease:
-            await session.release_lease(lease.lease)
-            assert await session.acquire_lease("thief", 60) is not None
-            async with shortly():
-                await lease.wait_lost()
-            assert lease.is_lost
-            with pytest.raises(Fenced):
-                await session.publish(UserMessage.text("too late"), epoch=lease.epoch)
-            with pytest.raises(Fenced):
-                await lease.__aenter__()
-        assert not await is_free(session)
+async def test_a_holder_that_lost_its_lease_is_told_and_fenced(session: Session) -> None:
+    async with session.lease("me", seconds=0.5) as lease:
+        await session.release_lease(lease.lease)
+        assert await session.acquire_lease("thief", 60) is not None
+        async with shortly():
+            await lease.wait_lost()
+        assert lease.is_lost
+        with pytest.raises(Fenced):
+            await session.publish(UserMessage.text("too late"), epoch=lease.epoch)
+        with pytest.raises(Fenced):
+            await lease.__aenter__()
+    assert not await is_free(session)
 
 
 async def test_a_lease_that_is_not_held_has_no_epoch() -> None:

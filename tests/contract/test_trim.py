@@ -3,7 +3,6 @@
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from typing import cast
 
 import anyio
@@ -90,24 +89,23 @@ async def assert_sound(bus: Bus, server: AnyServer, *names: str) -> None:
 
 @pytest.mark.cluster("smoke test of trimming")
 @pytest.mark.sentinel("smoke test of trimming")
-async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 10)
-        await fill(bus.session("t"), 3)
-        before = await session.head()
-        done = await session.trim(7)
-        assert (done.entries, done.first_kept, done.holders) == (6, 7, {})
-        head = await session.head()
-        assert (head.trimmed, head.first_kept, head.position) == (6, 7, 10)
-        assert (head.trimmed_llm, head.trimmed_extension) == (5, 6)
-        assert before.size_bytes - head.size_bytes == done.size_bytes > 0
-        assert await rest(session, Cursor(6)) == ["7", "8", "9", "10"]
-        await assert_sound(bus, server, "s", "t")
-        # Again, and further down than what is gone: nothing happens.
-        for position in (7, 3, 0):
-            assert await session.trim(position) == Trimmed(0, 0, 7, {})
-        await assert_sound(bus, server, "s", "t")
+async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed(bus: Bus, server: AnyServer) -> None:
+    session = bus.session("s")
+    await fill(session, 10)
+    await fill(bus.session("t"), 3)
+    before = await session.head()
+    done = await session.trim(7)
+    assert (done.entries, done.first_kept, done.holders) == (6, 7, {})
+    head = await session.head()
+    assert (head.trimmed, head.first_kept, head.position) == (6, 7, 10)
+    assert (head.trimmed_llm, head.trimmed_extension) == (5, 6)
+    assert before.size_bytes - head.size_bytes == done.size_bytes > 0
+    assert await rest(session, Cursor(6)) == ["7", "8", "9", "10"]
+    await assert_sound(bus, server, "s", "t")
+    # Again, and further down than what is gone: nothing happens.
+    for position in (7, 3, 0):
+        assert await session.trim(position) == Trimmed(0, 0, 7, {})
+    await assert_sound(bus, server, "s", "t")
 
 
 async def test_all_may_go_and_positions_go_on_also_after_a_restart(process: RealServer) -> None:
@@ -129,44 +127,34 @@ async def test_all_may_go_and_positions_go_on_also_after_a_restart(process: Real
         await assert_sound(bus, process, "s")
 
 
-async def test_an_empty_session_has_nothing_to_trim(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        assert await bus.session("s").trim(1) == Trimmed(0, 0, 1, {})
-        assert await bus.sessions() == []
-
-
 @pytest.mark.parametrize("before", [7, 99_999, 10**30])
-async def test_a_trim_beyond_the_end_is_refused_and_removes_nothing(server: AnyServer, before: int) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 5)
-        for force, dry_run in ((False, False), (True, False), (False, True)):
-            with pytest.raises(NoSuchPosition) as caught:
-                await session.trim(before, force=force, dry_run=dry_run)
-            assert (caught.value.session, caught.value.position, caught.value.last) == ("s", before, 5)
-        assert (await session.head()).trimmed == 0
-        with pytest.raises(NoSuchPosition, match="publish to it first"):
-            await bus.session("empty").trim(2)
+async def test_a_trim_beyond_the_end_is_refused_and_removes_nothing(bus: Bus, session: Session, before: int) -> None:
+    await fill(session, 5)
+    for force, dry_run in ((False, False), (True, False), (False, True)):
+        with pytest.raises(NoSuchPosition) as caught:
+            await session.trim(before, force=force, dry_run=dry_run)
+        assert (caught.value.session, caught.value.position, caught.value.last) == ("s", before, 5)
+    assert (await session.head()).trimmed == 0
+    with pytest.raises(NoSuchPosition, match="publish to it first"):
+        await bus.session("empty").trim(2)
 
 
-async def test_a_long_trim_is_many_steps_each_complete(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 3_500)
-        seen: list[int] = []
+async def test_a_long_trim_is_many_steps_each_complete(bus: Bus, session: Session, server: AnyServer) -> None:
+    await fill(session, 3_500)
+    seen: list[int] = []
 
-        async def look() -> None:
-            while True:
-                head = await session.head()
-                seen.append(head.trimmed)
-                await checkpoint()
+    async def look() -> None:
+        while True:
+            head = await session.head()
+            seen.append(head.trimmed)
+            await checkpoint()
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(look)
-            assert (await session.trim(3_400)).entries == 3_399
-            tasks.cancel_scope.cancel()
-        assert seen == sorted(seen)
-        await assert_sound(bus, server, "s")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(look)
+        assert (await session.trim(3_400)).entries == 3_399
+        tasks.cancel_scope.cancel()
+    assert seen == sorted(seen)
+    await assert_sound(bus, server, "s")
 
 
 async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer) -> None:
@@ -186,123 +174,76 @@ async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer) -> None:
         assert max(steps) < 8 * 1_048_576 + 25 * 900_100
 
 
-async def test_what_is_trimmed_was_published_all_the_same(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        first = await session.publish(said("a"), key="k")
-        await session.publish(said("b"))
-        await session.trim(3)
-        again = await session.publish(said("a"), key="k")
-        assert (again.is_duplicate, again.positions) == (True, first.positions)
-
-
 # --- holders ------------------------------------------------------------------------------------------------------
 
 
-async def test_entries_that_are_still_needed_are_not_trimmed(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 4)
-        await project(session, USAGE)
-        await fill(session, 4)
-        cursors = [e.cursor for e in await read(session)]
-        await session.save_checkpoint("slow", cursors[1])
-        await session.save_checkpoint("quick", cursors[5])
-        server.do("HSET", Keys().checkpoints("s"), "f:child", "0")
-        usage = f"p:{USAGE.name}@{USAGE.version}"
-        with pytest.raises(TrimRefused) as caught:
-            await session.trim(6)
-        assert (caught.value.session, caught.value.before) == ("s", 6)
-        assert caught.value.holders == {"f:child": 0, "r:slow": 2, usage: 4}
-        look = await session.trim(6, dry_run=True)
-        assert (look.entries, look.first_kept, look.holders) == (5, 6, caught.value.holders)
-        assert (await session.head()).trimmed == 0
-        server.do("HDEL", Keys().checkpoints("s"), "f:child")
-        with pytest.raises(TrimRefused):
-            await session.trim(4)
-        assert (await session.trim(3)).entries == 2  # what is done with may go
-        await session.drop_checkpoint("slow")
-        await session.drop_projection(USAGE.name, USAGE.version)
-        assert (await session.trim(7)).first_kept == 7
-        with pytest.raises(TrimRefused):
-            await session.trim(8)
-        await assert_sound(bus, server, "s")
+async def test_entries_that_are_still_needed_are_not_trimmed(bus: Bus, session: Session, server: AnyServer) -> None:
+    await fill(session, 4)
+    await project(session, USAGE)
+    await fill(session, 4)
+    cursors = [e.cursor for e in await read(session)]
+    await session.save_checkpoint("slow", cursors[1])
+    await session.save_checkpoint("quick", cursors[5])
+    server.do("HSET", Keys().checkpoints("s"), "f:child", "0")
+    usage = f"p:{USAGE.name}@{USAGE.version}"
+    with pytest.raises(TrimRefused) as caught:
+        await session.trim(6)
+    assert (caught.value.session, caught.value.before) == ("s", 6)
+    assert caught.value.holders == {"f:child": 0, "r:slow": 2, usage: 4}
+    look = await session.trim(6, dry_run=True)
+    assert (look.entries, look.first_kept, look.holders) == (5, 6, caught.value.holders)
+    assert (await session.head()).trimmed == 0
+    server.do("HDEL", Keys().checkpoints("s"), "f:child")
+    with pytest.raises(TrimRefused):
+        await session.trim(4)
+    assert (await session.trim(3)).entries == 2  # what is done with may go
+    await session.drop_checkpoint("slow")
+    await session.drop_projection(USAGE.name, USAGE.version)
+    assert (await session.trim(7)).first_kept == 7
+    with pytest.raises(TrimRefused):
+        await session.trim(8)
+    await assert_sound(bus, server, "s")
 
 
-@pytest.mark.parametrize("dry_run", [True, False])
-@pytest.mark.parametrize("before", [0, 1, 3, 4])
-async def test_no_holder_needs_entries_that_are_trimmed_already(server: AnyServer, before: int, dry_run: bool) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 6)
-        await session.save_checkpoint("slow", START)
-        await session.trim(4, force=True)
-        assert await session.trim(before, dry_run=dry_run) == Trimmed(0, 0, 4, {})
-        with pytest.raises(TrimRefused):
-            await session.trim(5)
+async def test_readers_of_the_archive_do_not_hold_up_archived_entries(session: Session, server: AnyServer) -> None:
+    await fill(session, 8, wake=True)
+    await session.save_checkpoint("r", START)
+    with pytest.raises(TrimRefused):
+        await session.trim(5)
+    server.do("HSET", Keys().head("s"), "archived", "4")
+    assert (await session.trim(5)).first_kept == 5
+    with pytest.raises(TrimRefused):
+        await session.trim(6)
+    server.do("HSET", Keys().groups(Keys().bucket("s")), "agent:g", "0 0")
+    server.do("HSET", Keys().head("s"), "archived", "8")
+    with pytest.raises(TrimRefused) as caught:
+        await session.trim(6)
+    assert caught.value.holders == {"g:g": 0}
 
 
-async def test_a_dry_run_returns_what_the_trim_then_does(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 2_300)
-        look = await session.trim(2_200, dry_run=True)
-        assert (await session.head()).trimmed == 0
-        assert await session.trim(2_200) == look
-        assert look.entries == 2_199
+async def test_force_passes_all_and_says_so_in_the_same_step(bus: Bus, session: Session, server: AnyServer) -> None:
+    await fill(session, 1_001)
+    await fill(session, 1_499, wake=True)
+    await session.save_checkpoint("r", Cursor(3))
+    server.do("HSET", Keys().groups(Keys().bucket("s")), "agent:рабочие", "0 0")
+    server.do("HSET", Keys().head("s"), "g:рабочие", "1001")
+    await session.publish(said("2501"))
+    done = await session.trim(2_400, force=True)
+    passed = {"r:r": 3, "g:" + "".join(f"%{byte:02X}" for byte in "рабочие".encode()): 1_001}
+    assert done == Trimmed(2_399, done.size_bytes, 2_400, passed)
+    *_, last, note = [envelope async for envelope in session.read(after=Cursor(2_399))]  # one note, for all steps
+    assert word(last) == "2501"
+    data: JsonValue = {"before": 2_400, "forced": True, "passed": {**passed}}
+    assert note.message == ExtensionMessage.of("session.trimmed", data)
+    assert (note.position, note.producer) == (2_502, "log")
+    woken = server.do("XREVRANGE", Keys().index(Keys().bucket("s")), "+", "-", "COUNT", "1")
+    assert "'s', 's', 'z', '2502'" in str(woken)
+    await assert_sound(bus, server, "s")
+    assert (await session.publish(said("x"))).position == 2_503
 
 
-async def test_readers_of_the_archive_do_not_hold_up_archived_entries(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 8, wake=True)
-        await session.save_checkpoint("r", START)
-        with pytest.raises(TrimRefused):
-            await session.trim(5)
-        server.do("HSET", Keys().head("s"), "archived", "4")
-        assert (await session.trim(5)).first_kept == 5
-        with pytest.raises(TrimRefused):
-            await session.trim(6)
-        server.do("HSET", Keys().groups(Keys().bucket("s")), "agent:g", "0 0")
-        server.do("HSET", Keys().head("s"), "archived", "8")
-        with pytest.raises(TrimRefused) as caught:
-            await session.trim(6)
-        assert caught.value.holders == {"g:g": 0}
-
-
-async def test_force_passes_all_and_says_so_in_the_same_step(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 1_001)
-        await fill(session, 1_499, wake=True)
-        await session.save_checkpoint("r", Cursor(3))
-        server.do("HSET", Keys().groups(Keys().bucket("s")), "agent:рабочие", "0 0")
-        server.do("HSET", Keys().head("s"), "g:рабочие", "1001")
-        await session.publish(said("2501"))
-        done = await session.trim(2_400, force=True)
-        passed = {"r:r": 3, "g:" + "".join(f"%{byte:02X}" for byte in "рабочие".encode()): 1_001}
-        assert done == Trimmed(2_399, done.size_bytes, 2_400, passed)
-        *_, last, note = [envelope async for envelope in session.read(after=Cursor(2_399))]  # one note, for all steps
-        assert word(last) == "2501"
-        data: JsonValue = {"before": 2_400, "forced": True, "passed": {**passed}}
-        assert note.message == ExtensionMessage.of("session.trimmed", data)
-        assert (note.position, note.producer) == (2_502, "log")
-        woken = server.do("XREVRANGE", Keys().index(Keys().bucket("s")), "+", "-", "COUNT", "1")
-        assert "'s', 's', 'z', '2502'" in str(woken)
-        await assert_sound(bus, server, "s")
-        assert (await session.publish(said("x"))).position == 2_503
-
-
-async def test_force_where_nobody_needs_anything_is_a_plain_trim(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 4)
-        await session.trim(3, force=True)
-        assert (await session.head()).position == 4
-
-
-async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_needed(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_needed(bus: Bus, server: AnyServer) -> None:
+    async with anyio.create_task_group() as tasks:
         session = bus.session("s")
         await fill(session, 4)
         await session.save_checkpoint("r", START)
@@ -326,25 +267,22 @@ async def collect(envelopes: AsyncGenerator[Envelope, None], seen: list[Envelope
         seen.append(envelope)  # noqa: PERF401  seen while it grows
 
 
-async def test_a_foreign_entry_is_not_in_the_way_of_the_note(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 4)
-        await session.save_checkpoint("r", START)
-        server.do("XADD", Keys().lane("s", Lane.EXTENSION), "99-0", "x", "y")
-        done = await session.trim(3, force=True)
-        assert done.first_kept == 3
-        assert (await session.head()).position == 5
-        await assert_sound(bus, server, "s")
+async def test_a_foreign_entry_is_not_in_the_way_of_the_note(bus: Bus, session: Session, server: AnyServer) -> None:
+    await fill(session, 4)
+    await session.save_checkpoint("r", START)
+    server.do("XADD", Keys().lane("s", Lane.EXTENSION), "99-0", "x", "y")
+    done = await session.trim(3, force=True)
+    assert done.first_kept == 3
+    assert (await session.head()).position == 5
+    await assert_sound(bus, server, "s")
 
 
 # --- consumer groups ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster("work and log are asked for on different connections")
-async def test_work_that_no_worker_has_handled_is_kept(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("agents", "w") as consumer:
-        session = bus.session("s")
+async def test_work_that_no_worker_has_handled_is_kept(bus: Bus, session: Session) -> None:
+    async with bus.consumer("agents", "w") as consumer:
         await session.publish(said("1"))
         await consumer.ack(await take_one(consumer))
         await fill(session, 2)
@@ -381,9 +319,8 @@ async def test_what_a_group_has_never_looked_at_is_kept_whatever_became_of_the_w
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_a_group_that_began_later_holds_up_nothing(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("agents", "w", start="now") as consumer:
-        session = bus.session("s")
+async def test_a_group_that_began_later_holds_up_nothing(bus: Bus, session: Session, server: AnyServer) -> None:
+    async with bus.consumer("agents", "w", start="now") as consumer:
         await session.publish(said("1"))
         await begin(server, consumer, "agents")
         await fill(session, 2)
@@ -426,37 +363,33 @@ async def test_a_reader_that_appears_meanwhile_stops_the_trim(shared_valkey: Rea
 # --- what readers get -----------------------------------------------------------------------------------------------
 
 
-async def test_readers_before_the_trimmed_position_raise_and_those_at_it_continue(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 10)
-        cursors = [START, *(e.cursor for e in await read(session))]
-        await session.trim(7)
-        for ask in (session.read, session.follow):
-            for after in (START, cursors[5], Cursor(5)):
-                with pytest.raises(CursorTrimmed) as caught:
-                    await anext(ask(after=after))
-                assert (caught.value.cursor, caught.value.first_kept) == (f"{after.position}-0", 7)
-            for after in (cursors[6], Cursor(6), cursors[8]):
-                envelopes = ask(after=after)
-                assert (await anext(envelopes)).position == after.position + 1
-                await envelopes.aclose()
+async def test_readers_before_the_trimmed_position_raise_and_those_at_it_continue(session: Session) -> None:
+    await fill(session, 10)
+    cursors = [START, *(e.cursor for e in await read(session))]
+    await session.trim(7)
+    for ask in (session.read, session.follow):
+        for after in (START, cursors[5], Cursor(5)):
+            with pytest.raises(CursorTrimmed) as caught:
+                await anext(ask(after=after))
+            assert (caught.value.cursor, caught.value.first_kept) == (f"{after.position}-0", 7)
+        for after in (cursors[6], Cursor(6), cursors[8]):
+            envelopes = ask(after=after)
+            assert (await anext(envelopes)).position == after.position + 1
+            await envelopes.aclose()
 
 
-async def test_a_reader_of_one_lane_raises_only_for_that_lane(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("1"), told("2"), told("3"), told("4"), said("5"), told("6"))
-        await session.trim(5)
-        head = await session.head()
-        assert (head.trimmed, head.trimmed_llm, head.trimmed_extension) == (4, 1, 4)
-        for ask in (session.read, session.follow):
-            llm = ask(lanes={Lane.LLM}, after=Cursor(1))  # nothing of its own is missing
-            assert word(await anext(llm)) == "5"
-            await llm.aclose()
-            for lane, after in ((Lane.LLM, 0), (Lane.EXTENSION, 2)):
-                with pytest.raises(CursorTrimmed):
-                    await anext(ask(lanes={lane}, after=Cursor(after)))
+async def test_a_reader_of_one_lane_raises_only_for_that_lane(session: Session) -> None:
+    await session.publish(said("1"), told("2"), told("3"), told("4"), said("5"), told("6"))
+    await session.trim(5)
+    head = await session.head()
+    assert (head.trimmed, head.trimmed_llm, head.trimmed_extension) == (4, 1, 4)
+    for ask in (session.read, session.follow):
+        llm = ask(lanes={Lane.LLM}, after=Cursor(1))  # nothing of its own is missing
+        assert word(await anext(llm)) == "5"
+        await llm.aclose()
+        for lane, after in ((Lane.LLM, 0), (Lane.EXTENSION, 2)):
+            with pytest.raises(CursorTrimmed):
+                await anext(ask(lanes={lane}, after=Cursor(after)))
 
 
 @pytest.mark.parametrize("lanes", [(Lane.LLM,), tuple(Lane)], ids=["one lane", "both lanes"])
@@ -482,34 +415,8 @@ async def test_entries_trimmed_between_the_head_and_the_page_raise(
         await pool.close()
 
 
-async def test_a_follower_that_has_all_of_it_notices_nothing(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
-        seen: dict[str, list[Envelope]] = {"all": [], "llm": []}
-        await fill(session, 5)
-        tasks.start_soon(collect, session.follow(), seen["all"])
-        tasks.start_soon(collect, session.follow(lanes={Lane.LLM}), seen["llm"])
-        await eventually(lambda: len(seen["all"]) == 5)
-        for _ in range(20):
-            await fill(session, 4)
-            position = (await session.head()).position
-            await eventually(partial(_has, seen["all"], position))
-            await session.trim(position + 1)
-        await fill(session, 1)
-        await eventually(lambda: seen["all"][-1].position == 86)
-        await eventually(lambda: seen["llm"][-1].position == 85)
-        assert [e.position for e in seen["all"]] == list(range(1, 87))
-        assert [e.position for e in seen["llm"]] == list(range(1, 87, 2))
-        tasks.cancel_scope.cancel()
-
-
-def _has(seen: list[Envelope], position: int) -> bool:
-    return seen[-1].position == position
-
-
-async def test_trimming_a_lane_without_followers_disturbs_no_follower(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_trimming_a_lane_without_followers_disturbs_no_follower(other: Bus, session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         await session.publish(said("1"), told("2"), told("3"), told("4"))
         llm: list[Envelope] = []
         both: list[Envelope] = []
@@ -556,37 +463,33 @@ async def test_a_hub_that_has_not_read_trimmed_entries_ends_its_followers(one: R
         tasks.cancel_scope.cancel()
 
 
-async def test_folds_report_missing_entries_and_continue(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        warm = WarmContext(session)
-        await fill(session, 6)
-        await project(session, USAGE)
-        await warm.refresh()
-        await session.trim(7)
-        await fill(session, 2)
-        assert (await project(session, USAGE)).position == 8  # what it needs is there
-        assert (await warm.refresh()).position == 7
-        for fold in (rebuild(session, USAGE), build_context(session)):
-            with pytest.raises(CursorTrimmed):
-                await fold
+async def test_folds_report_missing_entries_and_continue(session: Session) -> None:
+    warm = WarmContext(session)
+    await fill(session, 6)
+    await project(session, USAGE)
+    await warm.refresh()
+    await session.trim(7)
+    await fill(session, 2)
+    assert (await project(session, USAGE)).position == 8  # what it needs is there
+    assert (await warm.refresh()).position == 7
+    for fold in (rebuild(session, USAGE), build_context(session)):
+        with pytest.raises(CursorTrimmed):
+            await fold
 
 
-async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(told("1"))
-        await session.preview(Delta(kind="text", message_id="ended", delta="x"))
-        await session.preview(Delta(kind="text", message_id="open", delta="He"))
-        await session.publish(AssistantMessage(id="ended"))
-        await session.preview(Delta(kind="text", message_id="open", delta="llo"))
-        await session.publish(told("3"))
-        assert await session.trim(4, dry_run=True) == Trimmed(3, (await session.head()).size_bytes, 4, {})
-        assert server.do("XLEN", Keys().live("s")) == 3
-        await session.trim(4)
-        assert server.do("XLEN", Keys().live("s")) == 2
-        (still,) = await session.open_messages()
-        assert (still.message_id, [block.delta for block in still.blocks]) == ("open", ["Hello"])
+async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(session: Session, server: AnyServer) -> None:
+    await session.publish(told("1"))
+    await session.preview(Delta(kind="text", message_id="ended", delta="x"))
+    await session.preview(Delta(kind="text", message_id="open", delta="He"))
+    await session.publish(AssistantMessage(id="ended"))
+    await session.preview(Delta(kind="text", message_id="open", delta="llo"))
+    await session.publish(told("3"))
+    assert await session.trim(4, dry_run=True) == Trimmed(3, (await session.head()).size_bytes, 4, {})
+    assert server.do("XLEN", Keys().live("s")) == 3
+    await session.trim(4)
+    assert server.do("XLEN", Keys().live("s")) == 2
+    (still,) = await session.open_messages()
+    assert (still.message_id, [block.delta for block in still.blocks]) == ("open", ["Hello"])
 
 
 # --- faults -------------------------------------------------------------------------------------------------------
@@ -651,9 +554,8 @@ async def test_a_full_server_can_be_trimmed(process: RealServer) -> None:
         await assert_sound(bus, process, "s")
 
 
-async def test_publishers_and_readers_go_on_while_it_is_trimmed(server: AnyServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_publishers_and_readers_go_on_while_it_is_trimmed(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         seen: list[Envelope] = []
         await fill(session, 1)
         tasks.start_soon(collect, session.follow(), seen)
@@ -672,14 +574,3 @@ async def test_publishers_and_readers_go_on_while_it_is_trimmed(server: AnyServe
         await eventually(lambda: seen[-1].position == 2_001)
         assert [e.position for e in seen] == list(range(1, 2_002))
         tasks.cancel_scope.cancel()
-
-
-async def test_an_erased_session_is_not_trimmed(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 3)
-        await session.erase()
-        for dry_run in (True, False):
-            with pytest.raises(SessionErased):
-                await session.trim(2, force=True, dry_run=dry_run)
-        assert server.do("HGETALL", Keys().head("s")) == ["state", "erased"]

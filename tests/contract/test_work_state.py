@@ -111,25 +111,23 @@ async def test_a_worker_that_waits_during_its_work_is_woken_even_if_the_wake_up_
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_an_entry_that_wakes_no_worker_writes_nothing_for_workers(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await wake(bus, "asked")
-        before = state(server)
-        for _ in range(5):
-            await bus.session("asked").publish(told("x"), said("y"), wake=False)
-        assert state(server) == before
+async def test_an_entry_that_wakes_no_worker_writes_nothing_for_workers(bus: Bus, server: AnyServer) -> None:
+    await wake(bus, "asked")
+    before = state(server)
+    for _ in range(5):
+        await bus.session("asked").publish(told("x"), said("y"), wake=False)
+    assert state(server) == before
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_the_order_of_work_is_bounded_by_the_sessions_there_are(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        await crowd(bus)
-        assert server.do("ZCARD", Keys().order(BUCKET, "agent")) == len(OTHERS)
-        assert server.do("HLEN", Keys().woken(BUCKET)) == len(OTHERS) + 2
-        for name in OTHERS:
-            await bus.session(name).erase()
-        assert server.do("ZCARD", Keys().order(BUCKET, "agent")) == 0
-        assert server.do("HLEN", Keys().woken(BUCKET)) == 2
+async def test_the_order_of_work_is_bounded_by_the_sessions_there_are(bus: Bus, server: AnyServer) -> None:
+    await crowd(bus)
+    assert server.do("ZCARD", Keys().order(BUCKET, "agent")) == len(OTHERS)
+    assert server.do("HLEN", Keys().woken(BUCKET)) == len(OTHERS) + 2
+    for name in OTHERS:
+        await bus.session(name).erase()
+    assert server.do("ZCARD", Keys().order(BUCKET, "agent")) == 0
+    assert server.do("HLEN", Keys().woken(BUCKET)) == 2
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")

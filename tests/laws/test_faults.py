@@ -62,10 +62,7 @@ TROUBLES = [
         (kind, fault, refusal)
         for refusal in REFUSALS
         if refusal != "none"
-        for kind, fault in (
-            *(("valkey", "none"), ("valkey", "loses answers")),
-            *(("redis", "none"), ("redis", "late")),
-        )
+        for kind, fault in (*(("valkey", "none"), ("valkey", "loses answers")), *(("redis", "none"), ("redis", "late")))
     ),
 ]
 """Servers, faults and refusals. Servers differ in the texts of refusals and in what a script receives."""

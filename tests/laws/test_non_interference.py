@@ -92,8 +92,7 @@ def _command(text: str, which: int) -> ExtensionMessage:
 _commands = st.builds(_command, _texts, st.integers(0, 8))
 _extensions = st.lists(
     st.one_of(
-        st.builds(ExtensionMessage, kind=st.sampled_from(_KINDS + _MORE_KINDS), data=st.sampled_from(_DATA)),
-        _commands,
+        st.builds(ExtensionMessage, kind=st.sampled_from(_KINDS + _MORE_KINDS), data=st.sampled_from(_DATA)), _commands
     ),
     max_size=4,
 )

@@ -224,11 +224,7 @@ async def test_a_lost_answer_that_is_not_recorded_is_found(
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("plant", "name"),
-    [
-        (_change_keys, "two tools"),
-        (_run_again, "a tool that is not run twice"),
-        (_forget_results, "two tools"),
-    ],
+    [(_change_keys, "two tools"), (_run_again, "a tool that is not run twice"), (_forget_results, "two tools")],
 )
 async def test_a_fault_of_who_goes_on_is_found(
     valkey: RealServer,

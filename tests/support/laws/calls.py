@@ -292,9 +292,7 @@ CALLS: dict[str, Call] = {
     "subscribe": _call(_subscribe, _is_whole, is_fed=True),
     "head": _call(lambda p: p.session.head(), lambda p, head: (head.session, head.position) == (p.session.id, 3)),
     "sessions": _call(
-        lambda p: p.bus.sessions(),
-        lambda p, heads: p.session.id in {head.session for head in heads},
-        is_of_all=True,
+        lambda p: p.bus.sessions(), lambda p, heads: p.session.id in {head.session for head in heads}, is_of_all=True
     ),
     "load a projection": _call(lambda p: p.session.load_projection("none", 1)),
     "save a projection": _call(
