@@ -1,57 +1,29 @@
-"""Following, on every server: every entry comes once and in order, whatever happens to the connection."""
+"""Following: every entry comes once and in order, whatever happens to the connection or to the caller."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
 
 import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from lanebus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, Notice, Session
-from lanebus.bounds import ConnectionBounds, HubBounds
+from lanebus import ALL_LANES, Bounds, Bus, Closed, Delta, Envelope, Lane, Notice, Session, Unavailable
+from lanebus.bounds import ConnectionBounds, HubBounds, WorkBounds
+from lanebus.bus import LogBounds
+from lanebus.bus.concurrency import Resumable
+from lanebus.bus.errors import Refused
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, NoLanes
+from lanebus.projections import TURNS
+from lanebus.projections import follow as follow_projection
+from tests.contract.followers import Follower
 from tests.support.log.following import Subscriber
-from tests.support.log.said import assert_gap_free, said, told, word
+from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
-
-
-class Follower:
-    """A subscriber that records what it gets."""
-
-    def __init__(
-        self, session: Session, *, after: Cursor = START, live: bool = False, lanes: frozenset[Lane] = ALL_LANES
-    ):
-        self.session, self.after, self.live, self.lanes = session, after, live, lanes
-        self.seen: list[Envelope] = []
-        self.error: Exception | None = None
-
-    async def run(self) -> None:
-        try:
-            async for envelope in self.session.follow(after=self.after, live=self.live, lanes=self.lanes):
-                self.seen.append(envelope)
-        except Exception as error:  # noqa: BLE001  the outcome is what is looked at
-            self.error = error
-
-    def start(self, tasks: TaskGroup) -> "Follower":
-        tasks.start_soon(self.run)
-        return self
-
-    @property
-    def words(self) -> list[str]:
-        return [e.message.delta if isinstance(e.message, Delta) else word(e) for e in self.seen]
-
-    def has(self, count: int) -> Callable[[], bool]:
-        return lambda: len(self.seen) >= count or self.error is not None
-
-    @property
-    def positions(self) -> list[int]:
-        return [envelope.position for envelope in self.seen]
-
-
-def piece(text: str) -> Delta:
-    return Delta(kind="text", message_id="m", delta=text)
 
 
 @pytest.mark.full
@@ -246,4 +218,302 @@ async def test_an_error_of_a_direct_receiver_ends_only_its_own_follower(shared_v
         await session.publish(said("after"))
         await eventually(subscriber.has_taken(published + 1))
         assert subscriber.error is None
+        tasks.cancel_scope.cancel()
+
+
+PATIENCE = (0.0, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03)
+"""time limits of one `anext`, in seconds; the shortest end within each of its steps"""
+
+
+async def polled(items: AsyncGenerator[Envelope, None], count: int) -> list[int]:
+    """Return the positions of `count` items, each of them asked for with ever other time limits."""
+    found: list[int] = []
+    asked = 0
+    while len(found) < count:
+        asked += 1
+        with anyio.move_on_after(PATIENCE[asked % len(PATIENCE)]):
+            found.append((await anext(items)).position)
+        await asyncio.sleep(0)
+    return found
+
+
+async def filled(session: Session, count: int) -> None:
+    for number in range(count):
+        await session.publish(said(str(number)))
+
+
+async def test_a_follower_with_a_time_limit_gets_each_entry_once(session: Session) -> None:
+    await filled(session, 30)
+    async with aclosing(session.follow()) as envelopes:
+        assert await polled(envelopes, 30) == [*range(1, 31)]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(envelopes), 0.01)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(filled, session, 30)
+            assert await polled(envelopes, 30) == [*range(31, 61)]
+
+
+async def test_a_read_with_a_time_limit_gets_each_entry_once(bus: Bus) -> None:
+    await filled(bus.session("s"), 30)
+    async with aclosing(bus.session("s").read()) as envelopes:
+        assert await polled(envelopes, 30) == [*range(1, 31)]
+        assert [envelope async for envelope in envelopes] == []
+
+
+async def test_notices_and_live_deltas_come_once_after_a_time_limit(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s")
+        await filled(session, 2)
+        seen: list[str] = []
+        async with aclosing(session.subscribe(live=True)) as items:
+            for text in ("a", "b", "c"):
+                await session.preview(Delta(message_id="m", kind="text", delta=text))
+                while not seen or seen[-1] != text:
+                    with anyio.move_on_after(0.001):
+                        item = await anext(items)
+                        seen.append(item.kind if isinstance(item, Notice) else words_of(item))
+        assert "".join(each for each in seen if each in "abc") == "abc"
+        assert seen.count("caughtUp") == 1
+
+
+def words_of(envelope: Envelope) -> str:
+    message = envelope.message
+    return message.delta if isinstance(message, Delta) else "entry"
+
+
+@pytest.mark.parametrize("begin", [Session.follow, Session.subscribe, Session.read, Session.pages])
+async def test_closing_an_iterator_that_timed_out_ends_it(
+    shared_valkey: RealServer, begin: Callable[[Session], AsyncGenerator[object, None]]
+) -> None:
+    async with shared_valkey.bus() as bus:
+        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+        await filled(bus.session("s"), 1)
+        for patience in PATIENCE:
+            items = begin(bus.session("s"))
+            with anyio.move_on_after(patience):
+                await anext(items)
+            await items.aclose()
+            assert [item async for item in items] == []
+        assert hub.followed == {}
+
+
+async def test_an_abandoned_iterator_that_timed_out_leaves_no_subscription(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+        await filled(bus.session("s"), 1)
+        for patience in PATIENCE:
+            items = bus.session("s").follow()
+            with anyio.move_on_after(patience):
+                await anext(items)
+                await anext(items)
+            del items
+        await eventually(lambda: hub.followed == {})
+
+
+async def test_two_tasks_cannot_iterate_at_once(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus, aclosing(bus.session("s").follow()) as items:
+        first = asyncio.ensure_future(anext(items))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="already running"):
+            await anext(items)
+        await filled(bus.session("s"), 1)
+        assert (await first).position == 1
+
+
+async def test_a_follower_fails_once_and_then_ends(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        await filled(bus.session("s"), 1)
+        items = bus.session("s").follow()
+        await anext(items)
+        waiting = asyncio.ensure_future(anext(items))
+        await bus.session("s").erase()
+        with pytest.raises(Exception, match="erased"):
+            await waiting
+        assert [item async for item in items] == []
+
+
+async def test_the_states_of_a_projection_go_on_after_a_time_limit(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s")
+        await filled(session, 3)
+        positions: list[int] = []
+        async with aclosing(follow_projection(session, TURNS)) as states:
+            for count in (3, 4, 5):
+                while not positions or positions[-1] < count:
+                    with anyio.move_on_after(0.001):
+                        positions.append((await anext(states)).position)
+                await filled(session, 1)
+        assert positions == [3, 4, 5]
+
+
+async def test_dead_letters_are_read_on_after_a_time_limit(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        await filled(bus.session("s"), 1)
+        async with bus.consumer("g", "c") as consumer:
+            for number in range(3):
+                await bus.session(f"s{number}").publish(said("a"))
+                for work in await consumer.fetch(8):
+                    await consumer.dead_letter(work, reason="broken")
+        letters = bus.dead_letters("g").read()
+        found: list[object] = []
+        expected = await bus.dead_letters("g").count()
+        while len(found) < expected:
+            with anyio.move_on_after(0.0005):
+                found.append(await anext(letters))
+        assert [letter async for letter in letters] == []
+        assert len({*map(str, found)}) == expected > 0
+
+
+async def test_an_iterator_whose_task_was_cancelled_says_that_it_is_closed() -> None:
+    async def endless() -> AsyncGenerator[int, None]:
+        await asyncio.Event().wait()
+        yield 1
+
+    items = Resumable(endless())
+    with anyio.move_on_after(0.01):
+        await anext(items)
+    (task,) = asyncio.all_tasks() - {asyncio.current_task()}
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await anext(items)
+    with pytest.raises(Exception, match="the iterator is closed"):
+        await anext(items)
+
+
+LLM = frozenset({Lane.LLM})
+
+
+@pytest.mark.parametrize("others", [0, HubBounds().direct_sessions], ids=["direct", "by indexes"])
+@pytest.mark.parametrize(("lanes", "wanted"), [(ALL_LANES, "abcX"), (LLM, "acX")], ids=["both lanes", "one lane"])
+@pytest.mark.parametrize("is_quiet", [True, False], ids=["quiet", "appended to"])
+async def test_follower_of_a_session_that_becomes_a_fork_gets_the_shared_entries(
+    valkey: RealServer, lanes: frozenset[Lane], wanted: str, others: int, is_quiet: bool
+) -> None:
+    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+        await other.session("parent").publish(said("a"), told("b"), said("c"), told("d"))
+        for number in range(others):
+            Follower(bus.session(f"other{number}")).start(tasks)
+        follower = Follower(bus.session("child"), lanes=lanes).start(tasks)
+        hub = bus._shards.of("child").hub  # pyright: ignore[reportPrivateUsage]
+        await eventually(lambda: "child" in hub.followed)
+        child = await other.session("parent").fork(3, id="child")
+        if is_quiet:
+            await eventually(follower.has(len(wanted) - 1))
+        await child.publish(said("X"))
+        await eventually(follower.has(len(wanted)))
+        assert "".join(follower.words) == wanted
+        tasks.cancel_scope.cancel()
+
+
+COUNT = 40
+
+
+class Held(Follower):
+    """A follower that takes one entry and then waits until it is let go."""
+
+    def __init__(self, session: Session, buffer_bytes: int) -> None:
+        super().__init__(session)
+        self.go, self._buffer_bytes = anyio.Event(), buffer_bytes
+
+    async def run(self) -> None:
+        try:
+            async with aclosing(self.session.follow(buffer_bytes=self._buffer_bytes)) as entries:
+                async for envelope in entries:
+                    self.seen.append(envelope)
+                    await self.go.wait()
+        except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+            self.error = error
+
+
+def held(session: Session, tasks: TaskGroup, *, buffer_bytes: int = 1_000_000) -> Held:
+    follower = Held(session, buffer_bytes)
+    follower.start(tasks)
+    return follower
+
+
+def bound_page(server: RealServer, entries: int) -> None:
+    server.bounds = replace(Bounds(), log=LogBounds(page_entries=entries))
+
+
+async def outlive(server: RealServer, follower: Held) -> None:
+    """Kill the server, let the follower go, and start the server again. The follower then gets everything once.
+
+    Ten failed calls in between give the follower time to find the server gone: one try of a follower makes fewer.
+    """
+    server.kill()
+    follower.go.set()
+    for _ in range(10):
+        with pytest.raises(Unavailable):
+            await follower.session.head()
+    server.start()
+    await eventually(follower.has(COUNT))
+    assert follower.error is None
+    assert_gap_free(follower.seen)
+
+
+async def test_the_server_dies_while_a_follower_reads_stored_entries(process: RealServer) -> None:
+    bound_page(process, 3)
+    async with process.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        for _ in range(COUNT):
+            await session.publish(said("x"))
+        follower = held(session, tasks)
+        await eventually(follower.has(1))
+        await outlive(process, follower)
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_server_dies_before_a_slow_follower_reads_the_log_again(process: RealServer) -> None:
+    async with process.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("x"))
+        slow, fast = held(session, tasks, buffer_bytes=100), Follower(session).start(tasks)
+        await eventually(slow.has(1))
+        for _ in range(COUNT - 1):
+            await session.publish(said("x"))
+        await eventually(fast.has(COUNT))
+        await outlive(process, slow)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_refusal_that_waiting_does_not_end_is_raised(valkey: RealServer) -> None:
+    bound_page(valkey, 3)
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        for _ in range(COUNT):
+            await session.publish(said("x"))
+        follower = held(session, tasks)
+        await eventually(follower.has(1))
+        valkey.do("SET", Keys().lane("s", Lane.LLM), "x")
+        follower.go.set()
+        await eventually(lambda: follower.error is not None)
+        assert isinstance(follower.error, Refused)
+        assert follower.error.code == "WRONGTYPE"
+
+
+MANY = 40
+"""More than are read from their own streams."""
+
+
+@pytest.mark.parametrize("lanes", [{Lane.LLM}, {Lane.EXTENSION}, {*Lane}], ids=["llm", "extension", "both"])
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_follower_gets_entries_whose_notices_were_lost(server: AnyServer, lanes: set[Lane]) -> None:
+    heard: dict[str, list[int]] = {}
+    wanted = [position for position, lane in ((1, Lane.LLM), (2, Lane.EXTENSION)) if lane in lanes]
+
+    async def follow(session: Session) -> None:
+        positions = heard[session.id] = []
+        async for envelope in session.follow(lanes=lanes):
+            positions += [envelope.position]
+
+    bound_hub(server, block_seconds=0.2)  # heads are looked at after each wait
+    lossy = Bounds(work=WorkBounds(notices=0))
+    async with server.bus() as bus, server.bus(bounds=lossy) as other, anyio.create_task_group() as tasks:
+        names = [f"s{number}" for number in range(MANY)]
+        for name in names:
+            tasks.start_soon(follow, bus.session(name))
+        await eventually(lambda: len(heard) == MANY)
+        for name in names:
+            await other.session(name).publish(said("x"), told("y"))
+        await eventually(lambda: all(positions == wanted for positions in heard.values()))
         tasks.cancel_scope.cancel()

@@ -1,17 +1,21 @@
-"""Leases of many sessions, on every server: one round trip, a rest, and a wake-up on release."""
+"""Leases: one owner, many sessions at once, and a lease as a resource; stored projections."""
+
+import asyncio
 
 import anyio
 import pytest
 
-from lanebus import Bus, Cursor, ExtensionMessage, Session, UserMessage
-from lanebus.bus import FirstPage
+from lanebus import Bus, Cursor, Delta, ExtensionMessage, Fenced, Session, UserMessage
+from lanebus.bus import Checkpoint, FirstPage, SessionLease
 from lanebus.bus.log.head import read_head
 from lanebus.bus.messages import Abort
-from lanebus.errors import SessionErased
-from tests.support.log.said import said, told
+from lanebus.errors import LeaseHeld, LeaseNotHeld, SessionErased
+from lanebus.groups import Lease
+from tests.support.agent.agents import fresh_bus
+from tests.support.laws.cancelling import Moment, cut
+from tests.support.log.said import said, told, words
+from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, shortly
-
-__all__ = ()
 
 
 async def woken(bus: Bus, count: int) -> list[str]:
@@ -202,3 +206,211 @@ async def test_of_several_sessions_no_page_is_read_with_their_leases(one: RealSe
                 works = await consumer.fetch(8)
                 given += [work.session for work in works]
                 assert len(works) == 1 or not {work.session for work in works} & {*asked}
+
+
+@pytest.mark.cluster("smoke test of leases")
+@pytest.mark.sentinel("smoke test of leases")
+async def test_a_lease_has_one_owner_until_it_is_released(session: Session) -> None:
+    mine = await session.acquire_lease("me", 60)
+    assert mine is not None
+    assert mine == Lease("s", "me", 1)
+    assert await session.acquire_lease("you", 60) is None
+    assert await session.renew_lease(mine, 60)
+    await session.release_lease(mine)
+    assert not await session.renew_lease(mine, 60)
+    yours = await session.acquire_lease("you", 60)
+    assert yours is not None
+    assert yours == Lease("s", "you", 2)
+    await session.release_lease(mine)  # lost already: nothing happens
+    assert await session.renew_lease(yours, 60)
+
+
+async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_fenced(session: Session) -> None:
+    mine = await session.acquire_lease("me", 0.05)
+    assert mine is not None
+    await session.publish(said("a"), epoch=mine.epoch)
+    yours: Lease | None = None
+    async with shortly():
+        while yours is None:
+            yours = await session.acquire_lease("you", 60)
+    assert yours.epoch == mine.epoch + 1
+    assert not await session.renew_lease(mine, 60)
+    with pytest.raises(Fenced) as caught:
+        await session.publish(said("b"), told("c"), epoch=mine.epoch)
+    assert (caught.value.session, caught.value.epoch, caught.value.found) == ("s", 1, 2)
+    await session.publish(said("d"), epoch=yours.epoch)
+    assert await words(session) == ["a", "d"]
+    assert (await session.head()).epoch == 2
+
+
+async def test_an_expired_lease_may_append_until_it_is_taken_over(session: Session) -> None:
+    mine = await session.acquire_lease("me", 0.001)
+    assert mine is not None
+    assert (
+        await session.publish(said("a"), epoch=mine.epoch)
+    ).position == 1  # an expired lease may be taken over, and is valid until then
+
+
+async def test_one_of_many_concurrent_workers_gets_a_lease(bus: Bus) -> None:
+    taken = await asyncio.gather(*[bus.session("s").acquire_lease(f"w{index}", 60) for index in range(20)])
+    assert len([lease for lease in taken if lease]) == 1
+
+
+@pytest.mark.cluster("smoke test of projections")
+@pytest.mark.sentinel("smoke test of projections")
+async def test_a_projection_moves_only_from_where_it_was_folded(session: Session) -> None:
+    assert await session.load_projection("p", 1) is None
+    assert await session.save_projection("p", 1, b"\x00one", cursor=Cursor(3), expected=0)
+    assert not await session.save_projection("p", 1, b"two", cursor=Cursor(5), expected=0)
+    assert await session.load_projection("p", 1) == Checkpoint(b"\x00one", Cursor(3))
+    assert await session.save_projection("p", 1, b"two", cursor=Cursor(5), expected=3)
+    assert await session.load_projection("p", 1) == Checkpoint(b"two", Cursor(5))
+    assert await session.load_projection("p", 2) is None
+
+
+async def test_a_projection_or_lease_call_repeated_after_a_lost_reply_succeeds(one: RealServer) -> None:
+    async with proxy(one.socket) as way, Bus.open(way.url) as bus:
+        session = bus.session("s")
+        way.lose = 1
+        assert await session.save_projection("p", 1, b"one", cursor=Cursor(3), expected=0)
+        way.lose = 1
+        lease = await session.acquire_lease("me", 60)
+        assert lease is not None
+        assert await session.renew_lease(lease, 60)
+        assert way.lost == 2
+
+
+async def test_a_call_after_a_restart_works_at_once(process: RealServer) -> None:
+    async with process.bus() as bus:
+        session = bus.session("s")
+        await asyncio.gather(*[session.head() for _ in range(30)])  # several idle connections
+        process.kill()
+        process.start()
+        assert (await session.head()).position == 0
+        await session.preview(Delta(kind="text", message_id="m", delta="x"))
+
+
+async def is_free(session: Session) -> bool:
+    lease = await session.acquire_lease("another", 60)
+    if lease is not None:
+        await session.release_lease(lease)
+    return lease is not None
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_block_inside_a_block_re_enters_and_only_the_outermost_releases(session: Session) -> None:
+    lease = session.lease("me")
+    async with lease:
+        epoch = lease.epoch
+        async with lease as same:
+            assert same is lease
+            assert lease.epoch == epoch
+        assert lease.is_held
+        assert not await is_free(session)
+    assert not lease.is_held
+    assert await is_free(session)
+
+
+async def test_a_block_of_another_task_re_enters_and_the_last_one_releases(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
+        lease = session.lease("me")
+        entered, over = anyio.Event(), anyio.Event()
+
+        async def enter() -> None:
+            async with lease:
+                entered.set()
+                await over.wait()
+
+        async with lease:
+            tasks.start_soon(enter)
+            await entered.wait()
+        assert lease.is_held
+        assert not await is_free(session)
+        over.set()
+
+
+async def test_an_object_of_the_same_name_does_not_share_the_lease(session: Session) -> None:
+    async with session.lease("me") as lease:
+        with pytest.raises(LeaseHeld) as refused:
+            await session.lease("me", wait=0).__aenter__()
+        assert refused.value.seconds > 0
+        await session.publish(UserMessage.text("still mine"), epoch=lease.epoch)
+
+
+async def test_a_holder_that_waits_gets_the_lease_at_its_release(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
+        await session.publish(UserMessage.text("hello"))
+        got = anyio.Event()
+
+        async def take_over() -> None:
+            async with session.lease("me"):
+                got.set()
+
+        async with session.lease("me", seconds=3_000):
+            tasks.start_soon(take_over)
+            with pytest.raises(TimeoutError), anyio.fail_after(0.1):
+                await got.wait()
+        async with shortly():
+            await got.wait()
+
+
+async def test_a_lease_is_taken_over_after_its_holder_died(session: Session) -> None:
+    dead = await session.acquire_lease("dead", 0.2)
+    assert dead is not None
+    async with shortly(), session.lease("me") as lease:
+        assert lease.epoch > dead.epoch
+
+
+async def test_a_lease_outlasts_its_seconds_as_it_is_renewed() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        async with session.lease("me", seconds=1.5) as lease:
+            with pytest.raises(LeaseHeld):
+                await session.lease("you", wait=3).__aenter__()
+            assert lease.is_held
+
+
+async def test_a_holder_that_lost_its_lease_is_told_and_fenced(session: Session) -> None:
+    async with session.lease("me", seconds=0.5) as lease:
+        await session.release_lease(lease.lease)
+        assert await session.acquire_lease("thief", 60) is not None
+        async with shortly():
+            await lease.wait_lost()
+        assert lease.is_lost
+        with pytest.raises(Fenced):
+            await session.publish(UserMessage.text("too late"), epoch=lease.epoch)
+        with pytest.raises(Fenced):
+            await lease.__aenter__()
+    assert not await is_free(session)
+
+
+async def test_a_lease_that_is_not_held_has_no_epoch() -> None:
+    async with fresh_bus() as bus:
+        lease = bus.session("s").lease("me")
+        with pytest.raises(LeaseNotHeld):
+            _ = lease.epoch
+        async with lease:
+            first = lease.epoch
+        async with lease:
+            assert lease.epoch > first
+
+
+@pytest.mark.parametrize("moment", Moment)
+async def test_a_block_that_is_cancelled_anywhere_leaves_no_lease(moment: Moment) -> None:
+    async with fresh_bus() as bus:
+        at, is_cut = 0, True
+        while is_cut:
+            at += 1
+            session = bus.session(f"s{at}")
+            lease = session.lease("me")
+
+            async def hold(lease: SessionLease = lease) -> None:
+                async with lease, lease:
+                    await anyio.lowlevel.checkpoint()
+
+            trial = await cut(hold, at=at, moment=moment)
+            assert trial.is_honest
+            is_cut = trial.is_cut
+            async with shortly(), session.lease("next"):
+                assert not lease.is_held
+        assert at > 2

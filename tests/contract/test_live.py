@@ -29,7 +29,7 @@ from lanebus.bus.errors import Refused
 from lanebus.bus.previews import show_deltas
 from lanebus.bus.wire import Entry, Keys, decode_delta
 from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull
-from tests.contract.test_follow import Follower, piece
+from tests.contract.followers import Follower, piece
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_live, bound_log
 from tests.support.servers.proxy import proxy

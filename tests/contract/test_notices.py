@@ -12,7 +12,7 @@ from lanebus import ALL_LANES, Bounds, Bus, Cursor, Envelope, ExtensionMessage, 
 from lanebus.bounds import HubBounds
 from lanebus.bus.wire import CLOSED
 from lanebus.errors import LogRolledBack
-from tests.contract.test_read import fill
+from tests.support.log.archived import fill
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.bounded import bound_hub, bound_servers

@@ -1,7 +1,9 @@
-"""A password changes while a bus is open, or a server dies while one opens: calls retry and name the fault."""
+"""Servers that fall silent, refuse a password or die while a bus opens: every wait ends, and calls name the fault."""
 
 import asyncio
-from contextlib import suppress
+import gc
+import socket
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -9,15 +11,128 @@ import anyio
 import pytest
 
 from lanebus import Bus, Closed, Cursor, Session, SetupError, Unavailable
-from lanebus.bounds import ConnectionBounds
+from lanebus.bounds import ConnectionBounds, PublishBounds
 from lanebus.bus import Bounds
 from lanebus.bus.errors import Refused
 from lanebus.bus.following.hub import Hub
+from lanebus.bus.servers import Argument, Endpoint
+from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.servers.grouped_pool import GroupedPool
 from lanebus.errors import LoginRefused, OutcomeUnknown
-from tests.support.log.said import said, word, words
+from tests.support.log.said import said, told, word, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, eventually, shortly
+
+SOON = ConnectionBounds(connect_seconds=0.3, answer_seconds=0.3, retrying_seconds=0.3)
+BOUNDS = Bounds(connection=SOON, publish=PublishBounds(longest_pause_seconds=0.02))
+
+
+@pytest.mark.parametrize(
+    "command", [("PING",), ("SET", "k", "x" * 4_000_000), ("XREAD", "BLOCK", 50, "STREAMS", "k", "0")]
+)
+@pytest.mark.parametrize(("requests", "answers"), [(True, False), (False, True), (True, True)])
+async def test_connection_breaks_when_no_byte_moves(
+    valkey: RealServer, command: tuple[Argument, ...], *, requests: bool, answers: bool
+) -> None:
+    async with proxy(valkey.socket) as way, shortly():
+        connection = await Endpoint(way.url, ConnectionBounds(answer_seconds=0.3)).connect()
+        way.hole(requests=requests, answers=answers)
+        with pytest.raises(Unavailable, match="no answer within"):
+            await connection.call(*command)
+        assert connection.is_broken
+        await connection.close()
+
+
+async def test_connection_with_a_blocked_read_waits_as_long_as_the_read_blocks(valkey: RealServer) -> None:
+    connection = await Endpoint(valkey.url, ConnectionBounds(answer_seconds=1)).connect()
+    assert await connection.call("XREAD", "BLOCK", 1_500, "STREAMS", "nothing", "0") is None
+    assert await connection.call("PING") == b"PONG"
+    await connection.close()
+
+
+async def test_connection_with_a_slow_answer_does_not_break_while_bytes_move(valkey: RealServer) -> None:
+    async with proxy(valkey.socket) as way:
+        connection = await Endpoint(way.url, ConnectionBounds(answer_seconds=2)).connect()
+        await connection.call("SET", "k", "x" * 1_000_000)
+        way.step = 0.2  # 3 s in all
+        reply = await connection.call("GET", "k")
+        assert isinstance(reply, bytes)
+        assert len(reply) == 1_000_000
+        await connection.close()
+
+
+@pytest.mark.parametrize("at", [b"SCRIPT", b"EVALSHA"])
+async def test_publish_replaces_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly():
+        way.silent_at = at
+        await bus.session("s").publish(said("a"), seconds=60)
+        assert way.silent_at is None
+        assert await words(bus.session("s")) == ["a"]
+
+
+async def test_publish_replaces_a_connection_that_accepts_no_bytes(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly():
+        session = bus.session("s")
+        await session.publish(said("a"))
+        way.hole(requests=True)
+        async with anyio.create_task_group() as tasks:
+            for letter in "bcdefghi":
+                tasks.start_soon(partial(session.publish, said(letter * 900_000), seconds=60))
+        assert [text[0] for text in await words(session)] == list("abcdefghi")
+
+
+@pytest.mark.parametrize("at", [b"$2\r\nID\r\n", b"XREAD", b"HMGET"])
+async def test_follower_replaces_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
+    async with (
+        proxy(process.socket) as way,
+        Bus.open(way.url, bounds=BOUNDS) as bus,
+        Bus.open(process.url) as author,
+        anyio.create_task_group() as tasks,
+    ):
+        await author.session("s").publish(said("a"))
+        seen: list[str] = []
+
+        async def follow() -> None:
+            async for envelope in bus.session("s").follow():
+                seen.append(word(envelope))  # noqa: PERF401  it has no end
+
+        way.silent_at = at
+        tasks.start_soon(follow)
+        await eventually(lambda: way.silent_at is None)
+        await author.session("s").publish(told("b"))
+        await eventually(lambda: seen == ["a", "b"])
+        tasks.cancel_scope.cancel()
+
+
+async def test_opening_a_bus_at_a_silent_server_fails_in_bounded_time(valkey: RealServer) -> None:
+    async with proxy(valkey.socket) as way, shortly():
+        way.is_dark = True
+        with pytest.raises(Unavailable):
+            async with Bus.open(way.url, bounds=BOUNDS):
+                pass
+
+
+async def test_callers_that_share_a_write_fail_together(valkey: RealServer) -> None:
+    """If they failed one after another, the last would wait 132 times as long."""
+    async with proxy(valkey.socket) as way, shortly():
+        pool = ConnectionPool(Endpoint(way.url, SOON), bounds=SOON)
+        grouped = GroupedPool(pool, SOON)
+        way.is_dark = True
+        told_of: list[Unavailable] = []
+
+        async def call() -> None:
+            try:
+                await grouped.call("PING")
+            except Unavailable as error:
+                told_of.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(200):
+                tasks.start_soon(call)
+        assert len(told_of) == 200
+        await grouped.close()
+        await pool.close()
 
 
 def secured(server: RealServer) -> str:
@@ -32,7 +147,7 @@ def rotate(server: RealServer, password: str) -> None:
     server.do("CLIENT", "KILL", "USER", "app")
 
 
-async def told(session: Session) -> Refused:
+async def refused_publish(session: Session) -> Refused:
     """Publish until the server has refused a publish in time; return the error."""
     with anyio.fail_after(120):
         while True:
@@ -66,7 +181,7 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
         tasks.start_soon(wait_for_wake_up, receipt.cursor)
         await eventually(lambda: seen == ["a"])
         rotate(process, "new")
-        error = await told(session)
+        error = await refused_publish(session)
         assert isinstance(error, LoginRefused)
         assert error.code == "WRONGPASS"
         with pytest.raises(LoginRefused):
@@ -111,7 +226,7 @@ async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> 
         tasks.start_soon(follow)
         await eventually(lambda: seen == ["a"])
         rotate(process, "new")
-        assert isinstance(await told(session), LoginRefused)
+        assert isinstance(await refused_publish(session), LoginRefused)
     assert [type(end) for end in ends] == [Closed]
 
 
@@ -123,7 +238,7 @@ async def test_server_that_starts_to_require_a_password_raises_and_is_retried(pr
             say("CONFIG", "SET", "requirepass", "secret")
             say("AUTH", "secret")
             say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            error = await told(session)
+            error = await refused_publish(session)
             assert isinstance(error, Refused)
             assert error.code in {"NOAUTH", "WRONGPASS"}
             say("CONFIG", "SET", "requirepass", "")
@@ -140,7 +255,7 @@ async def test_cluster_whose_password_is_refused_is_waited_for(cluster: RealClus
         await session.publish(said("a"))
         for node in cluster.nodes:
             rotate(node, "new")
-        assert isinstance(await told(session), LoginRefused)
+        assert isinstance(await refused_publish(session), LoginRefused)
         for node in cluster.nodes:
             rotate(node, "old")
         await session.publish(said("c"), seconds=60)
@@ -193,3 +308,21 @@ def restart(server: RealServer) -> None:
     """Kill the server and start it again after 0.3 s, in which several attempts fail."""
     server.kill()
     asyncio.get_running_loop().call_later(0.3, server.start)
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_proxy_closes_its_connections_at_any_step_of_the_loop(short_dir: Path, steps: int) -> None:
+    """A connection left open warns when it is collected, and a warning fails the test."""
+
+    async def connect_and_end() -> None:
+        with ExitStack() as clients:
+            async with proxy(short_dir / "server") as way:
+                way.is_dark = True
+                for _ in range(24):
+                    client = clients.enter_context(socket.socket(socket.AF_UNIX))
+                    client.connect(str(way.socket))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+
+    asyncio.run(connect_and_end())
+    gc.collect()
