@@ -10,8 +10,6 @@ from lanebus import Bus, Session
 from lanebus.groups import Consumer
 from tests.support.servers.real import AnyServer
 
-__all__ = ()
-
 
 @asynccontextmanager
 async def _opened(server: AnyServer) -> AsyncGenerator[Bus, None]:

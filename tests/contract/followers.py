@@ -7,8 +7,6 @@ from anyio.abc import TaskGroup
 from lanebus import ALL_LANES, START, Cursor, Delta, Envelope, Lane, Session
 from tests.support.log.said import word
 
-__all__ = ("Follower", "piece")
-
 
 class Follower:
     """Follows a session in a task of a group. `seen` has its envelopes, `error` the error that ended it."""

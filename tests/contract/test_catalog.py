@@ -13,8 +13,6 @@ from tests.support.servers.bounded import TINY
 from tests.support.servers.real import AnyServer, RealServer
 from tests.support.suite.scale import randomness
 
-__all__ = ()
-
 STATES: tuple[SessionState, ...] = ("any", "open", "closed", "forked", "trimmed", "archived")
 FEW = Bounds(log=LogBounds(catalog_notices=3))
 

@@ -13,8 +13,6 @@ from lanebus.errors import LogEmptied, LogRolledBack
 from tests.support.log.said import said
 from tests.support.servers.real import RealServer, copied, empty
 
-__all__ = ()
-
 
 async def kind(bus: Bus) -> str | None:
     """Look, and return what was lost."""

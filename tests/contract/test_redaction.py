@@ -19,8 +19,6 @@ from tests.support.servers.contents import contents
 from tests.support.servers.real import RealServer, eventually
 from tests.support.telemetry.recorded import Recorded, attributes_of
 
-__all__ = ()
-
 SECRET = "4111-1111"
 
 _namespaces = count()

@@ -1,5 +1,14 @@
 """Fixtures of the laws."""
 
-from tests.support.laws.crew import forks
+import pytest
+
+from tests.support.laws.history import History
+from tests.support.laws.worker_processes import forks
+from tests.support.servers.real import RealServer
 
 __all__ = ("forks",)
+
+
+@pytest.fixture
+def history(valkey: RealServer) -> History:
+    return History(valkey.directory / "history")

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from lanebus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
-from tests.support.laws.tally import Tally
+from tests.support.laws.follower import Tally
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.real import RealServer

@@ -28,8 +28,6 @@ from lanebus.projections import project, project_all
 from tests.support.servers.real import DEADLINE, RealServer, eventually
 from tests.support.servers.resp import Resp
 
-__all__ = ()
-
 VALUES = {
     "missing": None,
     "empty": "",

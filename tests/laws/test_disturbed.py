@@ -16,15 +16,11 @@ from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot
 from lanebus.handlers.projections import STATUS
 from lanebus.projections import project
 from tests.support.agent.agents import short_folder
-from tests.support.laws.disturbed import BOUNDS, CANARY, Life
-from tests.support.laws.disturbed_agent import RUN_ONCE, Wild
-from tests.support.laws.disturbed_faults import find_faults, rules
+from tests.support.laws.disturbed import BOUNDS, CANARY, RUN_ONCE, Life, Wild, find_faults, rules
 from tests.support.laws.tiny import LAW_TINY, RUN_TINY, WORKER_TINY, is_tiny
 from tests.support.servers.bounded import OUTPUT_LIMIT
 from tests.support.servers.resp import Resp
 from tests.support.suite.scale import count, randomness
-
-__all__ = ()
 
 LIVES = 60
 """number of sessions at scale 1"""

@@ -9,8 +9,7 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import ALL_LANES, START, Bounds, Bus, Cursor, Envelope, Lane, Session, Unavailable
-from tests.support.laws.follower import Follower
-from tests.support.laws.tally import Tally
+from tests.support.laws.follower import Follower, Tally
 from tests.support.laws.tiny import LAW_TINY, is_tiny, shrink
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import RealServer

@@ -30,11 +30,10 @@ from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, Outcome
 from lanebus.groups import Lease
 from lanebus.handlers.projections import Projection
 from lanebus.projections import project, rebuild
-from tests.support.laws.draws import chosen, fraction, lists, maybe, pairs, whole
 from tests.support.laws.follower import Follower
 from tests.support.laws.held import Held, held_loop
 from tests.support.laws.model import ModelSession, Outcomes, Said, Shown, Terms, Writer, outcome_of, shown
-from tests.support.laws.steps import Counted, Rules, Unmet, walk
+from tests.support.laws.steps import Counted, Rules, Unmet, chosen, fraction, lists, maybe, pairs, walk, whole
 from tests.support.laws.tiny import LAW_TINY, shrink
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SCALE, count, randomness

@@ -17,8 +17,6 @@ from tests.support.servers.real import KINDS, RealServer, one_server, real_serve
 from tests.support.suite.needs import find
 from tests.support.suite.scale import count, randomness
 
-__all__ = ()
-
 SESSIONS = ("s1", "s2", "s3")
 MOST_ROUNDS = 60
 """rounds after which a server that lost nothing counts as one that loses nothing"""

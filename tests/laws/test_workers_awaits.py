@@ -18,17 +18,14 @@ from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.handlers.agent.turn.loop_state import open_answer
 from lanebus.messages import TurnId
 from tests.support.agent.agents import log
-from tests.support.laws.await_scenarios import SCENARIOS, Scenario
+from tests.support.laws.await_scenarios import SCENARIOS, Scenario, work_off
 from tests.support.laws.cancelling import Moment, cut, watched
-from tests.support.laws.clerk import Book, Line
-from tests.support.laws.crew import Crew, Forks, crew_at
-from tests.support.laws.normal import normal
+from tests.support.laws.checks import normal
+from tests.support.laws.history import History, Line
 from tests.support.laws.tiny import LAW_PATIENT, RUN_TINY, is_tiny, shrink
-from tests.support.laws.working_off import work_off
+from tests.support.laws.worker_processes import Forks, Workers, workers_on
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import count, randomness
-
-__all__ = ()
 
 MOST = 2_000
 """largest number of awaits of the work on one session; a scenario with more counts as endless"""
@@ -38,11 +35,6 @@ SIDE_BY_SIDE = 4
 
 NEAR = 3
 """Awaits before and after the start of an outside call that are tested at every scale: there its outcome is unknown."""
-
-
-@pytest.fixture
-def book(valkey: RealServer) -> Book:
-    return Book(valkey.directory / "book")
 
 
 class Recorded(NamedTuple):
@@ -78,7 +70,7 @@ class Undisturbed(NamedTuple):
 
     entries: Sequence[Envelope]
     sizes: Sequence[int]
-    """the size of the book at each await"""
+    """the size of the history at each await"""
 
     def awaits(self, *names: object) -> Iterator[int]:
         """Return the awaits to test: all at scale 1; otherwise those around outside calls and a share of the others.
@@ -100,27 +92,27 @@ def _run_bounds(server: RealServer) -> RunBounds:
     return DEFAULT_RUN_BOUNDS if server.bounds is None else RUN_TINY
 
 
-async def _undisturbed(bus: Bus, scenario: Scenario, book: Book, run_bounds: RunBounds) -> Undisturbed:
-    await work_off(bus.session("first"), scenario, book)  # connects, so that later runs need not
+async def _undisturbed(bus: Bus, scenario: Scenario, history: History, run_bounds: RunBounds) -> Undisturbed:
+    await work_off(bus.session("first"), scenario, history)  # connects, so that later runs need not
     session = bus.session("undisturbed")
-    sizes = await watched(work_off(session, scenario, book, bounds=run_bounds), lambda: book.size)
+    sizes = await watched(work_off(session, scenario, history, bounds=run_bounds), lambda: history.size)
     entries = await log(session)
-    assert Recorded.of(entries) == _calls(book.lines(), session.id) == (scenario.turns, scenario.tools)
+    assert Recorded.of(entries) == _calls(history.lines(), session.id) == (scenario.turns, scenario.tools)
     return Undisturbed(entries, sizes)
 
 
-async def _go_on(bus: Bus, name: str, scenario: Scenario, book: Book, wanted: Sequence[Envelope]) -> bool:
+async def _go_on(bus: Bus, name: str, scenario: Scenario, history: History, wanted: Sequence[Envelope]) -> bool:
     """Continue a session whose worker is gone, and check that it ends as wanted. Return whether a turn was cut."""
     session = bus.session(name)
-    begun, paid = await log(session), _calls(book.lines(), name)
+    begun, paid = await log(session), _calls(history.lines(), name)
     shown = {message.message_id for message in await session.open_messages()}
-    await work_off(session, scenario, book)
+    await work_off(session, scenario, history)
     entries = await log(session)
     assert [entry.position for entry in entries] == list(range(1, len(entries) + 1))
     assert await session.open_messages() == []
     assert shown <= {getattr(entry.message, "id", None) for entry in entries}, "what was shown is not in the log"
-    again = _calls(book.lines(), name) - paid
-    keys = Counter(line.key for line in book.lines() if line.session == name and line.kind not in {"model", "lease"})
+    again = _calls(history.lines(), name) - paid
+    keys = Counter(line.key for line in history.lines() if line.session == name and line.kind not in {"model", "lease"})
     is_aborted = any(_is_abort(entry) for entry in begun)
     if is_aborted or not (scenario.is_repeated and scenario.is_ordered):
         assert sorted(_ends(entries)) == sorted(_ends(wanted))
@@ -168,24 +160,24 @@ def _unnamed(entries: Sequence[object], session: str) -> list[str]:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 async def test_a_worker_that_is_killed_at_any_await_leaves_what_another_makes_whole(
-    valkey: RealServer, forks: Forks, book: Book, name: str
+    valkey: RealServer, forks: Forks, history: History, name: str
 ) -> None:
     if is_tiny(list(SCENARIOS).index(name)):
         shrink(valkey, LAW_PATIENT)
-    killed, cuts = await _killed(valkey, forks, book, name)
+    killed, cuts = await _killed(valkey, forks, history, name)
     print(f"{name}: killed at {killed} awaits, of which {cuts} left something to be closed")
     assert killed >= count(20)
     assert cuts
 
 
-async def _killed(server: RealServer, forks: Forks, book: Book, name: str) -> tuple[int, int]:
+async def _killed(server: RealServer, forks: Forks, history: History, name: str) -> tuple[int, int]:
     """Return the number of killed processes, and of those that left entries an undisturbed log does not have."""
     scenario = SCENARIOS[name]
     async with server.bus() as bus:
-        wanted = await _undisturbed(bus, scenario, book, _run_bounds(server))
-        with crew_at(forks, server, book.path) as crew:
-            killed = _kill_at(crew, name, wanted.awaits("killed", name))
-        return len(killed), sum([await _go_on(bus, session, scenario, book, wanted.entries) for session in killed])
+        wanted = await _undisturbed(bus, scenario, history, _run_bounds(server))
+        with workers_on(forks, server, history.path) as workers:
+            killed = _kill_at(workers, name, wanted.awaits("killed", name))
+        return len(killed), sum([await _go_on(bus, session, scenario, history, wanted.entries) for session in killed])
 
 
 async def _nothing(_: Run) -> bool:
@@ -214,11 +206,11 @@ def _without_results(path: Sequence[Envelope]) -> OpenAnswer | None:
 
 @pytest.mark.full
 async def test_a_lost_answer_that_is_not_recorded_is_found(
-    valkey: RealServer, forks: Forks, book: Book, monkeypatch: pytest.MonkeyPatch
+    valkey: RealServer, forks: Forks, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lanebus.handlers.agent.loop.record_lost", _nothing)
     with pytest.raises(AssertionError, match="what was shown is not in the log"):
-        await _killed(valkey, forks, book, "an answer")
+        await _killed(valkey, forks, history, "an answer")
 
 
 @pytest.mark.full
@@ -228,23 +220,23 @@ async def test_a_lost_answer_that_is_not_recorded_is_found(
 )
 async def test_a_fault_of_who_goes_on_is_found(
     valkey: RealServer,
-    book: Book,
+    history: History,
     plant: Callable[[pytest.MonkeyPatch], None],
     name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError):
-        await _cancelled(valkey, book, name, Moment.LEVEL)
+        await _cancelled(valkey, history, name, Moment.LEVEL)
 
 
-def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
+def _kill_at(workers: Workers, name: str, awaits: Iterator[int]) -> list[str]:
     """Have a process die at each of some awaits, until one has fewer awaits. Return their sessions."""
     killed: list[str] = []
     while True:
-        pids = {f"k{at}": crew.start_turns(name, f"k{at}", at) for at in islice(awaits, SIDE_BY_SIDE)}
-        ends = {session: os.waitstatus_to_exitcode(crew.wait(pid)) for session, pid in pids.items()}
-        assert set(ends.values()) <= {0, -9}, f"a process ended by itself: {crew.complaints()}"
+        pids = {f"k{at}": workers.start_turns(name, f"k{at}", at) for at in islice(awaits, SIDE_BY_SIDE)}
+        ends = {session: os.waitstatus_to_exitcode(workers.wait(pid)) for session, pid in pids.items()}
+        assert set(ends.values()) <= {0, -9}, f"a process ended by itself: {workers.complaints()}"
         killed += [session for session, end in ends.items() if end == -9]
         if 0 in ends.values():
             return killed
@@ -258,27 +250,27 @@ def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
     ],
 )
 async def test_a_worker_that_is_cancelled_at_any_await_leaves_what_another_makes_whole(
-    valkey: RealServer, book: Book, name: str, moment: Moment
+    valkey: RealServer, history: History, name: str, moment: Moment
 ) -> None:
     if not is_tiny(list(SCENARIOS).index(name)):  # each scenario gets tiny bounds either here or where it is killed
         shrink(valkey, LAW_PATIENT)
-    cancelled, cuts = await _cancelled(valkey, book, name, moment)
+    cancelled, cuts = await _cancelled(valkey, history, name, moment)
     print(f"{name}: cancelled at {cancelled} awaits, of which {cuts} left something to be closed")
     assert cancelled >= count(20)
     assert cuts
 
 
-async def _cancelled(server: RealServer, book: Book, name: str, moment: Moment) -> tuple[int, int]:
+async def _cancelled(server: RealServer, history: History, name: str, moment: Moment) -> tuple[int, int]:
     """Return how often the work was cancelled, and how often that left entries an undisturbed log does not have."""
     scenario, cuts = SCENARIOS[name], 0
     async with server.bus() as bus:
-        wanted = await _undisturbed(bus, scenario, book, _run_bounds(server))
+        wanted = await _undisturbed(bus, scenario, history, _run_bounds(server))
         for cancelled, at in enumerate(wanted.awaits(moment, name)):
             session = bus.session(f"cancelled-{at}")
-            working = partial(work_off, session, scenario, book, bounds=_run_bounds(server))
+            working = partial(work_off, session, scenario, history, bounds=_run_bounds(server))
             trial = await cut(working, at=at, moment=moment, is_deep=True)
             assert trial.is_honest, trial
             if trial.suspensions < at:
                 return cancelled, cuts
-            cuts += await _go_on(bus, session.id, scenario, book, wanted.entries)
+            cuts += await _go_on(bus, session.id, scenario, history, wanted.entries)
     raise AssertionError("the work has no end")

@@ -13,16 +13,14 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Envelope, Session, UserMessage
-from tests.support.agent.agents import until, wait_for
-from tests.support.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
-from tests.support.laws.clerk import Book
-from tests.support.laws.crew import Crew, Forks, Hand, crew_at
+from tests.support.agent.agents import wait_for
+from tests.support.laws.checks import extra_calls, faults_of, repeated
+from tests.support.laws.forked_worker import HEARTBEAT
+from tests.support.laws.history import History
 from tests.support.laws.tiny import is_tiny, shrink
-from tests.support.laws.worker_process import HEARTBEAT
+from tests.support.laws.worker_processes import Forks, WorkerProcess, Workers, settled, workers_on
 from tests.support.servers.real import RealServer, eventually
 from tests.support.suite.scale import SEED, count, randomness
-
-__all__ = ()
 
 WORKERS, SESSIONS, BURSTS, BURST = 3, count(300), 5, 4
 """each session gets a few words at a time, a few times"""
@@ -41,8 +39,8 @@ SECONDS = count(850)
 class Struck:
     """Strikes workers in an order drawn from the seed, paced by their progress."""
 
-    def __init__(self, crew: Crew, book: Book, random: Random) -> None:
-        self._crew, self._book, self._random = crew, book, random
+    def __init__(self, workers: Workers, history: History, random: Random) -> None:
+        self._workers, self._history, self._random = workers, history, random
         self.kills = self.pauses = 0
         self.is_all_said = False
         """True if no more calls may come, so that the remaining strikes need not wait for them"""
@@ -55,35 +53,35 @@ class Struck:
             for what in plan:
                 await self._wait_for_calls(self._random.randrange(2, 36))
                 if what == "kill":
-                    self._kill(self._random.choice(self._crew.alive))
+                    self._kill(self._random.choice(self._workers.alive))
                 else:
                     await self._all_but_paused()
-                    running = [hand for hand in self._crew.alive if not hand.is_paused]
+                    running = [worker for worker in self._workers.alive if not worker.is_paused]
                     tasks.start_soon(self._pause, self._random.choice(running))
 
     async def _wait_for_calls(self, count: int) -> None:
         """Wait for `count` more outside calls, and then for a random moment."""
-        end = self._book.size + 40 * count
-        await eventually(lambda: self._book.size >= end or self.is_all_said)
+        end = self._history.size + 40 * count
+        await eventually(lambda: self._history.size >= end or self.is_all_said)
         await anyio.sleep(self._random.random() * 0.02)
 
     async def _all_but_paused(self) -> None:
-        await eventually(lambda: not all(hand.is_paused for hand in self._crew.alive))
+        await eventually(lambda: not all(worker.is_paused for worker in self._workers.alive))
 
-    def _kill(self, hand: Hand) -> None:
-        hand.kill()
+    def _kill(self, worker: WorkerProcess) -> None:
+        worker.kill()
         self.kills += 1
-        self._crew.start(hand.name if self._random.random() < 0.5 else f"w{len(self._crew.hands)}")
+        self._workers.start(worker.name if self._random.random() < 0.5 else f"w{len(self._workers.started)}")
 
-    async def _pause(self, hand: Hand) -> None:
-        hand.pause()
+    async def _pause(self, worker: WorkerProcess) -> None:
+        worker.pause()
         self.pauses += 1
         # longer than the time after which other workers take over its sessions and work
         await anyio.sleep(HEARTBEAT * self._random.uniform(2.2, 3))
-        hand.resume()
+        worker.resume()
 
 
-async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None:
+async def _feed(sessions: Sequence[Session], history: History, random: Random) -> None:
     """Say all words, but at most `AHEAD` bursts ahead of the workers."""
     bursts = [number for number in range(SESSIONS) for _ in range(BURSTS)]
     random.shuffle(bursts)
@@ -92,7 +90,7 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
     def has_handled(goal: int) -> bool:
         """Return whether models were asked to handle `goal` words. One call may handle several bursts."""
         nonlocal lines
-        new = book.lines(after=lines)
+        new = history.lines(after=lines)
         lines += len(new)
         words.update(word for line in new if line.kind == "model" for word in line.key.split())
         return len(words) >= goal
@@ -106,52 +104,30 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
                 tasks.start_soon(sessions[number].publish, message)
 
 
-async def _settled(bus: Bus, group: str = "agents") -> None:
-    """Wait until the group has no waiting, pending or delayed work."""
-
-    async def is_settled() -> bool:
-        status = await bus.group_status(group)
-        return (status.lag, status.pending, status.retries) == (0, 0, 0)
-
-    await until(is_settled)
-
-
 async def _read_all(sessions: Sequence[Session]) -> list[list[Envelope]]:
     return [[entry async for entry in session.read()] for session in sessions]
 
 
-def _faults(book: Book, logs: Sequence[Sequence[Envelope]]) -> list[Fault]:
-    leases = Leases(book.lines())
-    for entries in logs:
-        leases.learn(entries)
-    return [fault for entries in logs for fault in find_faults(entries, leases)]
-
-
-@pytest.fixture
-def book(valkey: RealServer) -> Book:
-    return Book(valkey.directory / "book")
-
-
 @asynccontextmanager
 async def _at_work(
-    server: RealServer, forks: Forks, book: Book, mutant: str, *, session: str = "s1", call: str = "model"
-) -> AsyncGenerator[tuple[Bus, Crew, Hand], None]:
+    server: RealServer, forks: Forks, history: History, mutant: str, *, session: str = "s1", call: str = "model"
+) -> AsyncGenerator[tuple[Bus, Workers, WorkerProcess], None]:
     """Run a faulty worker that is in its first outside call of a kind. The call lasts until the test ends it."""
     async with server.bus() as bus:
-        with crew_at(forks, server, book.path) as crew, anyio.fail_after(SECONDS):
+        with workers_on(forks, server, history.path) as workers, anyio.fail_after(SECONDS):
             await bus.session(session).publish(UserMessage.text(f"{session}.0"))
-            hand = crew.start("w0", mutant=mutant, gated=call)
-            await _called(book, hand, call)
-            yield bus, crew, hand
+            worker = workers.start("w0", mutant=mutant, gated=call)
+            await _called(history, worker, call)
+            yield bus, workers, worker
 
 
-async def _called(book: Book, hand: Hand, *calls: str) -> None:
-    """Wait until the book has a line of one of these kinds by a worker."""
-    await eventually(lambda: any(line.pid == hand.pid and line.kind in calls for line in book.lines()))
+async def _called(history: History, worker: WorkerProcess, *calls: str) -> None:
+    """Wait until the history has a line of one of these kinds by a worker."""
+    await eventually(lambda: any(line.pid == worker.pid and line.kind in calls for line in history.lines()))
 
 
-async def _kinds(book: Book, session: Session) -> set[str]:
-    return {fault.kind for fault in _faults(book, await _read_all([session]))}
+async def _kinds(history: History, session: Session) -> set[str]:
+    return {fault.kind for fault in faults_of(history.lines(), await _read_all([session]))}
 
 
 @pytest.mark.full
@@ -160,73 +136,73 @@ async def _kinds(book: Book, session: Session) -> set[str]:
     [
         ("", set[str]()),
         ("no heed", set[str]()),  # the epoch alone prevents the write
-        ("no fence", {"deposed"}),
-        ("no epoch, no key", {"deposed", "twice"}),
+        ("no fence", {"fenced"}),
+        ("no epoch, no key", {"fenced", "twice"}),
     ],
 )
 async def test_a_worker_that_wakes_up_and_is_not_fenced_is_found(
-    valkey: RealServer, forks: Forks, book: Book, mutant: str, kinds: set[str]
+    valkey: RealServer, forks: Forks, history: History, mutant: str, kinds: set[str]
 ) -> None:
-    async with _at_work(valkey, forks, book, mutant) as (bus, crew, hand):
-        hand.pause()
-        heir = crew.start("w1", mutant=mutant, gated="model")
-        await _called(book, heir, "model")
-        hand.resume()
-        hand.open_gate()
-        await _called(book, hand, "record", "cut", "end")  # its answer was appended or refused
-        heir.open_gate()
-        await _settled(bus)
-        found = await _kinds(book, bus.session("s1"))
+    async with _at_work(valkey, forks, history, mutant) as (bus, workers, worker):
+        worker.pause()
+        successor = workers.start("w1", mutant=mutant, gated="model")
+        await _called(history, successor, "model")
+        worker.resume()
+        worker.open_gate()
+        await _called(history, worker, "record", "cut", "end")  # its answer was appended or refused
+        successor.open_gate()
+        await settled(bus)
+        found = await _kinds(history, bus.session("s1"))
         assert (found >= kinds) if kinds else (found == set())
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("mutant", "kinds"), [("", set[str]()), ("acks first", {"unanswered", "open"})])
 async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
-    valkey: RealServer, forks: Forks, book: Book, mutant: str, kinds: set[str]
+    valkey: RealServer, forks: Forks, history: History, mutant: str, kinds: set[str]
 ) -> None:
-    async with _at_work(valkey, forks, book, mutant) as (bus, crew, hand):
-        hand.kill()
-        crew.start("w1", mutant=mutant)
+    async with _at_work(valkey, forks, history, mutant) as (bus, workers, worker):
+        worker.kill()
+        workers.start("w1", mutant=mutant)
         await bus.session("s2").publish(UserMessage.text("s2.0"))
         await wait_for(bus.session("s2"), "agent.ended")
-        await _settled(bus)
-        assert await _kinds(book, bus.session("s2")) == set()
-        assert await _kinds(book, bus.session("s1")) == kinds
+        await settled(bus)
+        assert await _kinds(history, bus.session("s2")) == set()
+        assert await _kinds(history, bus.session("s1")) == kinds
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("mutant", "is_repeated"), [("", False), ("charges again", True)])
 async def test_a_worker_that_runs_again_what_may_not_be_run_twice_is_found(
-    valkey: RealServer, forks: Forks, book: Book, mutant: str, is_repeated: bool
+    valkey: RealServer, forks: Forks, history: History, mutant: str, is_repeated: bool
 ) -> None:
-    async with _at_work(valkey, forks, book, mutant, session="s3", call="charge") as (bus, crew, hand):
-        hand.kill()
-        crew.start("w1", mutant=mutant)
-        await _settled(bus)
-        assert await _kinds(book, bus.session("s3")) == set()
-        assert bool(repeated(book.lines(), "charge")) == is_repeated
+    async with _at_work(valkey, forks, history, mutant, session="s3", call="charge") as (bus, workers, worker):
+        worker.kill()
+        workers.start("w1", mutant=mutant)
+        await settled(bus)
+        assert await _kinds(history, bus.session("s3")) == set()
+        assert bool(repeated(history.lines(), "charge")) == is_repeated
 
 
 async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_twice(
-    valkey: RealServer, forks: Forks, book: Book, capsys: pytest.CaptureFixture[str]
+    valkey: RealServer, forks: Forks, history: History, capsys: pytest.CaptureFixture[str]
 ) -> None:
     random = randomness("strikes")
     began = anyio.current_time()
     shrink(valkey)
     async with valkey.bus(bounds=Bounds()) as bus, valkey.bus() as tiny:
         sessions = [(tiny if is_tiny(number) else bus).session(f"s{number}") for number in range(SESSIONS)]
-        with crew_at(forks, valkey, book.path) as crew, anyio.fail_after(SECONDS):
+        with workers_on(forks, valkey, history.path) as workers, anyio.fail_after(SECONDS):
             for number in range(WORKERS):
-                crew.start(f"w{number}")
-            struck = Struck(crew, book, random)
+                workers.start(f"w{number}")
+            struck = Struck(workers, history, random)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(struck.strike_all)
-                await _feed(sessions, book, randomness("words"))
+                await _feed(sessions, history, randomness("words"))
                 struck.is_all_said = True
-            await _settled(bus)
+            await settled(bus)
         logs = await _read_all(sessions)
-        lines = book.lines()
+        lines = history.lines()
         extra = extra_calls(lines, logs)
         kinds = Counter(line.kind for line in lines)
         leases, cut, calls = kinds["lease"], kinds["cut"], len(lines) - kinds["lease"] - kinds["cut"] - kinds["end"]
@@ -238,7 +214,7 @@ async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_tw
             print(f"\nseed {SEED}: {told}, {cost}")
         assert struck.kills >= KILLS
         assert struck.pauses >= PAUSES
-        assert _faults(book, logs) == []
+        assert faults_of(history.lines(), logs) == []
         # A slow machine loses leases without a pause, too.
         assert 0 <= extra <= struck.kills + struck.pauses + cut
         assert repeated(lines, "charge") == set()

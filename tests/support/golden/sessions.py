@@ -28,10 +28,9 @@ from lanebus.handlers.formats import entry_line, header_line
 from lanebus.handlers.projections import SESSIONS, STATUS, TURNS, USAGE
 from tests.support.agent.folding import fold
 from tests.support.golden.logs import Line, pretty, requests
-from tests.support.laws.await_scenarios import SCENARIOS, Scenario
+from tests.support.laws.await_scenarios import SCENARIOS, Scenario, work_off
 from tests.support.laws.cancelling import Moment, cut
-from tests.support.laws.clerk import Book
-from tests.support.laws.working_off import work_off
+from tests.support.laws.history import History
 from tests.support.log.stored import header
 from tests.support.paths import GOLDEN
 from tests.support.servers.real import RealServer, real_server
@@ -113,12 +112,12 @@ def context_of(log: Sequence[Envelope]) -> Context:
 async def _run(server: RealServer, name: str, scenario: Scenario) -> list[str]:
     """Let an agent work. Return the session's export, with made-up times and producers."""
     for at in range(1, 200):
-        book = Book(server.directory / f"book{at}")
+        history = History(server.directory / f"history{at}")
         async with server.bus(f"n{at}") as bus:
             session = bus.session(f"golden-{name}")
             if name == "cut":
-                await cut(partial(work_off, session, scenario, book), at=at, moment=Moment.LEVEL, is_deep=True)
-            await work_off(session, scenario, book)
+                await cut(partial(work_off, session, scenario, history), at=at, moment=Moment.LEVEL, is_deep=True)
+            await work_off(session, scenario, history)
             if name != "cut" or any(is_cut(entry) for entry in [each async for each in session.read()]):
                 return await _export(session)
     raise AssertionError("nothing was cut")

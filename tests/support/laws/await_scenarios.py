@@ -1,4 +1,4 @@
-"""Repeatable scenarios of users and agents, for workers that are struck at every await.
+"""Repeatable scenarios of users and agents, for workers that are killed or cancelled at every await.
 
 These agents have no memory: a model's answer depends on its context alone, so a successor gives the same answer.
 A person's action during the work is triggered by the model or tool that runs. It has a key, so repeating it changes
@@ -6,15 +6,16 @@ nothing.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import anyio
 from anyio.lowlevel import checkpoint
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, ModelFailure, Tool, tool
+from lanebus.agent import AgentLoop, ModelFailure, RunBounds, Tool, TryAgain, tool
 from lanebus.bus.messages import Abort, Approve, Pause, Resume, Steer, ToolResultMessage
-from lanebus.handlers.agent import Agent, ModelRequest, ToolContext
+from lanebus.handlers.agent import Agent, ModelRequest, Run, ToolContext
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.metadata_keys import AGAIN
 from lanebus.handlers.agent.models.model import with_failure
@@ -22,9 +23,7 @@ from lanebus.handlers.context import Context
 from lanebus.handlers.projections import STATUS
 from lanebus.handlers.providers import ModelEvent, Piece
 from lanebus.projections import project
-from tests.support.laws.clerk import Book
-
-__all__ = ("SCENARIOS", "Scenario")
+from tests.support.laws.history import History
 
 Act = Callable[[Session], Awaitable[object]]
 """an action of a person; repeating it changes nothing"""
@@ -45,7 +44,7 @@ class Scenario:
     """A session as a list of people's actions. After each action, the agent works until nothing is left to do."""
 
     acts: Sequence[Act]
-    agent: Callable[[Book, Session], Agent]
+    agent: Callable[[History, Session], Agent]
     tools: int = 0
     """number of tool calls"""
     turns: int = 1
@@ -80,12 +79,12 @@ class Speaker:
     name = "speaker-1"
     context_window = None
 
-    def __init__(self, book: Book, script: Script, meanwhile: Meanwhile | None = None) -> None:
+    def __init__(self, history: History, script: Script, meanwhile: Meanwhile | None = None) -> None:
         """`meanwhile` is an action that happens while the model streams; it then streams until it is cut."""
-        self._book, self._script, self._meanwhile = book, script, meanwhile
+        self._history, self._script, self._meanwhile = history, script, meanwhile
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        self._book.write("model", request.context.session, str(len(request.context.messages)))
+        self._history.write("model", request.context.session, str(len(request.context.messages)))
         whole = self._script(request.context)
         yield Piece("text", LONG)
         for _ in range(4):  # strikes hit here, while the pieces are previewed
@@ -133,9 +132,9 @@ def _is_again(message: object) -> bool:
     return isinstance(message, AssistantMessage) and AGAIN in (message.metadata or {})
 
 
-def _tools(book: Book, meanwhile: Meanwhile | None = None) -> list[Tool]:
+def _tools(history: History, meanwhile: Meanwhile | None = None) -> list[Tool]:
     async def call(name: str, context: ToolContext, word: str) -> str:
-        book.write(name, context.session, context.key)
+        history.write(name, context.session, context.key)
         await checkpoint()
         if meanwhile is not None:
             await meanwhile()
@@ -159,43 +158,66 @@ def _tools(book: Book, meanwhile: Meanwhile | None = None) -> list[Tool]:
     return [record, sign, charge]
 
 
-def _calling(*names: str) -> Callable[[Book, Session], Agent]:
-    return lambda book, session: AgentLoop(Speaker(book, _calls(*names)), _tools(book))
+def _calling(*names: str) -> Callable[[History, Session], Agent]:
+    return lambda history, session: AgentLoop(Speaker(history, _calls(*names)), _tools(history))
 
 
-def _aborted(book: Book, session: Session) -> Agent:
+def _aborted(history: History, session: Session) -> Agent:
     async def abort() -> None:
         await session.publish(Abort().as_extension(), key="abort")
 
-    return AgentLoop(Speaker(book, _answers, abort), drain_seconds=0.02)
+    return AgentLoop(Speaker(history, _answers, abort), drain_seconds=0.02)
 
 
-def _paused(book: Book, session: Session) -> Agent:
+def _paused(history: History, session: Session) -> Agent:
     async def pause() -> None:
         await session.publish(Pause().as_extension(), key="pause")
 
-    return AgentLoop(Speaker(book, _calls("record")), _tools(book, pause))
+    return AgentLoop(Speaker(history, _calls("record")), _tools(history, pause))
 
 
-def _steered(book: Book, session: Session) -> Agent:
+def _steered(history: History, session: Session) -> Agent:
     async def steer() -> None:
         at = (await session.head()).position + 1
         said = UserMessage(content=(TextBlock(text="and quickly"),))
         await session.publish(said, Steer(position=at).as_extension(), key="steer")
 
-    return AgentLoop(Speaker(book, _calls("record")), _tools(book, steer))
+    return AgentLoop(Speaker(history, _calls("record")), _tools(history, steer))
 
 
 SCENARIOS = {
-    "an answer": Scenario([_ask("hello")], lambda book, _: AgentLoop(Speaker(book, _answers))),
+    "an answer": Scenario([_ask("hello")], lambda history, _: AgentLoop(Speaker(history, _answers))),
     "two questions": Scenario(
-        [_ask("hello"), _ask("again")], lambda book, _: AgentLoop(Speaker(book, _answers), system="Be brief."), turns=2
+        [_ask("hello"), _ask("again")],
+        lambda history, _: AgentLoop(Speaker(history, _answers), system="Be brief."),
+        turns=2,
     ),
     "two tools": Scenario([_ask("hello")], _calling("record", "record"), tools=2, turns=2),
     "a tool that is not run twice": Scenario([_ask("hello")], _calling("charge"), tools=1, turns=2, is_repeated=False),
     "a tool that asks": Scenario([_ask("hello"), _approve], _calling("record", "sign"), tools=2, turns=2),
-    "a failure that passes": Scenario([_ask("hello")], lambda book, _: AgentLoop(Speaker(book, _fails_once)), turns=2),
+    "a failure that passes": Scenario(
+        [_ask("hello")], lambda history, _: AgentLoop(Speaker(history, _fails_once)), turns=2
+    ),
     "paused": Scenario([_ask("hello"), _resume], _paused, tools=1, turns=2),
     "steered": Scenario([_ask("hello")], _steered, tools=1, turns=2, is_ordered=False),
     "aborted": Scenario([_ask("hello")], _aborted),
 }
+
+
+OWNER = "worker"
+"""an owner that takes a lease again under its name need not wait for the expiry, and fences the previous holder"""
+
+
+async def work_off(
+    session: Session, scenario: Scenario, history: History, *, bounds: RunBounds = DEFAULT_RUN_BOUNDS
+) -> None:
+    """Take the scenario's actions of people, and let the agent work after each."""
+    agent = scenario.agent(history, session)
+    lease = await session.acquire_lease(OWNER, 60)
+    assert lease is not None
+    run = Run(session, lease, bounds=bounds)
+    for act in scenario.acts:
+        await act(session)
+        while (await run.refresh()).loop_state.has_work:
+            with suppress(TryAgain):  # retry at once
+                await agent(run)

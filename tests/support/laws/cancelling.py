@@ -20,8 +20,6 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
-__all__ = ("Moment", "Trial", "counted", "cut", "watched")
-
 T = TypeVar("T")
 
 _Coroutine = Coroutine[object, None, T] | Generator["asyncio.Future[object] | None", None, T]

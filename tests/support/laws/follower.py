@@ -1,12 +1,12 @@
-"""A reader that follows a session and keeps what it received."""
+"""A reader that follows a session and keeps what it received, and a count that other tasks wait for."""
 
 import asyncio
 from collections.abc import Collection
 from contextlib import aclosing
 
-from lanebus import Cursor, Envelope, Lane, Session, Unavailable
+import anyio
 
-__all__ = ("Follower",)
+from lanebus import Cursor, Envelope, Lane, Session, Unavailable
 
 
 class Follower:
@@ -46,3 +46,30 @@ class Follower:
         await asyncio.wait({self._task})
         if not self._task.cancelled():
             await self._task
+
+
+PATIENCE = 120.0
+"""seconds after which a wait fails"""
+
+
+class Tally:
+    """A count. Create it within a running event loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._news = asyncio.Event()
+
+    def add(self, count: int = 1) -> None:
+        self.count += count
+        self._news.set()
+
+    async def wait(self, count: int) -> None:
+        """Wait until the count is at least `count`.
+
+        Raises:
+            TimeoutError: the count was not reached.
+        """
+        with anyio.fail_after(PATIENCE):
+            while self.count < count:
+                self._news.clear()
+                await self._news.wait()

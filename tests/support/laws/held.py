@@ -12,8 +12,6 @@ import anyio
 
 from lanebus import Bus
 
-__all__ = ("Held", "held_loop")
-
 T = TypeVar("T")
 
 PATIENCE = 120.0

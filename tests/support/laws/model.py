@@ -27,8 +27,6 @@ from lanebus.bus.retention.trim import TRIMMED
 from lanebus.bus.wire import encode
 from lanebus.errors import OverLimit, SessionErased
 
-__all__ = ("ModelSession", "Outcomes", "Said", "Shown", "Terms", "Writer", "outcome_of", "shown", "text_of")
-
 Outcomes = tuple[str, ...] | tuple[str, tuple[int, ...]] | tuple[str, int]
 
 

@@ -13,8 +13,6 @@ from lanebus.bus.servers import Connection
 from lanebus.bus.servers.connection import ConnectionPool
 from tests.support.servers.real import RealServer
 
-__all__ = ("Watch", "watching")
-
 T = TypeVar("T")
 
 

@@ -11,8 +11,6 @@ from tests.support.servers.bounded import OUTPUT_LIMIT, TINY
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SEED
 
-__all__ = ("LAW_PATIENT", "LAW_TINY", "RUN_TINY", "WORKER_TINY", "is_tiny", "shrink")
-
 LAW_TINY = replace(
     TINY,
     connection=replace(TINY.connection, answer_seconds=0.3, retrying_seconds=60.0),

@@ -1,14 +1,14 @@
 """Processes that are there at once, to be killed and paused: forked from one that has imported all.
 
-python -m tests.support.laws.worker_process     does what each line of stdin says, answers with a number
+python -m tests.support.laws.forked_worker     does what each line of stdin says, answers with a number
 
-    {"do": "work", "url": …, "book": …, "name": …, "mutant": …, "gate": …, "gated": …} forks a worker; its pid
-    {"do": "turns", "url": …, "book": …, "scenario": …, "session": …, "at": …}    forks one that works a session off,
+    {"do": "work", "url": …, "history": …, "name": …, "mutant": …, "gate": …, "gated": …} forks a worker; its pid
+    {"do": "turns", "url": …, "history": …, "scenario": …, "session": …, "at": …}    forks one that works a session off,
                                                              under the lease of OWNER, and kills itself at its await
                                                              number `at`; its pid
     {"do": "wait", "pid": …}                                 how a process ended, as `waitpid` says it
 
-What a fork complains of goes to a file beside its book.
+What a fork complains of goes to a file beside its history.
 It ends with its stdin, and all others with it: they are one process group.
 """
 
@@ -19,23 +19,97 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import anyio
+
 from lanebus import Bus
+from lanebus.agent import FunctionTool
+from lanebus.bus import Consumer, Work
+from lanebus.bus.messages import Publishable
+from lanebus.bus.publishing.outbox import PUBLISH
+from lanebus.bus.wire import Receipt
 from lanebus.handlers.agent import Agent, Run, Worker
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, DEFAULT_WORKER_BOUNDS
-from tests.support.laws.await_scenarios import SCENARIOS
+from lanebus.handlers.agent.tools.parameters import Function
+from lanebus.handlers.agent.worker.services import Heartbeat
+from tests.support.laws.await_scenarios import SCENARIOS, work_off
 from tests.support.laws.cancelling import counted
-from tests.support.laws.clerk import Book, Gate, clerk
+from tests.support.laws.history import Gate, History, recording_agent
 from tests.support.laws.tiny import LAW_TINY, RUN_TINY, WORKER_TINY
-from tests.support.laws.worker_mutants import MUTANTS
-from tests.support.laws.working_off import work_off
 
-__all__ = ("HEARTBEAT", "Order")
+_CHECK = "if plan.epoch and plan.epoch ~= tonumber(epoch) then return 'f' .. epoch end"
+
+
+def _nothing() -> None:
+    """Plant no fault."""
+
+
+def _no_heed() -> None:
+    """Let a worker not check its lease, also not by its own clock."""
+
+    async def run(self: Heartbeat) -> None:
+        await anyio.sleep_forever()
+
+    Heartbeat.run = run  # type: ignore[method-assign]  # a fault
+
+
+def _no_fence() -> None:
+    """Let the server not check the epoch."""
+    _no_heed()
+    assert _CHECK in PUBLISH.text
+    PUBLISH.text = PUBLISH.text.replace(_CHECK, "")
+
+
+def _no_epoch_no_key() -> None:
+    """Append without the lease's epoch and without the step's key."""
+    _no_heed()
+
+    async def publish(self: Run, *messages: Publishable, key: str | None = None) -> Receipt:
+        return await self.session.publish(*messages, wake=False)
+
+    async def publish_at(self: Run, build: Callable[[int], Sequence[Publishable]], *, key: str) -> Receipt:
+        return await self.session.publish(*build((await self.session.head()).position + 1), wake=False)
+
+    Run.publish, Run.publish_at = publish, publish_at  # type: ignore[method-assign]  # a fault
+
+
+def _acks_first() -> None:
+    """Acknowledge work when it is fetched."""
+    take = Consumer.fetch
+
+    async def acked(self: Consumer, free: int) -> list[Work]:
+        works = await take(self, free)
+        await self.ack(*works)
+        return works
+
+    Consumer.fetch = acked  # type: ignore[method-assign]  # a fault
+
+
+def _charges_again() -> None:
+    """Let a tool that must not run twice claim that it may."""
+    make = FunctionTool.__init__
+
+    def made(self: FunctionTool, function: Function, **options: object) -> None:
+        make(self, function, **{**options, "idempotent": True})  # type: ignore[arg-type]  # a fault
+
+    FunctionTool.__init__ = made  # type: ignore[method-assign]  # a fault
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "": _nothing,
+    "no heed": _no_heed,
+    "no fence": _no_fence,
+    "no epoch, no key": _no_epoch_no_key,
+    "acks first": _acks_first,
+    "charges again": _charges_again,
+}
+"""name → function that plants the fault"""
+
 
 HEARTBEAT = 0.4
 """seconds after which a silent worker's sessions are taken over"""
@@ -47,7 +121,7 @@ class Order:
 
     do: Literal["work", "turns", "wait"]
     url: str = ""
-    book: str = ""
+    history: str = ""
     name: str = ""
     mutant: str = ""
     gate: str = ""
@@ -79,7 +153,7 @@ def _open(order: Order) -> AbstractAsyncContextManager[Bus]:
 async def _work(order: Order) -> None:
     async with _open(order) as bus:
         gate = Gate(order.gated, Path(order.gate)) if order.gated else None
-        agent = clerk(Book(Path(order.book)), gate=gate)
+        agent = recording_agent(History(Path(order.history)), gate=gate)
         if order.agent:
             agent = _Named(order.agent, agent)
         bounds = WORKER_TINY if order.is_tiny else DEFAULT_WORKER_BOUNDS
@@ -96,7 +170,7 @@ async def _turns(order: Order) -> None:
     async with _open(order) as bus:
         session = bus.session(order.session)
         await session.head()  # connects
-        await counted(work_off(session, scenario, Book(Path(order.book)), bounds=bounds), at=order.at, strike=die)
+        await counted(work_off(session, scenario, History(Path(order.history)), bounds=bounds), at=order.at, strike=die)
         os._exit(0)
 
 
@@ -104,7 +178,7 @@ def _fork(body: Callable[[Order], Coroutine[object, None, None]], order: Order) 
     pid = os.fork()
     if pid == 0:
         try:
-            os.dup2(os.open(Path(order.book).with_suffix(".log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 2)
+            os.dup2(os.open(Path(order.history).with_suffix(".log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 2)
             MUTANTS[order.mutant]()
             asyncio.run(body(order))
         except BaseException:

@@ -1,7 +1,7 @@
-"""An agent whose outside calls are recorded in a book outside of the bus: which calls were paid for, and how often.
+"""An agent whose outside calls are recorded in a history outside of the bus: which calls were paid for, and how often.
 
 The agent handles words. Its model calls a tool for the words that no tool call names yet, and finishes when there are
-none. So its log shows how often each word was handled, and the book shows what that cost.
+none. So its log shows how often each word was handled, and the history shows what that cost.
 """
 
 import json
@@ -18,14 +18,12 @@ from lanebus.handlers.agent import Agent, ModelRequest, Run, ToolContext
 from lanebus.handlers.context import Context
 from lanebus.handlers.providers import ModelEvent, Piece
 
-__all__ = ("Book", "Clerk", "Gate", "Line", "clerk", "handled", "unhandled")
-
 MOMENT = 0.004
 """seconds that an outside call takes: long enough to be struck"""
 
 
 class Line(NamedTuple):
-    """One line of the book."""
+    """One line of the history."""
 
     kind: str
     """the model or the tool's name: an outside call; lease: a process started work under a lease; cut: the call was
@@ -37,7 +35,7 @@ class Line(NamedTuple):
     """of the process that wrote the line"""
 
 
-class Book:
+class History:
     """A file that many processes append to, each line in one write so that none is torn."""
 
     def __init__(self, path: Path) -> None:
@@ -100,20 +98,20 @@ class Gate(NamedTuple):
     """the gate is open once this file exists"""
 
 
-class Clerk:
+class RecordingModel:
     """The model. In some sessions it streams slowly, so that its previews are struck too."""
 
     provider = "scripted"
-    name = "clerk-1"
+    name = "recording-1"
     context_window = None
 
-    def __init__(self, book: Book, *, gate: Gate | None = None) -> None:
-        self._book, self._gate = book, gate
+    def __init__(self, history: History, *, gate: Gate | None = None) -> None:
+        self._history, self._gate = history, gate
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         session = request.context.session
         words = unhandled(request.context)
-        self._book.write("model", session, " ".join(words))
+        self._history.write("model", session, " ".join(words))
         await pass_gate(self._gate, "model")
         if number_of(session) % 10 == 0:
             yield Piece("text", "let me ")
@@ -140,11 +138,11 @@ async def pass_gate(gate: Gate | None, call: str) -> None:
         await anyio.sleep(0.005)
 
 
-def tools(book: Book, *, gate: Gate | None = None) -> list[Tool]:
+def tools(history: History, *, gate: Gate | None = None) -> list[Tool]:
     """Return `record`, which may be repeated under the same key, and `charge`, which may not."""
 
     async def call(name: str, context: ToolContext, words: list[str]) -> str:
-        book.write(name, context.session, context.key)
+        history.write(name, context.session, context.key)
         await pass_gate(gate, name)
         return " ".join(words)
 
@@ -161,22 +159,22 @@ def tools(book: Book, *, gate: Gate | None = None) -> list[Tool]:
     return [record, charge]
 
 
-def clerk(book: Book, *, gate: Gate | None = None) -> Agent:
-    """Return the agent. It records in the book which process worked on which session under which epoch.
+def recording_agent(history: History, *, gate: Gate | None = None) -> Agent:
+    """Return the agent. It records in the history which process worked on which session under which epoch.
 
     Args:
-        book: the book to write to.
+        history: the history to write to.
         gate: blocks some of its outside calls; None blocks none.
     """
-    loop = AgentLoop(Clerk(book, gate=gate), tools(book, gate=gate))
+    loop = AgentLoop(RecordingModel(history, gate=gate), tools(history, gate=gate))
 
     async def agent(run: Run) -> None:
-        book.write("lease", run.session.id, str(run.lease.epoch))
+        history.write("lease", run.session.id, str(run.lease.epoch))
         try:
             await loop(run)
         except BaseException:
-            book.write("cut", run.session.id, str(run.lease.epoch))
+            history.write("cut", run.session.id, str(run.lease.epoch))
             raise
-        book.write("end", run.session.id, str(run.lease.epoch))
+        history.write("end", run.session.id, str(run.lease.epoch))
 
     return agent

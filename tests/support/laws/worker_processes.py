@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from lanebus import Bus
+from tests.support.agent.agents import until
+from tests.support.laws.forked_worker import Order
 from tests.support.laws.tiny import is_tiny
-from tests.support.laws.worker_process import Order
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-__all__ = ("Crew", "Forks", "Hand", "crew_at", "forks")
-
 
 @dataclass
-class Hand:
+class WorkerProcess:
     """One worker process."""
 
     name: str
@@ -69,7 +69,7 @@ class Forks:
 def forks() -> Generator[Forks, None, None]:
     """The process that all tests of this process share. It and its forks are one process group and end together."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.laws.worker_process"],
+        [sys.executable, "-m", "tests.support.laws.forked_worker"],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -83,42 +83,42 @@ def forks() -> Generator[Forks, None, None]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-class Crew:
+class Workers:
     """The workers of a server."""
 
-    def __init__(self, forks: Forks, server: RealServer, book: Path) -> None:
-        self._forks, self._server, self._book = forks, server, str(book)
+    def __init__(self, forks: Forks, server: RealServer, history: Path) -> None:
+        self._forks, self._server, self._history = forks, server, str(history)
         self._pids: set[int] = set()
         """process ids not yet waited for"""
-        self.hands: list[Hand] = []
+        self.started: list[WorkerProcess] = []
 
-    def start(self, name: str, *, mutant: str = "", gated: str = "", agent: str = "") -> Hand:
+    def start(self, name: str, *, mutant: str = "", gated: str = "", agent: str = "") -> WorkerProcess:
         """Start a worker. If the server is tiny, every second worker has tiny bounds.
 
         Args:
             name: its name; it may be that of a killed worker.
-            mutant: a fault of `worker_mutants` to plant in it.
-            gated: the kind of outside calls that last until `Hand.open_gate`.
+            mutant: a fault of `forked_worker.MUTANTS` to plant in it.
+            gated: the kind of outside calls that last until `WorkerProcess.open_gate`.
             agent: the agent that it serves; "" for the default agent.
         """
-        gate = Path(f"{self._book}.gate.{len(self.hands)}")
+        gate = Path(f"{self._history}.gate.{len(self.started)}")
         order = Order(
             "work",
             self._server.url,
-            self._book,
+            self._history,
             name=name,
             mutant=mutant,
             gate=str(gate),
             gated=gated,
             agent=agent,
-            is_tiny=self._server.bounds is not None and is_tiny(len(self.hands)),
+            is_tiny=self._server.bounds is not None and is_tiny(len(self.started)),
         )
-        self.hands.append(Hand(name, self._fork(order), gate))
-        return self.hands[-1]
+        self.started.append(WorkerProcess(name, self._fork(order), gate))
+        return self.started[-1]
 
     def start_turns(self, scenario: str, session: str, at: int) -> int:
         """Start a process that works on a scenario's session and dies at its await number `at`. Return its id."""
-        order = Order("turns", self._server.url, self._book, scenario=scenario, session=session, at=at)
+        order = Order("turns", self._server.url, self._history, scenario=scenario, session=session, at=at)
         return self._fork(replace(order, is_tiny=self._server.bounds is not None))
 
     def wait(self, pid: int) -> int:
@@ -128,7 +128,7 @@ class Crew:
 
     def complaints(self) -> str:
         """Return what the processes wrote to stderr."""
-        path = Path(self._book).with_suffix(".log")
+        path = Path(self._history).with_suffix(".log")
         return path.read_text() if path.exists() else ""
 
     def end(self) -> None:
@@ -143,16 +143,26 @@ class Crew:
         return pid
 
     @property
-    def alive(self) -> list[Hand]:
+    def alive(self) -> list[WorkerProcess]:
         """The workers that were not killed."""
-        return [hand for hand in self.hands if hand.is_alive]
+        return [worker for worker in self.started if worker.is_alive]
 
 
 @contextmanager
-def crew_at(forks: Forks, server: RealServer, book: Path) -> Generator[Crew, None, None]:
-    """Yield an empty crew. All of its workers have ended after the block. Their stderr goes next to the book."""
-    crew = Crew(forks, server, book)
+def workers_on(forks: Forks, server: RealServer, history: Path) -> Generator[Workers, None, None]:
+    """Yield the workers of a server: none at first. After the block all have ended; their stderr is beside the history."""
+    workers = Workers(forks, server, history)
     try:
-        yield crew
+        yield workers
     finally:
-        crew.end()
+        workers.end()
+
+
+async def settled(bus: Bus, group: str = "agents") -> None:
+    """Wait until a group has no waiting, pending or delayed work."""
+
+    async def is_settled() -> bool:
+        status = await bus.group_status(group)
+        return (status.lag, status.pending, status.retries) == (0, 0, 0)
+
+    await until(is_settled)
