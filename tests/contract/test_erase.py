@@ -27,12 +27,7 @@ from lanebus import (
     UserMessage,
 )
 from lanebus.bus import Log, LogBounds
-from lanebus.bus.errors import Refused
-from lanebus.bus.log.log import Script
 from lanebus.bus.messages import Lane
-from lanebus.bus.retention.erase import erase
-from lanebus.bus.servers import Argument, Endpoint, Reply
-from lanebus.bus.servers.connection import ConnectionPool
 from lanebus.bus.wire import Keys
 from lanebus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased
 from lanebus.media import DirectoryMedia
@@ -406,56 +401,10 @@ async def test_media_go_that_no_other_session_names(server: AnyServer, media_at:
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
-class Ends(Log):
-    """A log that becomes unreachable after a number of steps."""
-
-    def __init__(self, server: AnyServer, steps: int) -> None:
-        self.pool = ConnectionPool(Endpoint(server.url))
-        super().__init__(self.pool, Keys())
-        self.steps, self.is_over = steps, False
-
-    async def call(self, *command: Argument) -> Reply:
-        self._count()
-        return await super().call(*command)
-
-    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        self._count()
-        return await super().run(script, keys, arguments)
-
-    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
-        replies: list[Reply | Refused] = []
-        for command in commands:  # one by one: a connection may be lost between any two of them
-            self._count()
-            replies += await super().call_many((command,))
-        return replies
-
-    def _count(self) -> None:
-        self.steps -= 1
-        if self.steps < 0:
-            self.is_over = True
-            raise Unavailable("the end of the test")
-
-
-async def test_erase_looks_at_no_notices_from_before_or_after_its_session(shared_valkey: RealServer) -> None:
-    keys, trips = Keys(), 0
-    index = keys.index(keys.bucket("s"))
-
-    class Counted(Log):
-        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-            nonlocal trips
-            trips += 1
-            return await super().run(script, keys, arguments)
-
-        async def call(self, *command: Argument) -> Reply:
-            nonlocal trips
-            trips += 1
-            return await super().call(*command)
-
-        async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
-            nonlocal trips
-            trips += 1
-            return await super().call_many(commands)
-
+async def test_erase_looks_at_no_notices_from_before_or_after_its_session(
+    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, trips = Keys().index(Keys().bucket("s")), list[None]()
     async with shared_valkey.bus() as bus:
         with shared_valkey.talk() as say:
             for number in range(2_500):
@@ -464,11 +413,10 @@ async def test_erase_looks_at_no_notices_from_before_or_after_its_session(shared
                 await bus.session("s").publish(said("a"))
             for number in range(2_500):
                 say("XADD", index, f"{2**42 + number}-0", "s", "behind", "z", "1")
-        pool = ConnectionPool(Endpoint(shared_valkey.url))
-        await erase(Log(pool, Keys("warm")), "s")  # the server knows the scripts from here on
-        await erase(Counted(pool, keys), "s")
-        await pool.close()
-        assert trips == 2  # the tombstone, then the rest with one page of what names it
+        await bus.session("warm").erase()  # the server knows the scripts from here on
+        on_each_call(monkeypatch, lambda: trips.append(None))
+        await bus.session("s").erase()
+        assert len(trips) == 2  # the tombstone, then the rest with one page of what names it
         assert int(str(shared_valkey.do("XLEN", index))) == 5_000
         assert "'s', 's'" not in str(shared_valkey.do("XRANGE", index, "-", "+"))
 
@@ -496,21 +444,27 @@ async def test_erase_finds_notices_and_wake_ups_written_after_the_clock_stepped_
 
 async def test_an_interrupted_erasure_is_finished_by_the_next(one: RealServer) -> None:
     message, sha256 = picture(1)
-    steps, is_done = 0, False
+    steps, is_done, left = 0, False, 0
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise Unavailable("the end of the test")
+
     async with one.bus() as bus:
         while not is_done:
-            name = f"s{steps}"
-            await leave_traces(bus, one, name)
-            await bus.session(name).publish(message)
-            log = Ends(one, steps)
-            with suppress(Unavailable):
-                await erase(log, name, media=bus.media)
+            session, left = bus.session(f"s{steps}"), steps
+            await leave_traces(bus, one, session.id)
+            await session.publish(message)
+            with pytest.MonkeyPatch.context() as patch, suppress(Unavailable):
+                on_each_call(patch, count)
+                await session.erase(media=True)
                 is_done = True
-            await log.pool.close()
-            assert (await bus.session(name).head()).is_erased == (steps > 0)
-            await bus.session(name).erase(media=True)
+            assert (await session.head()).is_erased == (steps > 0)
+            await session.erase(media=True)
             assert traces(one) == []
-            assert owned(one, name) == ["head"]
+            assert owned(one, session.id) == ["head"]
             assert await bus.media.head(sha256) is None
             steps += 1
         assert steps > 6
@@ -564,3 +518,25 @@ async def test_no_call_recreates_a_session_during_its_erasure(bus: Bus, other: B
                 await checkpoint()
             await session.erase()
     assert traces(server) == []
+
+
+def on_each_call(patch: pytest.MonkeyPatch, note: Callable[[], None], *, one_by_one: bool) -> None:
+    """Call `note` before each script and call of every log. With `one_by_one`, the commands of one call count each."""
+
+    def noted(name: str) -> None:
+        method = cast("Callable[..., Awaitable[object]]", getattr(Log, name))
+
+        async def noting(log: Log, *arguments: Sequence[object]) -> object:
+            if name != "call_many" or not one_by_one:
+                note()
+                return await method(log, *arguments)
+            replies: list[object] = []
+            for command in arguments[0]:  # a connection may be lost between any two of them
+                note()
+                replies += cast("list[object]", await method(log, (command,)))
+            return replies
+
+        patch.setattr(Log, name, noting)
+
+    for name in ("call", "run", "call_many"):
+        noted(name)

@@ -1,8 +1,8 @@
 """Trimming, on every server: what it removes, what it keeps, and what readers get."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import cast
 
 import anyio
@@ -26,12 +26,8 @@ from lanebus import (
 from lanebus.archive import Trimmed
 from lanebus.bus import Log
 from lanebus.bus.errors import Refused
-from lanebus.bus.log.log import Script
-from lanebus.bus.log.reading import read_pages
-from lanebus.bus.retention.trim import trim
-from lanebus.bus.servers import Argument, Endpoint, Reply
-from lanebus.bus.servers.connection import ConnectionPool
-from lanebus.bus.wire import Keys, Selection
+from lanebus.bus.servers import Argument, Reply
+from lanebus.bus.wire import Keys
 from lanebus.context import WarmContext
 from lanebus.errors import CursorTrimmed, NoSuchPosition, SessionErased
 from lanebus.handlers.context import build_context
@@ -50,16 +46,6 @@ async def fill(session: Session, count: int, *, wake: bool | None = False) -> No
     for at in range(0, count, 500):
         page = numbers[at : at + 500]
         await session.publish(*((said if number % 2 else told)(str(number)) for number in page), wake=wake)
-
-
-@asynccontextmanager
-async def pool_of(server: AnyServer) -> AsyncGenerator[ConnectionPool, None]:
-    """Return a pool of its own, for a log that a test changes."""
-    pool = ConnectionPool(Endpoint(server.url))
-    try:
-        yield pool
-    finally:
-        await pool.close()
 
 
 async def rest(session: Session, after: Cursor) -> list[str]:
@@ -157,19 +143,19 @@ async def test_a_long_trim_is_many_steps_each_complete(bus: Bus, session: Sessio
     await assert_sound(bus, server, "s")
 
 
-async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer) -> None:
+async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
 
-    class Counted(Log):
-        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-            reply = await super().run(script, keys, arguments)
-            steps.append(json.loads(cast("bytes", reply))["bytes"])
-            return reply
+    async def measured(run: Callable[[], Awaitable[Reply]]) -> Reply:
+        reply = await run()
+        steps.append(json.loads(cast("bytes", reply))["bytes"])
+        return reply
 
-    async with shared_valkey.bus() as bus, pool_of(shared_valkey) as pool:
+    async with shared_valkey.bus() as bus:
         for _ in range(10):
             await bus.session("s").publish(*[told("x" * 900_000)] * 4)
-        assert (await trim(Counted(pool, Keys()), "s", 10**30)).first_kept == 41
+        around_scripts(monkeypatch, measured)
+        assert (await bus.session("s").trim(41)).first_kept == 41
         assert len(steps) > 1
         assert max(steps) < 8 * 1_048_576 + 25 * 900_100
 
@@ -346,16 +332,18 @@ async def test_entries_that_wake_no_worker_and_other_sessions_hold_up_nothing(se
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_a_reader_that_appears_meanwhile_stops_the_trim(shared_valkey: RealServer) -> None:
-    class Late(Log):
-        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-            reply = await super().run(script, keys, arguments)
-            shared_valkey.do("HSET", Keys().checkpoints("s"), "r:late", "1200-0")
-            return reply
+async def test_a_reader_that_appears_meanwhile_stops_the_trim(
+    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(run: Callable[[], Awaitable[Reply]]) -> Reply:
+        reply = await run()
+        shared_valkey.do("HSET", Keys().checkpoints("s"), "r:late", "1200-0")
+        return reply
 
-    async with shared_valkey.bus() as bus, pool_of(shared_valkey) as pool:
+    async with shared_valkey.bus() as bus:
         await fill(bus.session("s"), 3_000)
-        done = await trim(Late(pool, Keys()), "s", 3_000)
+        around_scripts(monkeypatch, late)
+        done = await bus.session("s").trim(3_000)
         assert (done.entries, done.first_kept, done.holders) == (1_000, 1_001, {"r:late": 1_200})
         await assert_sound(bus, shared_valkey, "s")
 
@@ -395,24 +383,22 @@ async def test_a_reader_of_one_lane_raises_only_for_that_lane(session: Session) 
 @pytest.mark.parametrize("lanes", [(Lane.LLM,), tuple(Lane)], ids=["one lane", "both lanes"])
 @pytest.mark.parametrize("is_erased", [False, True], ids=["trimmed", "erased"])
 async def test_entries_trimmed_between_the_head_and_the_page_raise(
-    shared_valkey: RealServer, lanes: tuple[Lane, ...], *, is_erased: bool
+    shared_valkey: RealServer, lanes: tuple[Lane, ...], monkeypatch: pytest.MonkeyPatch, *, is_erased: bool
 ) -> None:
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s")
+    async with shared_valkey.bus() as bus, shared_valkey.bus() as other:
+        await fill(bus.session("s"), 40)
+        pool, session = bus.session("s").resources.log.pool, other.session("s")
+        call_many = pool.call_many
 
-        class CutIn(ConnectionPool):
-            async def call_many(
-                self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
-            ) -> list[Reply | Refused]:
-                head = await super().call_many(commands[:1], more_seconds=more_seconds)
-                await (session.erase() if is_erased else session.trim(41))
-                return head + await super().call_many(commands[1:], more_seconds=more_seconds)
+        async def cut_in(commands: Sequence[Sequence[Argument]], **more: float) -> list[Reply | Refused]:
+            head = await call_many(commands[:1], **more)
+            await (session.erase() if is_erased else session.trim(41))
+            return head + await call_many(commands[1:], **more)
 
-        await fill(session, 40)
-        pool = CutIn(Endpoint(shared_valkey.url))
+        monkeypatch.setattr(pool, "call_many", cut_in)
         with pytest.raises(SessionErased if is_erased else CursorTrimmed):
-            await anext(read_pages(Log(pool, Keys()), "s", Selection.of(lanes), START, None))
-        await pool.close()
+            await anext(bus.session("s").read(lanes=lanes))
+        monkeypatch.undo()
 
 
 async def test_trimming_a_lane_without_followers_disturbs_no_follower(other: Bus, session: Session) -> None:
@@ -495,18 +481,19 @@ async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(session: S
 # --- faults -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_step_whose_answer_was_lost_is_not_done_twice(shared_valkey: RealServer) -> None:
-    class Twice(Log):
-        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-            first = await super().run(script, keys, arguments)
-            second = await super().run(script, keys, arguments)
-            assert json.loads(cast("bytes", first)) == json.loads(cast("bytes", second))
-            return second
+async def test_a_step_whose_answer_was_lost_is_not_done_twice(
+    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def twice(run: Callable[[], Awaitable[Reply]]) -> Reply:
+        first, second = await run(), await run()
+        assert json.loads(cast("bytes", first)) == json.loads(cast("bytes", second))
+        return second
 
-    async with shared_valkey.bus() as bus, pool_of(shared_valkey) as pool:
+    async with shared_valkey.bus() as bus:
         await fill(bus.session("s"), 2_500)
         await bus.session("s").save_checkpoint("r", START)
-        done = await trim(Twice(pool, Keys()), "s", 2_400, force=True)
+        around_scripts(monkeypatch, twice)
+        done = await bus.session("s").trim(2_400, force=True)
         assert (done.entries, done.holders) == (2_399, {"r:r": 0})
         assert (await bus.session("s").head()).position == 2_501  # one note
         await assert_sound(bus, shared_valkey, "s")
@@ -574,3 +561,11 @@ async def test_publishers_and_readers_go_on_while_it_is_trimmed(session: Session
         await eventually(lambda: seen[-1].position == 2_001)
         assert [e.position for e in seen] == list(range(1, 2_002))
         tasks.cancel_scope.cancel()
+
+
+def around_scripts(
+    patch: pytest.MonkeyPatch, around: Callable[[Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
+) -> None:
+    """Let every log run its scripts by way of `around`."""
+    run = cast("Callable[..., Awaitable[Reply]]", Log.run)
+    patch.setattr(Log, "run", lambda *arguments: around(lambda: run(*arguments)))

@@ -150,7 +150,7 @@ class Workers:
 
 @contextmanager
 def workers_on(forks: Forks, server: RealServer, history: Path) -> Generator[Workers, None, None]:
-    """Yield the workers of a server: none at first. After the block all have ended; their stderr is beside the history."""
+    """Yield the workers of a server, none at first. All end with the block. Their stderr goes next to the history."""
     workers = Workers(forks, server, history)
     try:
         yield workers
