@@ -401,6 +401,28 @@ async def test_media_go_that_no_other_session_names(server: AnyServer, media_at:
 # --- faults ---------------------------------------------------------------------------------------------------------
 
 
+def on_each_call(patch: pytest.MonkeyPatch, note: Callable[[], None], *, one_by_one: bool) -> None:
+    """Call `note` before each script and call of every log. With `one_by_one`, the commands of one call count each."""
+
+    def noted(name: str) -> None:
+        method = cast("Callable[..., Awaitable[object]]", getattr(Log, name))
+
+        async def noting(log: Log, *arguments: Sequence[object]) -> object:
+            if name != "call_many" or not one_by_one:
+                note()
+                return await method(log, *arguments)
+            replies: list[object] = []
+            for command in arguments[0]:  # a connection may be lost between any two of them
+                note()
+                replies += cast("list[object]", await method(log, (command,)))
+            return replies
+
+        patch.setattr(Log, name, noting)
+
+    for name in ("call", "run", "call_many"):
+        noted(name)
+
+
 async def test_erase_looks_at_no_notices_from_before_or_after_its_session(
     shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,7 +436,7 @@ async def test_erase_looks_at_no_notices_from_before_or_after_its_session(
             for number in range(2_500):
                 say("XADD", index, f"{2**42 + number}-0", "s", "behind", "z", "1")
         await bus.session("warm").erase()  # the server knows the scripts from here on
-        on_each_call(monkeypatch, lambda: trips.append(None))
+        on_each_call(monkeypatch, lambda: trips.append(None), one_by_one=False)
         await bus.session("s").erase()
         assert len(trips) == 2  # the tombstone, then the rest with one page of what names it
         assert int(str(shared_valkey.do("XLEN", index))) == 5_000
@@ -458,7 +480,7 @@ async def test_an_interrupted_erasure_is_finished_by_the_next(one: RealServer) -
             await leave_traces(bus, one, session.id)
             await session.publish(message)
             with pytest.MonkeyPatch.context() as patch, suppress(Unavailable):
-                on_each_call(patch, count)
+                on_each_call(patch, count, one_by_one=True)
                 await session.erase(media=True)
                 is_done = True
             assert (await session.head()).is_erased == (steps > 0)
@@ -518,25 +540,3 @@ async def test_no_call_recreates_a_session_during_its_erasure(bus: Bus, other: B
                 await checkpoint()
             await session.erase()
     assert traces(server) == []
-
-
-def on_each_call(patch: pytest.MonkeyPatch, note: Callable[[], None], *, one_by_one: bool) -> None:
-    """Call `note` before each script and call of every log. With `one_by_one`, the commands of one call count each."""
-
-    def noted(name: str) -> None:
-        method = cast("Callable[..., Awaitable[object]]", getattr(Log, name))
-
-        async def noting(log: Log, *arguments: Sequence[object]) -> object:
-            if name != "call_many" or not one_by_one:
-                note()
-                return await method(log, *arguments)
-            replies: list[object] = []
-            for command in arguments[0]:  # a connection may be lost between any two of them
-                note()
-                replies += cast("list[object]", await method(log, (command,)))
-            return replies
-
-        patch.setattr(Log, name, noting)
-
-    for name in ("call", "run", "call_many"):
-        noted(name)

@@ -38,6 +38,8 @@ from tests.support.log.said import read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer, eventually
 from tests.support.servers.resp import ResponseError
 
+Run = Callable[[], Awaitable[Reply]]
+
 
 async def fill(session: Session, count: int, *, wake: bool | None = False) -> None:
     """Publish `count` messages, alternating between the lanes: each one's word is its position."""
@@ -51,6 +53,12 @@ async def fill(session: Session, count: int, *, wake: bool | None = False) -> No
 async def rest(session: Session, after: Cursor) -> list[str]:
     """Return the words after a cursor."""
     return [word(envelope) async for envelope in session.read(after=after)]
+
+
+def around_scripts(patch: pytest.MonkeyPatch, around: Callable[[Run], Awaitable[Reply]]) -> None:
+    """Let every log run its scripts by way of `around`."""
+    run = cast("Callable[..., Awaitable[Reply]]", Log.run)
+    patch.setattr(Log, "run", lambda *arguments: around(lambda: run(*arguments)))
 
 
 async def assert_sound(bus: Bus, server: AnyServer, *names: str) -> None:
@@ -146,7 +154,7 @@ async def test_a_long_trim_is_many_steps_each_complete(bus: Bus, session: Sessio
 async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
 
-    async def measured(run: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def measured(run: Run) -> Reply:
         reply = await run()
         steps.append(json.loads(cast("bytes", reply))["bytes"])
         return reply
@@ -335,7 +343,7 @@ async def test_entries_that_wake_no_worker_and_other_sessions_hold_up_nothing(se
 async def test_a_reader_that_appears_meanwhile_stops_the_trim(
     shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def late(run: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def late(run: Run) -> Reply:
         reply = await run()
         shared_valkey.do("HSET", Keys().checkpoints("s"), "r:late", "1200-0")
         return reply
@@ -344,6 +352,7 @@ async def test_a_reader_that_appears_meanwhile_stops_the_trim(
         await fill(bus.session("s"), 3_000)
         around_scripts(monkeypatch, late)
         done = await bus.session("s").trim(3_000)
+        monkeypatch.undo()
         assert (done.entries, done.first_kept, done.holders) == (1_000, 1_001, {"r:late": 1_200})
         await assert_sound(bus, shared_valkey, "s")
 
@@ -484,7 +493,7 @@ async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(session: S
 async def test_a_step_whose_answer_was_lost_is_not_done_twice(
     shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def twice(run: Callable[[], Awaitable[Reply]]) -> Reply:
+    async def twice(run: Run) -> Reply:
         first, second = await run(), await run()
         assert json.loads(cast("bytes", first)) == json.loads(cast("bytes", second))
         return second
@@ -494,6 +503,7 @@ async def test_a_step_whose_answer_was_lost_is_not_done_twice(
         await bus.session("s").save_checkpoint("r", START)
         around_scripts(monkeypatch, twice)
         done = await bus.session("s").trim(2_400, force=True)
+        monkeypatch.undo()
         assert (done.entries, done.holders) == (2_399, {"r:r": 0})
         assert (await bus.session("s").head()).position == 2_501  # one note
         await assert_sound(bus, shared_valkey, "s")
@@ -561,11 +571,3 @@ async def test_publishers_and_readers_go_on_while_it_is_trimmed(session: Session
         await eventually(lambda: seen[-1].position == 2_001)
         assert [e.position for e in seen] == list(range(1, 2_002))
         tasks.cancel_scope.cancel()
-
-
-def around_scripts(
-    patch: pytest.MonkeyPatch, around: Callable[[Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
-) -> None:
-    """Let every log run its scripts by way of `around`."""
-    run = cast("Callable[..., Awaitable[Reply]]", Log.run)
-    patch.setattr(Log, "run", lambda *arguments: around(lambda: run(*arguments)))
