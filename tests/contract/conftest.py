@@ -18,15 +18,17 @@ async def _opened(server: AnyServer) -> AsyncGenerator[Bus, None]:
     over = asyncio.Event()
 
     async def hold() -> None:
-        async with server.bus() as bus:
-            opened.set_result(bus)
-            await over.wait()
+        try:
+            async with server.bus() as bus:
+                opened.set_result(bus)
+                await over.wait()
+        except BaseException as error:
+            if not opened.done():
+                opened.set_exception(error)
+            raise
 
     task = asyncio.create_task(hold())
-    await asyncio.wait({opened, task}, return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        await task
-    yield opened.result()
+    yield await opened
     over.set()
     await task
 

@@ -1,7 +1,6 @@
 """Archiving: a chain of segments holds the entries of the log, and a changed segment raises and is never skipped."""
 
 import hashlib
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -11,7 +10,7 @@ import pytest
 
 from lanebus import Bus, Cursor, Envelope, ImageBlock, Lane, MediaRef, TrimRefused, Unavailable, UserMessage
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.archive import archiver as writing
+from lanebus.bus import Archived
 from lanebus.bus.archive.segment import SegmentName, line_of, sealed
 from lanebus.bus.wire import Keys
 from lanebus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, NoArchive, SessionErased
@@ -32,7 +31,7 @@ from tests.support.log.archived import (
 )
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.bounded import bound_archive
-from tests.support.servers.real import AnyServer, RealServer
+from tests.support.servers.real import AnyServer, RealServer, copied
 
 
 @pytest.mark.cluster("smoke test of archiving")
@@ -75,7 +74,7 @@ async def test_archiving_goes_on_where_it_stood(server: AnyServer, files: Path) 
         assert (await session.archive(before=31)).segments == ()
         assert (await session.archive(before=10)).position == 30
         assert (await session.archive(before=1_000)).position == 50
-        assert await session.archive() == writing.Archived(session="s", position=50)
+        assert await session.archive() == Archived(session="s", position=50)
         assert stretches(names(files)) == [(1, 30), (31, 50)]
         assert await problems(session) == []
 
@@ -115,7 +114,7 @@ async def test_archiving_raises_at_a_deleted_entry_even_if_a_foreign_one_has_its
 async def test_concurrent_archivers_make_one_chain(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, files) as other:
         await fill(bus.session("s"), 400)
-        found: list[writing.Archived] = []
+        found: list[Archived] = []
 
         async def archive(from_bus: Bus, before: int) -> None:
             found.append(await from_bus.session("s").archive(before=before))
@@ -191,16 +190,11 @@ async def test_the_archive_of_a_rolled_back_log_is_rolled_back_too(process: Real
     async with archiving(process, files) as bus:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
-    process.kill()
-    shutil.copytree(process.directory / "appendonlydir", process.directory / "copy")
-    process.start()
-    async with archiving(process, files) as bus:
-        await bus.session("s").publish(*[said("lost")] * 5)
-        assert (await bus.session("s").archive()).position == 15
-    process.kill()
-    shutil.rmtree(process.directory / "appendonlydir")
-    (process.directory / "copy").rename(process.directory / "appendonlydir")
-    process.start()
+    with copied(process) as restore:
+        async with archiving(process, files) as bus:
+            await bus.session("s").publish(*[said("lost")] * 5)
+            assert (await bus.session("s").archive()).position == 15
+        restore()
     async with archiving(process, files) as bus:
         session = bus.session("s")
         await session.publish(*[said("new")] * 5)

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pydantic import JsonValue
 
 from lanebus import Bus, Cursor, DecodeFailure, Envelope, Lane
 from lanebus.archive import DirectoryArchive, ObjectArchive
 from lanebus.bus.errors import Refused
 from lanebus.bus.servers import Argument, Reply
-from lanebus.bus.servers.connection import ConnectionPool
 from lanebus.bus.wire import Keys
-from lanebus.bus.wire.codec import UPCASTERS, MessageJson
 from lanebus.errors import CursorTrimmed
 from lanebus.handlers.context import build_context
 from lanebus.handlers.projections import TURNS, USAGE
@@ -145,23 +144,23 @@ async def test_trimming_during_a_read_is_not_noticed_by_the_reader(server: AnySe
 async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
     one: RealServer, files: Path, lanes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = ConnectionPool.call_many
-
-    async def interrupted(
-        self: ConnectionPool, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
-    ) -> list[Reply | Refused]:
-        """Read the head of a page, trim, and then read the rest of the page."""
-        if len(commands) < 3:
-            return await whole(self, commands, more_seconds=more_seconds)
-        head = await whole(self, commands[:1])
-        trim(one, 7)
-        return head + await whole(self, commands[1:])
-
     async with archiving(one, files) as bus, one.bus() as other:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
         before = [e async for e in bus.session("s").read(lanes=LANES[lanes])]
-        monkeypatch.setattr(ConnectionPool, "call_many", interrupted)
+        pools = bus.log.pool, other.log.pool
+        call_many = pools[0].call_many
+
+        async def interrupted(commands: Sequence[Sequence[Argument]], **more: float) -> list[Reply | Refused]:
+            """Read the head of a page, trim, and then read the rest of the page."""
+            if len(commands) < 3:
+                return await call_many(commands, **more)
+            head = await call_many(commands[:1])
+            trim(one, 7)
+            return head + await call_many(commands[1:])
+
+        for pool in pools:
+            monkeypatch.setattr(pool, "call_many", interrupted)
         assert [e async for e in bus.session("s").read(lanes=LANES[lanes])] == before
         one.do("HDEL", Keys().head("s"), "trimmed")
         with pytest.raises(CursorTrimmed):
@@ -225,7 +224,7 @@ async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(ser
 async def test_an_old_form_is_archived_as_it_is_and_lifted_as_it_is_read(
     server: AnyServer, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lifted(lane: Lane | None, message: MessageJson) -> MessageJson:
+    def lifted(lane: Lane | None, message: dict[str, JsonValue]) -> dict[str, JsonValue]:
         assert lane is Lane.EXTENSION
         return message | {"data": f"lifted {message['data']}"}
 
@@ -235,7 +234,7 @@ async def test_an_old_form_is_archived_as_it_is_and_lifted_as_it_is_read(
         await session.archive()
         trim(server, 1)
         monkeypatch.setattr("lanebus.bus.wire.codec.VERSION", 2)
-        monkeypatch.setitem(UPCASTERS, 1, lifted)
+        monkeypatch.setattr("lanebus.bus.wire.codec.UPCASTERS", {1: lifted})
         assert [word(e) for e in await read(session)] == ["lifted old"]
         (name,) = names(files)
         assert json.loads(str(lines(files, name)[1]["m"]))["data"] == "old"

@@ -14,10 +14,7 @@ from lanebus import Bus, Closed, Cursor, Session, SetupError, Unavailable
 from lanebus.bounds import ConnectionBounds, PublishBounds
 from lanebus.bus import Bounds
 from lanebus.bus.errors import Refused
-from lanebus.bus.following.hub import Hub
 from lanebus.bus.servers import Argument, Endpoint
-from lanebus.bus.servers.connection import ConnectionPool
-from lanebus.bus.servers.grouped_pool import GroupedPool
 from lanebus.errors import LoginRefused, OutcomeUnknown
 from tests.support.log.said import said, told, word, words
 from tests.support.servers.clusters import RealCluster
@@ -115,15 +112,14 @@ async def test_opening_a_bus_at_a_silent_server_fails_in_bounded_time(valkey: Re
 
 async def test_callers_that_share_a_write_fail_together(valkey: RealServer) -> None:
     """If they failed one after another, the last would wait 132 times as long."""
-    async with proxy(valkey.socket) as way, shortly():
-        pool = ConnectionPool(Endpoint(way.url, SOON), bounds=SOON)
-        grouped = GroupedPool(pool, SOON)
+    async with proxy(valkey.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly():
         way.is_dark = True
+        way.silence()
         told_of: list[Unavailable] = []
 
         async def call() -> None:
             try:
-                await grouped.call("PING")
+                await bus.session("s", grouped=True).head()
             except Unavailable as error:
                 told_of.append(error)
 
@@ -131,8 +127,6 @@ async def test_callers_that_share_a_write_fail_together(valkey: RealServer) -> N
             for _ in range(200):
                 tasks.start_soon(call)
         assert len(told_of) == 200
-        await grouped.close()
-        await pool.close()
 
 
 def secured(server: RealServer) -> str:
@@ -265,11 +259,11 @@ async def test_cluster_whose_password_is_refused_is_waited_for(cluster: RealClus
 async def test_fault_of_the_bus_itself_leaves_it_as_one_error(
     valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def run(self: Hub) -> None:
+    async def run(_: object) -> None:
         await asyncio.sleep(0)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Hub, "run", run)
+    monkeypatch.setattr("lanebus.bus.following.hub.Hub.run", run)
     with pytest.raises(ZeroDivisionError):
         async with valkey.bus():
             await anyio.sleep_forever()

@@ -1,6 +1,5 @@
 """Cursors stay valid over restarts, and an outdated cursor raises, however its log lost its end."""
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -8,19 +7,30 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import ALL_LANES, START, Bounds, Bus, Conflict, Cursor, Delta, Envelope, ExtensionMessage, Lane, Session
+from lanebus import (
+    ALL_LANES,
+    START,
+    Bounds,
+    Bus,
+    Conflict,
+    Cursor,
+    Delta,
+    Envelope,
+    ExtensionMessage,
+    Lane,
+    Receipt,
+    Session,
+)
 from lanebus.archive import DirectoryArchive
 from lanebus.bus import Incarnation, LogBounds, SessionHead
-from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.wire import Keys
-from lanebus.bus.wire.envelope import Expected
 from lanebus.context import WarmContext
 from lanebus.errors import CursorTrimmed, LogRolledBack
 from lanebus.handlers.projections import USAGE
 from lanebus.projections import project
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.bounded import bound_hub
-from tests.support.servers.real import AnyServer, RealServer, eventually, real_server
+from tests.support.servers.real import AnyServer, RealServer, copied, eventually, one_server
 from tests.support.suite.scale import count
 
 KEPT = 3
@@ -32,7 +42,7 @@ EXTENSION = frozenset({Lane.EXTENSION})
 @pytest.fixture
 def restarting() -> Iterator[RealServer]:
     """A server that counts as restarted after a command; its heads list few incarnations."""
-    with real_server(find_binary(), "--enable-debug-command", "yes", "--appendfsync", "no") as server:
+    with one_server("valkey", "--enable-debug-command", "yes", "--appendfsync", "no") as server:
         server.bounds = Bounds(log=LogBounds(incarnations=KEPT))
         yield server
 
@@ -169,20 +179,15 @@ async def test_a_rollback_names_the_last_common_position_after_any_number_of_res
         session = bus.session("s")
         await restart(restarting, session)
         await session.publish(said("a"), said("b"))
-    restarting.kill()
-    shutil.copytree(restarting.directory / "appendonlydir", restarting.directory / "copy")
-    restarting.start()
-    async with restarting.bus() as bus:
-        session = bus.session("s")
-        with restarting.talk() as say:
-            say("DEBUG", "CHANGE-REPL-ID")
-        await session.publish(said("c"), said("d"))
-        lost = (await session.head()).cursor
-        kept = [envelope.cursor for envelope in await read(session)][:7]
-    restarting.kill()
-    shutil.rmtree(restarting.directory / "appendonlydir")
-    (restarting.directory / "copy").rename(restarting.directory / "appendonlydir")
-    restarting.start()
+    with copied(restarting) as restore:
+        async with restarting.bus() as bus:
+            session = bus.session("s")
+            with restarting.talk() as say:
+                say("DEBUG", "CHANGE-REPL-ID")
+            await session.publish(said("c"), said("d"))
+            lost = (await session.head()).cursor
+            kept = [envelope.cursor for envelope in await read(session)][:7]
+        restore()
     async with restarting.bus() as bus:
         session = bus.session("s")
         await restart(restarting, session)
@@ -425,7 +430,11 @@ async def test_a_publish_expects_the_end_that_its_caller_saw(one: RealServer, fo
     async with one.bus() as bus:
         session = bus.session("s")
         receipt = await session.publish(said("a"))
-        forms: dict[str, Expected] = {"cursor": receipt.cursor, "text": str(receipt.cursor), "receipt": receipt}
+        forms: dict[str, Cursor | str | Receipt] = {
+            "cursor": receipt.cursor,
+            "text": str(receipt.cursor),
+            "receipt": receipt,
+        }
         seen = forms[form]
         second = await session.publish(said("b"), expected=seen)
         assert second.positions == (2,)

@@ -403,21 +403,16 @@ async def refuses(bus: Bus, code: str) -> None:
     assert await words(session) == before
 
 
-async def test_a_full_memory_is_waited_for_and_reading_goes_on(process: RealServer) -> None:
-    """OOM."""
-    async with process.bus() as bus, traffic(bus, *NAMES) as running:
-        process.do("CONFIG", "SET", "maxmemory", "1")
-        await refuses(bus, "OOM")
-        process.do("CONFIG", "SET", "maxmemory", "0")
-        await running.more(5)
+REFUSALS = {"OOM": ("maxmemory", "1", "0"), "NOREPLICAS": ("min-replicas-to-write", "1", "0")}
 
 
-async def test_a_primary_with_too_few_replicas_is_waited_for(process: RealServer) -> None:
-    """NOREPLICAS."""
+@pytest.mark.parametrize("code", REFUSALS)
+async def test_a_server_that_refuses_writes_is_waited_for_and_reading_goes_on(process: RealServer, code: str) -> None:
+    setting, refuse, allow = REFUSALS[code]
     async with process.bus() as bus, traffic(bus, *NAMES) as running:
-        process.do("CONFIG", "SET", "min-replicas-to-write", "1")
-        await refuses(bus, "NOREPLICAS")
-        process.do("CONFIG", "SET", "min-replicas-to-write", "0")
+        process.do("CONFIG", "SET", setting, refuse)
+        await refuses(bus, code)
+        process.do("CONFIG", "SET", setting, allow)
         await running.more(5)
 
 

@@ -54,20 +54,13 @@ def some_message(chance: random.Random) -> Publishable:
     return ExtensionMessage.of("rare", None)
 
 
-async def test_reading_no_lane_at_all_is_refused(session: Session) -> None:
-    await session.publish(said("x"))
-    for reading in (session.read, session.pages, session.follow, session.subscribe):
-        with anyio.fail_after(120), pytest.raises(NoLanes, match="give at least one"):
-            async with aclosing(reading(lanes=())) as found:
-                await anext(aiter(found))
-
-
-async def test_reading_no_kind_at_all_is_refused(session: Session) -> None:
+async def test_reading_no_lane_or_no_kind_at_all_is_refused(session: Session) -> None:
     await session.publish(said("x"), told("y"))
     for reading in (session.read, session.pages, session.follow, session.subscribe):
-        with anyio.fail_after(30), pytest.raises(NoKinds, match="give at least one"):
-            async with aclosing(reading(kinds=())) as found:
-                await anext(aiter(found))
+        for empty, error in (({"lanes": ()}, NoLanes), ({"kinds": ()}, NoKinds)):
+            with anyio.fail_after(120), pytest.raises(error, match="give at least one"):
+                async with aclosing(reading(**empty)) as found:
+                    await anext(aiter(found))
     for reading in (session.read, session.pages):
         with pytest.raises(NoKinds):
             async with aclosing(reading(kinds={Lane.LLM: (), Lane.EXTENSION: ()})) as found:
@@ -102,7 +95,8 @@ async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(session: Session) ->
 async def test_what_a_framework_stores_is_read_and_followed_only_with_the_llm_lane(session: Session) -> None:
     await session.publish(said("a"), ExtensionMessage.of("store.x", "b"), told("c"), said("d"))
     for lanes, positions in ((ALL_LANES, [1, 2, 3, 4]), ({Lane.EXTENSION}, [3])):
-        assert [e.position async for e in session.read(lanes=lanes)] == positions
+        for kinds in (None, ["*"]):
+            assert [e.position async for e in session.read(lanes=lanes, kinds=kinds)] == positions
         with anyio.fail_after(120):
             async with aclosing(session.follow(lanes=lanes)) as followed:
                 assert [(await anext(followed)).position for _ in positions] == positions

@@ -11,8 +11,7 @@ from anyio.abc import TaskGroup
 
 from lanebus import ALL_LANES, Bounds, Bus, Closed, Delta, Envelope, Lane, Notice, Session, Unavailable
 from lanebus.bounds import ConnectionBounds, HubBounds, WorkBounds
-from lanebus.bus import LogBounds
-from lanebus.bus.concurrency import Resumable
+from lanebus.bus import LogBounds, resumable
 from lanebus.bus.errors import Refused
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, NoLanes
@@ -365,11 +364,12 @@ async def test_dead_letters_are_read_on_after_a_time_limit(shared_valkey: RealSe
 
 
 async def test_an_iterator_whose_task_was_cancelled_says_that_it_is_closed() -> None:
+    @resumable
     async def endless() -> AsyncGenerator[int, None]:
         await asyncio.Event().wait()
         yield 1
 
-    items = Resumable(endless())
+    items = endless()
     with anyio.move_on_after(0.01):
         await anext(items)
     (task,) = asyncio.all_tasks() - {asyncio.current_task()}

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus import START, Bus, Cursor, Delta, Envelope, Lane, Session, TrimRefused
-from lanebus.bus.log.head import Origin
 from lanebus.bus.wire import ALL_BYTES, Keys
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, ParentErased, SessionErased, SessionExists
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
@@ -78,7 +77,7 @@ async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(bus: Bus) -> 
     child = await bus.session("p").fork(0, id="c")
     assert await read(child) == []
     head = await child.head()
-    assert (head.position, head.origin) == (0, Origin("p", START))
+    assert (head.position, head.origin) == (0, ("p", START))
     assert "c" in {h.session for h in await bus.sessions()}
     await fill(child, "x")
     assert await text(child) == "x"

@@ -1,7 +1,8 @@
 """Work is stored state: it survives lost wake-ups, lost state of its group, and late replies."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
+from typing import cast
 
 import anyio
 import pytest
@@ -10,7 +11,6 @@ from lanebus import Bus, Cursor, Unavailable
 from lanebus.bounds import WorkBounds
 from lanebus.bus import Bounds
 from lanebus.bus.groups.group_log import Fetched, GroupLog, Mode
-from lanebus.bus.servers.calls import Calling
 from lanebus.bus.wire import AgentBucket, Keys
 from lanebus.groups import Consumer, Work
 from tests.support.log.groups import TINY, begin, pending, take_all, take_one, wake
@@ -379,16 +379,11 @@ async def test_a_session_woken_as_its_work_ends_is_delivered_even_if_that_reply_
 async def test_work_whose_ack_failed_during_a_fetch_is_delivered_again(
     server: AnyServer, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, answered, fetch = anyio.Event(), anyio.Event(), GroupLog.fetch
+    asked, answered = anyio.Event(), anyio.Event()
+    fetch = cast("Callable[..., Awaitable[dict[AgentBucket, Fetched]]]", GroupLog.fetch)
 
-    async def held(
-        self: GroupLog,
-        connection: Calling,
-        limits: Mapping[AgentBucket, int],
-        held_sessions: Mapping[AgentBucket, Sequence[str]],
-        **others: object,
-    ) -> dict[AgentBucket, Fetched]:
-        fetched = await fetch(self, connection, limits, held_sessions, **others)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    async def held(*arguments: object, **others: object) -> dict[AgentBucket, Fetched]:
+        fetched = await fetch(*arguments, **others)
         if others["mode"] == mode and fetched.get(AgentBucket(BUCKET_OF_A, "agent"), Fetched([], 0, None, ())).works:
             asked.set()
             await answered.wait()

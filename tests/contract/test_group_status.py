@@ -7,7 +7,6 @@ import pytest
 
 from lanebus import Bounds, Bus, UserMessage
 from lanebus.bounds import ActivityBounds, WorkBounds
-from lanebus.bus.groups.status import Span
 from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidSessionId
 from lanebus.groups import Consumer
@@ -177,7 +176,7 @@ async def test_a_reading_names_the_sessions_published_to_since_the_previous_one(
     await bus.session("a").publish(told("3"))
     await bus.session("b").publish(told("1"))
     now = await bus.activity(before)
-    assert now.sessions == {"a": Span(2, 3, 2), "b": Span(1, 1, 1)}
+    assert now.sessions == {"a": (2, 3, 2), "b": (1, 1, 1)}
     assert (now.published - before.published, now.named) == (3, 3)
     assert now.time >= before.time
     assert (await bus.activity(now)).sessions == {}

@@ -24,7 +24,6 @@ from lanebus import (
     Unavailable,
 )
 from lanebus.bus import Log
-from lanebus.bus import previews as live_streams
 from lanebus.bus.errors import Refused
 from lanebus.bus.previews import show_deltas
 from lanebus.bus.wire import Entry, Keys, decode_delta
@@ -383,7 +382,7 @@ async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_t
         decoded += 1
         return decode_delta(session, entry)
 
-    monkeypatch.setattr(live_streams, "decode_delta", counted_decode)
+    monkeypatch.setattr("lanebus.bus.previews.decode_delta", counted_decode)
     async with shared_valkey.bus() as bus, shared_valkey.bus() as other, anyio.create_task_group() as tasks:
         speaker, session = bus.session("s"), other.session("s")
         await speaker.publish(said("q"))

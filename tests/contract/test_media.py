@@ -14,18 +14,15 @@ import httpx2
 import pytest
 
 from lanebus import Bus, BusError, Limits, SetupError, Unavailable
-from lanebus.bounds import ConnectionBounds, MediaBounds
-from lanebus.bus.embedded.server import find_binary
+from lanebus.bounds import Bounds, ConnectionBounds, MediaBounds
 from lanebus.bus.errors import DirectoryNotCreated, InvalidMediaKey, MissingExtra
-from lanebus.bus.servers import Endpoint, topology_at
-from lanebus.bus.servers.connection import ConnectionPool
+from lanebus.bus.servers import topology_at
 from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidNamespace, MediaDamaged, MediaMissing, MediaTooLarge, OverLimit
 from lanebus.media import DirectoryMedia, MediaHead, MediaStore, ObjectMedia, RedisMedia, SharedStore, SigningStore
 from lanebus.messages import ImageBlock, MediaRef, UserMessage
 from tests.support.servers.object_store import bucket_at
-from tests.support.servers.real import AnyServer, RealServer, real_server, shortly
-from tests.support.suite.needs import find
+from tests.support.servers.real import AnyServer, RealServer, one_server, shortly
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, S3Store
@@ -97,9 +94,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
             async with on_redis(request.getfixturevalue("shared")["cluster"]) as on_cluster:
                 yield on_cluster
         case server:
-            binary = find_binary() if server == "valkey" else find("redis-server")
-            assert binary is not None
-            with real_server(binary) as started:
+            with one_server(server) as started:
                 async with on_redis(started) as on_server:
                     yield on_server
 
@@ -224,7 +219,7 @@ async def test_a_server_that_is_gone_is_unavailable(valkey: RealServer) -> None:
 
 async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(shared_valkey: RealServer) -> None:
     async with on_redis(shared_valkey) as place:
-        pool = ConnectionPool(Endpoint(shared_valkey.url))
+        pool = topology_at(shared_valkey.url).pool()
         small = RedisMedia(pool, Keys(), limit_bytes=len(DATA) - 1)
         with pytest.raises(MediaTooLarge) as caught:
             await small.put_if_absent(DATA)
@@ -237,17 +232,15 @@ async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(shared_v
 async def test_a_connection_counts_as_dead_if_it_is_slower_than_the_slowest(
     valkey: RealServer, slowest: int, is_dead: bool
 ) -> None:
-    connection = ConnectionBounds(answer_seconds=0.2)
-    pool = ConnectionPool(Endpoint(valkey.url, connection), 8, connection)
-    store = RedisMedia(pool, Keys(), bounds=MediaBounds(slowest_bytes_a_second=slowest))
-    await store.put_if_absent(DATA)
-    valkey.do("CLIENT", "PAUSE", "86400000" if is_dead else "1000", "ALL")
-    if is_dead:
-        with pytest.raises(Unavailable):
-            await store.get(SHA256)
-    else:
-        assert await store.get(SHA256) == DATA
-    await pool.close()
+    bounds = Bounds(connection=ConnectionBounds(answer_seconds=0.2), media=MediaBounds(slowest_bytes_a_second=slowest))
+    async with valkey.bus(bounds=bounds) as bus:
+        await bus.media.put_if_absent(DATA)
+        valkey.do("CLIENT", "PAUSE", "86400000" if is_dead else "1000", "ALL")
+        if is_dead:
+            with pytest.raises(Unavailable):
+                await bus.media.get(SHA256)
+        else:
+            assert await bus.media.get(SHA256) == DATA
 
 
 async def test_a_server_that_is_full_says_so(valkey: RealServer) -> None:

@@ -13,8 +13,7 @@ import pytest
 from lanebus import Bus, Session
 from lanebus.bounds import ConnectionBounds, PublishBounds
 from lanebus.bus import Bounds, LogBounds
-from lanebus.bus.publishing import publisher
-from lanebus.bus.publishing.outbox import Outboxes, publish_command
+from lanebus.bus.publishing.outbox import publish_command
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, OutcomeUnknown
 from tests.support.laws.cancelling import Moment, cut
@@ -28,10 +27,6 @@ FEW = Bounds(
     log=LogBounds(producers=4),
 )
 """A process goes on in two sessions, and a head with four processes."""
-
-
-def outboxes_of(bus: Bus) -> Outboxes:
-    return bus._shards.of("s").publisher._outboxes  # pyright: ignore[reportPrivateUsage]
 
 
 def kept(server: AnyServer, session: str = "s") -> list[str]:
@@ -52,7 +47,7 @@ def copies() -> Generator[list[tuple[str, ...]], None, None]:
         return command
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publisher, "publish_command", recorded)
+        patch.setattr("lanebus.bus.publishing.publisher.publish_command", recorded)
         yield sent
 
 
@@ -85,7 +80,7 @@ async def test_a_process_keeps_no_more_sessions_than_its_bound_and_publishes_to_
             )
         for name in names:
             await bus.session(name).publish(said("again"))
-        assert len(outboxes_of(bus)) <= 2
+        assert len(bus._shards.of("s").publisher._outboxes) <= 2  # pyright: ignore[reportPrivateUsage]  # it shows nowhere else
 
 
 async def test_a_head_keeps_no_more_producers_than_its_bound(server: AnyServer) -> None:

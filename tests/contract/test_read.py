@@ -65,17 +65,6 @@ async def test_reading_has_no_gap_while_publishing_goes_on(bus: Bus, other: Bus)
             assert_gap_free(await read(bus.session("s")))
 
 
-@pytest.mark.parametrize("kinds", [None, ["store.*", "told"]])
-async def test_what_a_framework_stores_is_read_only_with_the_llm_lane(
-    shared_valkey: RealServer, kinds: list[str] | None
-) -> None:
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s")
-        await session.publish(ExtensionMessage.of("store.x", "of the model"), told("b"))
-        assert [e.position async for e in session.read(lanes={Lane.EXTENSION}, kinds=kinds)] == [2]
-        assert [e.position async for e in session.read(kinds=kinds)] == [1, 2]
-
-
 async def test_an_envelope_has_its_position_time_and_producer(bus: Bus, other: Bus) -> None:
     await bus.session("s").publish(told("a"))
     await other.session("s").publish(told("b"))

@@ -10,10 +10,10 @@ import pytest
 
 from lanebus import Bounds, Bus, Cursor, Envelope, ExtensionMessage
 from lanebus.bus import server_status
-from lanebus.bus.retention.trim import TRIMMED
 from lanebus.bus.wire import CLOSED, REOPENED
 from tests.support.laws.calls import BUSES, CALLS, KEPT, MUTANTS, Call, Point, open_bus
 from tests.support.laws.cancelling import Moment, Trial, cut
+from tests.support.laws.model import TRIMMED
 from tests.support.laws.rest import Watch, watching
 from tests.support.laws.tiny import LAW_TINY, is_tiny, shrink
 from tests.support.log.said import assert_gap_free, read, said, told, word

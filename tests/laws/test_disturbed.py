@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from lanebus import Bus, Session, UserMessage
+from lanebus import agent as commands
 from lanebus.agent import WorkerBounds
 from lanebus.bus import open_server
 from lanebus.context import build_context
-from lanebus.handlers.agent import commands
 from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot
 from lanebus.handlers.projections import STATUS

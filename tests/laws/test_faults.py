@@ -14,9 +14,9 @@ import pytest
 from lanebus import Bus, BusError, Cursor
 from lanebus.archive import DirectoryArchive
 from lanebus.bus import Bounds
-from lanebus.bus.retention.trim import TRIMMED
 from lanebus.bus.wire import CLOSED, REOPENED
 from tests.support.laws.calls import CALLS, Call, Point
+from tests.support.laws.model import TRIMMED
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.log.said import said, told, word
 from tests.support.servers.proxy import Proxy, proxy

@@ -12,9 +12,7 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, BusError, ExtensionMessage, ImageBlock, MediaRef, Session, UserMessage
-from lanebus.bus.media.store import Offload
 from lanebus.bus.messages import Publishable
-from lanebus.bus.publishing.publisher import PublishQueue
 from tests.support.laws.tiny import LAW_TINY, is_tiny
 from tests.support.log.said import read
 from tests.support.servers.proxy import Proxy, proxy
@@ -148,16 +146,12 @@ async def test_publishes_stay_in_order_over_cuts_lost_answers_and_refusals(valke
 def _lets_newcomers_pass(patch: pytest.MonkeyPatch) -> None:
     """Callers that wait, or were admitted and whose tasks have not run yet, are passed by a later call."""
     queued = property(lambda queue: queue._size_bytes + queue._parked_bytes > queue._limit_bytes)
-    patch.setattr(PublishQueue, "is_full", queued)
+    patch.setattr("lanebus.bus.publishing.publisher.PublishQueue.is_full", queued)
 
 
 def _passes_media(patch: pytest.MonkeyPatch) -> None:
     """A publish is queued while the media of an earlier one are still being stored."""
-    patch.setattr(Offload, "turn", _at_once)
-
-
-def _at_once(_offload: Offload, _session: str) -> nullcontext[None]:
-    return nullcontext()
+    patch.setattr("lanebus.bus.media.store.Offload.turn", lambda _offload, _session: nullcontext())
 
 
 def _admits_the_last(patch: pytest.MonkeyPatch) -> None:

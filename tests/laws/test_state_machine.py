@@ -12,21 +12,31 @@ from lanebus import (
     ALL_LANES,
     START,
     Bus,
+    Conflict,
     Cursor,
     Envelope,
     ExtensionMessage,
+    Fenced,
     Lane,
     Limits,
     Receipt,
     Session,
+    SessionClosed,
     TrimRefused,
     UserMessage,
 )
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.messages import Publishable
 from lanebus.bus.wire import CLOSED, REOPENED
-from lanebus.bus.wire.envelope import REFUSALS
-from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, OutcomeUnknown, SessionErased, SessionExists
+from lanebus.errors import (
+    CursorTrimmed,
+    LogRolledBack,
+    NoSuchPosition,
+    OutcomeUnknown,
+    OverLimit,
+    SessionErased,
+    SessionExists,
+)
 from lanebus.groups import Lease
 from lanebus.handlers.projections import Projection
 from lanebus.projections import project, rebuild
@@ -569,7 +579,7 @@ class Machine:
 async def _outcome(call: Coroutine[object, None, Receipt]) -> Outcomes:
     try:
         return outcome_of(await call)
-    except REFUSALS as refusal:
+    except (Conflict, Fenced, OverLimit, SessionClosed, SessionErased) as refusal:
         return outcome_of(refusal)
 
 

@@ -13,14 +13,12 @@ from lanebus import AssistantMessage, Bus, Envelope, ExtensionMessage, ToolResul
 from lanebus.agent import FunctionTool, RunBounds
 from lanebus.bus.messages import Abort, AgentEnded, ControlAnswered, parse_event
 from lanebus.handlers.agent import OpenAnswer, Run, ToolContext, is_cut
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.handlers.agent.turn.loop_state import open_answer
 from lanebus.messages import TurnId
 from tests.support.agent.agents import log
 from tests.support.laws.await_scenarios import SCENARIOS, Scenario, work_off
 from tests.support.laws.cancelling import Moment, cut, watched
-from tests.support.laws.checks import normal
+from tests.support.laws.checks import CUT, normal
 from tests.support.laws.history import History, Line
 from tests.support.laws.tiny import LAW_PATIENT, RUN_TINY, is_tiny, shrink
 from tests.support.laws.worker_processes import Forks, Workers, workers_on
@@ -89,7 +87,7 @@ class Undisturbed(NamedTuple):
 
 
 def _run_bounds(server: RealServer) -> RunBounds:
-    return DEFAULT_RUN_BOUNDS if server.bounds is None else RUN_TINY
+    return RunBounds() if server.bounds is None else RUN_TINY
 
 
 async def _undisturbed(bus: Bus, scenario: Scenario, history: History, run_bounds: RunBounds) -> Undisturbed:

@@ -16,8 +16,6 @@ from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, 
 from lanebus.agent import AgentLoop, ModelFailure, RunBounds, Tool, TryAgain, tool
 from lanebus.bus.messages import Abort, Approve, Pause, Resume, Steer, ToolResultMessage
 from lanebus.handlers.agent import Agent, ModelRequest, Run, ToolContext
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from lanebus.handlers.agent.metadata_keys import AGAIN
 from lanebus.handlers.agent.models.model import with_failure
 from lanebus.handlers.context import Context
 from lanebus.handlers.projections import STATUS
@@ -33,7 +31,7 @@ Meanwhile = Callable[[], Awaitable[object]]
 
 Script = Callable[[Context], AssistantMessage]
 
-LONG = "As I was saying, " * (DEFAULT_RUN_BOUNDS.preview.flush_characters // 16)
+LONG = "As I was saying, " * (RunBounds().preview.flush_characters // 16)
 """long enough to be previewed"""
 
 USAGE = Usage(input=10, output=2, total_tokens=12)
@@ -129,7 +127,7 @@ def _fails_once(context: Context) -> AssistantMessage:
 
 
 def _is_again(message: object) -> bool:
-    return isinstance(message, AssistantMessage) and AGAIN in (message.metadata or {})
+    return isinstance(message, AssistantMessage) and "lanebus.again" in (message.metadata or {})
 
 
 def _tools(history: History, meanwhile: Meanwhile | None = None) -> list[Tool]:
@@ -208,14 +206,12 @@ OWNER = "worker"
 """an owner that takes a lease again under its name need not wait for the expiry, and fences the previous holder"""
 
 
-async def work_off(
-    session: Session, scenario: Scenario, history: History, *, bounds: RunBounds = DEFAULT_RUN_BOUNDS
-) -> None:
+async def work_off(session: Session, scenario: Scenario, history: History, *, bounds: RunBounds | None = None) -> None:
     """Take the scenario's actions of people, and let the agent work after each."""
     agent = scenario.agent(history, session)
     lease = await session.acquire_lease(OWNER, 60)
     assert lease is not None
-    run = Run(session, lease, bounds=bounds)
+    run = Run(session, lease, bounds=bounds or RunBounds())
     for act in scenario.acts:
         await act(session)
         while (await run.refresh()).loop_state.has_work:

@@ -27,10 +27,12 @@ from lanebus.bus.messages import (
     TurnStarted,
     parse_event,
 )
-from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.handlers.context import READ_UP_TO
 from lanebus.messages import TurnId
 from tests.support.laws.history import Line, handled
+
+CUT = "lanebus.cut"
+"""key in the metadata of an answer that was cut"""
 
 HANDED_BACK = "worker.stopped"
 """published by a worker that has released its lease"""

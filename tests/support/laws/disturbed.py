@@ -25,6 +25,7 @@ from lanebus import (
     Usage,
     UserMessage,
 )
+from lanebus import agent as commands
 from lanebus.agent import (
     AgentLoop,
     CompactionPolicy,
@@ -51,7 +52,7 @@ from lanebus.bus.messages import (
     parse_event,
 )
 from lanebus.context import Context, evolve
-from lanebus.handlers.agent import Agent, LoopLimits, ModelRequest, Run, ToolContext, commands
+from lanebus.handlers.agent import Agent, LoopLimits, ModelRequest, Run, ToolContext
 from lanebus.handlers.agent.models.model import with_failure
 from lanebus.handlers.agent.session_cache import CachedSession, SessionCache
 from lanebus.handlers.projections import STATUS

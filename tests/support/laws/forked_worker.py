@@ -28,14 +28,12 @@ from typing import Literal
 import anyio
 
 from lanebus import Bus
-from lanebus.agent import FunctionTool
+from lanebus.agent import FunctionTool, RunBounds, WorkerBounds
 from lanebus.bus import Consumer, Work
 from lanebus.bus.messages import Publishable
 from lanebus.bus.publishing.outbox import PUBLISH
 from lanebus.bus.wire import Receipt
 from lanebus.handlers.agent import Agent, Run, Worker
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, DEFAULT_WORKER_BOUNDS
-from lanebus.handlers.agent.tools.parameters import Function
 from lanebus.handlers.agent.worker.services import Heartbeat
 from tests.support.laws.await_scenarios import SCENARIOS, work_off
 from tests.support.laws.cancelling import counted
@@ -94,7 +92,7 @@ def _charges_again() -> None:
     """Let a tool that must not run twice claim that it may."""
     make = FunctionTool.__init__
 
-    def made(self: FunctionTool, function: Function, **options: object) -> None:
+    def made(self: FunctionTool, function: Callable[..., object], **options: object) -> None:
         make(self, function, **{**options, "idempotent": True})  # type: ignore[arg-type]  # a fault
 
     FunctionTool.__init__ = made  # type: ignore[method-assign]  # a fault
@@ -156,7 +154,7 @@ async def _work(order: Order) -> None:
         agent = recording_agent(History(Path(order.history)), gate=gate)
         if order.agent:
             agent = _Named(order.agent, agent)
-        bounds = WORKER_TINY if order.is_tiny else DEFAULT_WORKER_BOUNDS
+        bounds = WORKER_TINY if order.is_tiny else WorkerBounds()
         await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT, bounds=bounds).run()
 
 
@@ -166,7 +164,7 @@ async def _turns(order: Order) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    bounds = RUN_TINY if order.is_tiny else DEFAULT_RUN_BOUNDS
+    bounds = RUN_TINY if order.is_tiny else RunBounds()
     async with _open(order) as bus:
         session = bus.session(order.session)
         await session.head()  # connects

@@ -23,9 +23,11 @@ from lanebus import (
     UserMessage,
 )
 from lanebus.bus.messages import Publishable
-from lanebus.bus.retention.trim import TRIMMED
 from lanebus.bus.wire import encode
 from lanebus.errors import OverLimit, SessionErased
+
+TRIMMED = "session.trimmed"
+"""kind of the message that a forced trim appends"""
 
 Outcomes = tuple[str, ...] | tuple[str, tuple[int, ...]] | tuple[str, int]
 
