@@ -16,7 +16,8 @@ from lanebus.bus import Bounds
 from lanebus.bus.errors import Refused
 from lanebus.bus.servers import Argument, Endpoint
 from lanebus.errors import LoginRefused, OutcomeUnknown
-from tests.support.log.said import said, told, word, words
+from tests.contract.followers import Follower
+from tests.support.log.said import said, told, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, eventually, shortly
@@ -88,17 +89,11 @@ async def test_follower_replaces_a_connection_that_falls_silent(process: RealSer
         anyio.create_task_group() as tasks,
     ):
         await author.session("s").publish(said("a"))
-        seen: list[str] = []
-
-        async def follow() -> None:
-            async for envelope in bus.session("s").follow():
-                seen.append(word(envelope))  # noqa: PERF401  it has no end
-
         way.silent_at = at
-        tasks.start_soon(follow)
+        follower = Follower(bus.session("s")).start(tasks)
         await eventually(lambda: way.silent_at is None)
         await author.session("s").publish(told("b"))
-        await eventually(lambda: seen == ["a", "b"])
+        await eventually(lambda: follower.words == ["a", "b"])
         tasks.cancel_scope.cancel()
 
 
@@ -158,22 +153,18 @@ async def refused_publish(session: Session) -> Refused:
 
 async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(process: RealServer) -> None:
     async with Bus.open(secured(process)) as bus, anyio.create_task_group() as tasks:
-        session, seen, woken = bus.session("s"), list[str](), list[int]()
-
-        async def follow() -> None:
-            async for envelope in session.follow():
-                seen.append(word(envelope))
+        session, woken = bus.session("s"), anyio.Event()
 
         async def wait_for_wake_up(after: Cursor) -> None:
-            while not woken:
+            while not woken.is_set():
                 with suppress(Unavailable):  # it is waited for only once it has begun
                     await session.wait_for_wake_up(after)
-                    woken.append(1)
+                    woken.set()
 
         receipt = await session.publish(said("a"))
-        tasks.start_soon(follow)
+        follower = Follower(session).start(tasks)
         tasks.start_soon(wait_for_wake_up, receipt.cursor)
-        await eventually(lambda: seen == ["a"])
+        await eventually(lambda: follower.words == ["a"])
         rotate(process, "new")
         error = await refused_publish(session)
         assert isinstance(error, LoginRefused)
@@ -182,8 +173,8 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
             await session.head()
         rotate(process, "old")
         assert (await session.publish(said("c"), seconds=60)).position == receipt.position + 1
-        await eventually(lambda: seen == ["a", "c"])
-        await eventually(lambda: woken == [1])
+        await eventually(lambda: follower.words == ["a", "c"])
+        await eventually(woken.is_set)
         tasks.cancel_scope.cancel()
 
 
@@ -203,25 +194,14 @@ async def test_bus_takes_a_rotated_password_from_its_file(process: RealServer, t
 
 
 async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> None:
-    ends: list[Exception] = []
     async with anyio.create_task_group() as tasks, Bus.open(secured(process)) as bus:
         session = bus.session("s")
-
-        seen: list[str] = []
-
-        async def follow() -> None:
-            try:
-                async for envelope in session.follow():
-                    seen.append(word(envelope))  # noqa: PERF401  it has no end
-            except Closed as error:
-                ends.append(error)
-
         await session.publish(said("a"))
-        tasks.start_soon(follow)
-        await eventually(lambda: seen == ["a"])
+        follower = Follower(session).start(tasks)
+        await eventually(lambda: follower.words == ["a"])
         rotate(process, "new")
         assert isinstance(await refused_publish(session), LoginRefused)
-    assert [type(end) for end in ends] == [Closed]
+    assert isinstance(follower.error, Closed)
 
 
 async def test_server_that_starts_to_require_a_password_raises_and_is_retried(process: RealServer) -> None:

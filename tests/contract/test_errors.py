@@ -13,6 +13,7 @@ from lanebus.bus.errors import Refused
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
 from lanebus.groups import Consumer
+from tests.contract.followers import Follower
 from tests.support.log.groups import works
 from tests.support.log.said import said, told, words
 from tests.support.log.traffic import Traffic, traffic
@@ -103,17 +104,11 @@ async def test_a_moved_key_is_read_at_its_new_server(cluster: RealCluster) -> No
         assert await words(session) == ["a"]
         assert (await session.head()).position == 1
         assert await session.acquire_lease("me", 60) is not None
-        seen: list[int] = []
-
-        async def follow() -> None:
-            async for envelope in session.follow():
-                seen.append(envelope.position)  # noqa: PERF401  it has no end
-
-        tasks.start_soon(follow)
+        follower = Follower(session).start(tasks)
         tasks.start_soon(partial(session.publish, said("b"), key="k"))  # its hash of keys is nowhere yet
-        await eventually(lambda: seen == [1])
+        await eventually(lambda: follower.positions == [1])
         move.end()
-        await eventually(lambda: seen == [1, 2])
+        await eventually(lambda: follower.positions == [1, 2])
         assert await words(session) == ["a", "b"]
         tasks.cancel_scope.cancel()
 
@@ -197,30 +192,22 @@ async def test_entries_lost_by_a_failover_are_reported_and_the_rest_is_complete(
     (replica,) = (server for server in sentinel.servers.values() if server is not primary)
     lane = Keys().lane("s", Lane.LLM)
     async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
-        session, seen, outcomes = bus.session("s"), list[int](), list[Exception]()
-
-        async def follow() -> None:
-            try:
-                async for envelope in session.follow():
-                    seen.append(envelope.position)
-            except LogRolledBack as error:
-                outcomes.append(error)
-
-        tasks.start_soon(follow)
+        session = bus.session("s")
+        follower = Follower(session).start(tasks)
         await session.publish(said("a"), said("b"))
         await eventually(lambda: replica.do("XLEN", lane) == 2)
         replica.pause()
         primary.do("CLIENT", "KILL", "TYPE", "replica")
         await session.publish(said("c"), said("d"))
         lost = (await session.head()).cursor
-        await eventually(lambda: seen == [1, 2, 3, 4])  # otherwise there is no loss to report
+        await eventually(lambda: follower.positions == [1, 2, 3, 4])  # otherwise there is no loss to report
         primary.kill()
         replica.resume()
         with pytest.raises(LogRolledBack) as caught:
             await session.publish(said("e"), seconds=60)
         assert (caught.value.seen, caught.value.found) == (4, 2)
         assert (await session.publish(said("e"), said("f"), said("g"))).positions == (3, 4, 5)
-        await eventually(lambda: len(outcomes) == 1)
+        await eventually(lambda: isinstance(follower.error, LogRolledBack))
         with pytest.raises(LogRolledBack):
             await anext(session.read(after=lost))
         assert await words(session) == ["a", "b", "e", "f", "g"]
@@ -269,29 +256,23 @@ async def test_lost_live_deltas_are_reported_after_a_failover_and_later_ones_are
         return Delta(kind="text", message_id=id, delta=text)
 
     async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
-        session, seen = bus.session("s"), list[str]()
-
-        async def follow() -> None:
-            async for envelope in session.follow(live=True):
-                if isinstance(envelope.message, Delta):
-                    seen.append(envelope.message.delta)
-
-        tasks.start_soon(follow)
+        session = bus.session("s")
+        follower = Follower(session, live=True).start(tasks)
         await session.publish(said("a"))
         await session.preview(piece("1"))
         await eventually(lambda: replica.do("XLEN", Keys().live("s")) == 1)
         replica.pause()
         primary.do("CLIENT", "KILL", "TYPE", "replica")
         await session.preview(piece("2"), piece("3"))
-        await eventually(lambda: "".join(seen) == "123")
+        await eventually(lambda: "".join(follower.words) == "a123")
         primary.kill()
         replica.resume()
         with pytest.raises(LogRolledBack):
             await session.preview(piece("4"), seconds=60)
         for text in "abc":
             await session.preview(piece(text, "n"), seconds=60)
-        await eventually(lambda: "c" in "".join(seen))
-        assert "".join(seen) == "123abc"
+        await eventually(lambda: "abc" in "".join(follower.words))
+        assert "".join(follower.words) == "a123abc"
         assert {m.message_id: m.blocks[0].delta for m in await session.open_messages()} == {"m": "1", "n": "abc"}
         tasks.cancel_scope.cancel()
 

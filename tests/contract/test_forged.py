@@ -12,6 +12,7 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.servers import acl_users
 from lanebus.bus.wire import Keys
 from lanebus.errors import CursorTrimmed, ForgedEntry
+from tests.contract.followers import Follower
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word
@@ -98,28 +99,22 @@ async def test_publishing_and_reading_continue_past_a_forged_entry(server: AnySe
 async def test_followers_continue_past_a_forged_entry(
     shared_valkey: RealServer, what: str, lanes: str, lane: Lane
 ) -> None:
-    seen: list[Envelope] = []
-
-    async def follow(session: Session) -> None:
-        async for envelope in session.follow(lanes=LANES[lanes]):
-            seen.append(envelope)  # noqa: PERF401  it has no end
-
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), said("c") if lane is Lane.LLM else told("c"))
-        tasks.start_soon(follow, session)
-        await eventually(lambda: len(seen) >= 1)
+        follower = Follower(session, lanes=LANES[lanes]).start(tasks)
+        await eventually(follower.has(1))
         await eventually(lambda: blocked(shared_valkey) > 0)  # the hub waits for what comes
         shared_valkey.do("XADD", Keys().lane("s", lane), *forged(what, lane))
         await eventually(lambda: blocked(shared_valkey) > 0)  # it has read what was forged
         for text in ("d", "e"):
             await session.publish(said(text), told(text))
-        await eventually(lambda: any(envelope.position >= 6 for envelope in seen))
+        await eventually(lambda: any(position >= 6 for position in follower.positions))
         await session.publish(said("f"), told("f"))
-        await eventually(lambda: any(envelope.position >= 8 for envelope in seen) and "f" in genuine(seen))
+        await eventually(lambda: follower.positions[-1] >= 8 and "f" in genuine(follower.seen))
         wanted = [e async for e in session.read(lanes=LANES[lanes]) if not isinstance(e.message, DecodeFailure)]
-        await eventually(lambda: len(genuine(seen)) >= len(wanted))
-        assert [e for e in seen if not isinstance(e.message, DecodeFailure)] == wanted
+        await eventually(lambda: len(genuine(follower.seen)) >= len(wanted))
+        assert [e for e in follower.seen if not isinstance(e.message, DecodeFailure)] == wanted
         tasks.cancel_scope.cancel()
 
 
@@ -214,20 +209,12 @@ async def test_a_foreign_entry_does_not_stand_in_for_a_missing_one(
 
 
 async def test_a_missing_entry_raises_in_live_followers(shared_valkey: RealServer) -> None:
-    seen: list[str] = []
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session, other = bus.session("s"), bus.session("t")
         await session.publish(said("a"))
         await other.publish(said("o"))
-
-        async def follow() -> None:
-            with pytest.raises(CursorTrimmed):
-                await collect(session.follow(), seen)
-            seen.append("told")
-
-        tasks.start_soon(follow)
-        tasks.start_soon(collect, other.follow(), seen)
-        await eventually(lambda: sorted(seen) == ["a", "o"])
+        broken, whole = Follower(session).start(tasks), Follower(other).start(tasks)
+        await eventually(lambda: (broken.words, whole.words) == (["a"], ["o"]))
         await eventually(lambda: blocked(shared_valkey) > 0)
         with shared_valkey.talk() as say:
             say("MULTI")
@@ -235,9 +222,10 @@ async def test_a_missing_entry_raises_in_live_followers(shared_valkey: RealServe
             say("XADD", lane, "3-0", "h", "1 1 x", "m", '{"role":"user","content":"c"}')
             say("HSET", head, "position", "3")
             say("EXEC")
-        await eventually(lambda: seen[-1] == "told")
+        await eventually(lambda: isinstance(broken.error, CursorTrimmed))
         await other.publish(said("p"))
-        await eventually(lambda: seen[-1] == "p")
+        await eventually(lambda: whole.words == ["o", "p"])
+        assert broken.words == ["a"]
         tasks.cancel_scope.cancel()
 
 
@@ -294,22 +282,16 @@ async def test_a_foreign_entry_comes_after_the_entry_of_its_position_in_the_othe
                 shared_valkey.do("XADD", Keys().lane("s", lane), f"{position}-5", "x", "forged")
             await bus.session("s").publish(said("last"))
 
-    followed: list[Envelope] = []
-
-    async def follow(session: Session) -> None:
-        async for envelope in session.follow(live=live):
-            followed.append(envelope)  # noqa: PERF401  it has no end
-
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("x"))
-        tasks.start_soon(follow, session)
-        await eventually(lambda: bool(followed) and blocked(shared_valkey) > 0)
+        follower = Follower(session, live=live).start(tasks)
+        await eventually(lambda: bool(follower.seen) and blocked(shared_valkey) > 0)
         stalled(publish)
         entries = await read(session)
         assert [entry.cursor.id for entry in entries][2:-1] == ["2-5", "3-0", "3-5", "4-0", "4-5", "5-0", "5-5"]
-        await eventually(lambda: followed[-1].position == 6)
-        assert [entry.position for entry in followed if not entry.delta] == [1, 2, 3, 4, 5, 6]
+        await eventually(lambda: follower.positions[-1] == 6)
+        assert [entry.position for entry in follower.seen if not entry.delta] == [1, 2, 3, 4, 5, 6]
         tasks.cancel_scope.cancel()
 
 
