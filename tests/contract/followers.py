@@ -1,10 +1,13 @@
-"""Followers that record what they get."""
+"""Followers and workers that record what they get."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from anyio.abc import TaskGroup
 
-from lanebus import ALL_LANES, START, Cursor, Delta, Envelope, Lane, Session
+from lanebus import ALL_LANES, START, Cursor, Delta, Envelope, Lane, Session, Unavailable
+from lanebus.groups import Consumer
+from tests.support.log.groups import works
 from tests.support.log.said import word
 
 
@@ -43,3 +46,17 @@ class Follower:
 
 def piece(text: str) -> Delta:
     return Delta(kind="text", message_id="m", delta=text)
+
+
+def serve(consumer: Consumer, tasks: TaskGroup) -> list[str]:
+    """Acknowledge all work of a consumer in a task. Return the list of its sessions, which grows."""
+    heard: list[str] = []
+
+    async def run() -> None:
+        async for work in works(consumer):
+            heard.append(work.session)
+            with suppress(Unavailable):  # it comes again
+                await consumer.ack(work)
+
+    tasks.start_soon(run)
+    return heard

@@ -1,8 +1,8 @@
 """The promises of a consumer group to workers."""
 
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from functools import partial
+from itertools import chain
 from typing import cast
 
 import anyio
@@ -13,6 +13,7 @@ from lanebus.bus.groups.group_log import Fetched, GroupLog
 from lanebus.bus.wire import AgentBucket, Keys
 from lanebus.errors import InvalidName
 from lanebus.groups import Consumer, Work
+from tests.contract.followers import serve
 from tests.support.log.groups import pending, take_all, take_one, wake, works
 from tests.support.log.said import said, told
 from tests.support.servers.proxy import proxy
@@ -45,21 +46,13 @@ async def test_a_user_message_wakes_workers_and_other_messages_do_not_by_default
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_each_session_goes_to_one_consumer(server: AnyServer) -> None:
+async def test_each_session_goes_to_one_consumer(bus: Bus) -> None:
     names = [f"s{index}" for index in range(40)]
-    heard: list[str] = []
-
-    async def serve(consumer: Consumer) -> None:
-        async for item in works(consumer):
-            heard.append(item.session)
-            await consumer.ack(item)
-
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        for index in range(3):
-            tasks.start_soon(serve, bus.consumer("g", f"c{index}"))
+    async with anyio.create_task_group() as tasks:
+        heard = [serve(bus.consumer("g", f"c{index}"), tasks) for index in range(3)]
         await wake(bus, *names)
-        await eventually(lambda: len(heard) >= len(names))
-        assert sorted(heard) == sorted(names)
+        await eventually(lambda: sum(map(len, heard)) >= len(names))
+        assert sorted(chain.from_iterable(heard)) == sorted(names)
         tasks.cancel_scope.cancel()
 
 
@@ -91,20 +84,13 @@ async def test_work_of_a_dead_consumer_is_found_among_much_pending_work(server: 
 async def test_work_of_a_dead_consumer_is_claimed_while_new_work_never_ends(bus: Bus) -> None:
     await wake(bus, "left")
     await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False)
-    heard: list[str] = []
-
-    async def serve() -> None:
-        consumer = bus.consumer("g", "alive", heartbeat=0.05)
-        async for item in works(consumer):
-            heard.append(item.session)
-            await consumer.ack(item)
 
     async def speak() -> None:
         while True:
             await wake(bus, "busy")
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve)
+        heard = serve(bus.consumer("g", "alive", heartbeat=0.05), tasks)
         tasks.start_soon(speak)
         await eventually(lambda: "left" in heard)
         tasks.cancel_scope.cancel()
@@ -112,17 +98,9 @@ async def test_work_of_a_dead_consumer_is_claimed_while_new_work_never_ends(bus:
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 @pytest.mark.sentinel("a failover may lose a group")
-async def test_a_deleted_group_is_created_again(server: AnyServer) -> None:
-    heard: list[str] = []
-
-    async def serve(bus: Bus) -> None:
-        consumer = bus.consumer("g", "c")
-        async for item in works(consumer):
-            heard.append(item.session)
-            await consumer.ack(item)
-
-    async with anyio.create_task_group() as tasks, server.bus() as bus:
-        tasks.start_soon(serve, bus)
+async def test_a_deleted_group_is_created_again(bus: Bus, server: AnyServer) -> None:
+    async with anyio.create_task_group() as tasks:
+        heard = serve(bus.consumer("g", "c"), tasks)
         await wake(bus, "a")
         await eventually(lambda: heard == ["a"])
         server.do("FLUSHALL")
@@ -135,17 +113,8 @@ async def test_a_deleted_group_is_created_again(server: AnyServer) -> None:
 
 
 async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
-    heard: list[str] = []
-
-    async def serve(bus: Bus) -> None:
-        consumer = bus.consumer("g", "c")
-        async for item in works(consumer):
-            heard.append(item.session)
-            with suppress(Unavailable):  # it comes again
-                await consumer.ack(item)
-
     async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
-        tasks.start_soon(serve, bus)
+        heard = serve(bus.consumer("g", "c"), tasks)
         for round_ in range(4):
             await wake(bus, f"s{round_}")
             await eventually(partial(heard.__contains__, f"s{round_}"))

@@ -1,7 +1,5 @@
 """Each error of a server makes publishers and followers wait, or raises the documented error."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from functools import partial
 
 import anyio
@@ -12,9 +10,7 @@ from lanebus.bus import LogBounds
 from lanebus.bus.errors import Refused
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
-from lanebus.groups import Consumer
-from tests.contract.followers import Follower
-from tests.support.log.groups import works
+from tests.contract.followers import Follower, serve
 from tests.support.log.said import said, told, words
 from tests.support.log.traffic import Traffic, traffic
 from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
@@ -425,25 +421,10 @@ async def test_a_missing_right_raises_at_once(process: RealServer) -> None:
 # --- workers -------------------------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
-    """Yield the sessions whose wake-ups a worker reads."""
-    heard: list[str] = []
-
-    async def serve() -> None:
-        async for work in works(consumer):
-            heard.append(work.session)
-            await consumer.ack(work)
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(serve)
-        yield heard
-        tasks.cancel_scope.cancel()
-
-
 async def test_a_worker_continues_after_a_slot_has_moved(cluster: RealCluster) -> None:
     """MOVED, as the reply to a blocked read of a group."""
-    async with cluster.bus() as bus, serving(bus.consumer("g", "c")) as heard:
+    async with cluster.bus() as bus, anyio.create_task_group() as tasks:
+        heard = serve(bus.consumer("g", "c"), tasks)
         await bus.session("a").publish(said("x"))
         await eventually(lambda: heard == ["a"])
         move = Move(cluster, slots_of(cluster, "a")["a"])
@@ -453,3 +434,4 @@ async def test_a_worker_continues_after_a_slot_has_moved(cluster: RealCluster) -
         await bus.session("a").publish(said("y"))
         await bus.session("b").publish(said("z"))
         await eventually(lambda: sorted(heard) == ["a", "a", "b"])
+        tasks.cancel_scope.cancel()

@@ -12,9 +12,8 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.servers import acl_users
 from lanebus.bus.wire import Keys
 from lanebus.errors import CursorTrimmed, ForgedEntry
-from tests.contract.followers import Follower
+from tests.contract.followers import Follower, serve
 from tests.support.log.following import Subscriber, stalled
-from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word
 from tests.support.log.stored import header
 from tests.support.servers.bounded import bound_hub
@@ -131,24 +130,11 @@ async def test_a_lane_full_of_forged_entries_ends_for_its_readers(session: Sessi
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_a_forged_wake_up_stops_neither_followers_nor_workers(server: AnyServer) -> None:
     bound_hub(server, direct_sessions=0)
-    seen: list[str] = []
-    work: list[str] = []
-
-    async def follow(session: Session) -> None:
-        await collect(session.follow(), seen)
-
-    async def serve(bus: Bus) -> None:
-        consumer = bus.consumer("g", "c")
-        async for item in works(consumer):
-            work.append(item.session)
-            await consumer.ack(item)
-
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
-        tasks.start_soon(follow, session)
-        tasks.start_soon(serve, bus)
-        await eventually(lambda: seen == ["a"] and work == ["s"])
+        follower, work = Follower(session).start(tasks), serve(bus.consumer("g", "c"), tasks)
+        await eventually(lambda: follower.words == ["a"] and work == ["s"])
         index = Keys().index(Keys().bucket("s"))
         for fields in (
             ("x", "y"),
@@ -160,7 +146,7 @@ async def test_a_forged_wake_up_stops_neither_followers_nor_workers(server: AnyS
             with server.talk() as say:
                 say.send("XADD", index, "*", *fields)
         await session.publish(said("b"))
-        await eventually(lambda: seen == ["a", "b"] and work[-1] == "s" and len(work) >= 2)
+        await eventually(lambda: follower.words == ["a", "b"] and work[-1] == "s" and len(work) >= 2)
         tasks.cancel_scope.cancel()
 
 

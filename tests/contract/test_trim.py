@@ -1,7 +1,7 @@
 """Trimming, on every server: what it removes, what it keeps, and what readers get."""
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import cast
 
@@ -16,7 +16,6 @@ from lanebus import (
     Bus,
     Cursor,
     Delta,
-    Envelope,
     ExtensionMessage,
     Lane,
     Session,
@@ -33,6 +32,7 @@ from lanebus.errors import CursorTrimmed, NoSuchPosition, SessionErased
 from lanebus.handlers.context import build_context
 from lanebus.handlers.projections import USAGE
 from lanebus.projections import project, rebuild
+from tests.contract.followers import Follower
 from tests.support.log.groups import begin, take_all, take_one
 from tests.support.log.said import read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer, eventually
@@ -241,8 +241,7 @@ async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_need
         session = bus.session("s")
         await fill(session, 4)
         await session.save_checkpoint("r", START)
-        seen: list[Envelope] = []
-        tasks.start_soon(collect, session.follow(), seen)
+        seen = Follower(session).start(tasks).seen
         await eventually(lambda: len(seen) == 4)
         server.do("HSET", Keys().head("s"), "run", "another")
         await session.trim(3, force=True)
@@ -254,11 +253,6 @@ async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_need
         assert len((await session.head()).incarnations) == 2  # a publish takes it for its own server's
         await eventually(lambda: len(seen) == 6)
         tasks.cancel_scope.cancel()
-
-
-async def collect(envelopes: AsyncGenerator[Envelope, None], seen: list[Envelope]) -> None:
-    async for envelope in envelopes:
-        seen.append(envelope)  # noqa: PERF401  seen while it grows
 
 
 async def test_a_foreign_entry_is_not_in_the_way_of_the_note(bus: Bus, session: Session, server: AnyServer) -> None:
@@ -413,12 +407,10 @@ async def test_entries_trimmed_between_the_head_and_the_page_raise(
 async def test_trimming_a_lane_without_followers_disturbs_no_follower(other: Bus, session: Session) -> None:
     async with anyio.create_task_group() as tasks:
         await session.publish(said("1"), told("2"), told("3"), told("4"))
-        llm: list[Envelope] = []
-        both: list[Envelope] = []
-        tasks.start_soon(collect, session.follow(lanes={Lane.LLM}), llm)
+        llm = Follower(session, lanes=frozenset({Lane.LLM})).start(tasks).seen
         await eventually(lambda: len(llm) == 1)
         await other.session("s").trim(4)
-        tasks.start_soon(collect, session.follow(after=Cursor(3)), both)  # the hub itself has only seen position 1
+        both = Follower(session, after=Cursor(3)).start(tasks).seen  # the hub itself has only seen position 1
         await eventually(lambda: len(both) == 1)
         await session.publish(said("5"), told("6"))
         await eventually(lambda: len(both) == 3 and len(llm) == 2)
@@ -553,9 +545,8 @@ async def test_a_full_server_can_be_trimmed(process: RealServer) -> None:
 
 async def test_publishers_and_readers_go_on_while_it_is_trimmed(session: Session) -> None:
     async with anyio.create_task_group() as tasks:
-        seen: list[Envelope] = []
         await fill(session, 1)
-        tasks.start_soon(collect, session.follow(), seen)
+        seen = Follower(session).start(tasks).seen
 
         async def trim_behind() -> None:
             while True:
