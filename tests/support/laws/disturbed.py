@@ -93,15 +93,7 @@ class Life:
         warm: SessionCache | None = None,
         bounds: RunBounds = BOUNDS,
     ) -> None:
-        """Create a life.
-
-        Args:
-            session: the session to disturb.
-            random: source of all random choices.
-            kills: whether workers are killed.
-            warm: keeps the session in memory between its workers' runs; None keeps nothing.
-            bounds: of its workers' runs.
-        """
+        """`kills` says whether workers are killed; `warm` keeps the session in memory between its workers' runs."""
         self.session, self.random, self.kills, self._warm = session, random, kills, warm
         self.bounds = bounds
         """bounds of its workers' runs"""

@@ -160,12 +160,7 @@ def tools(history: History, *, gate: Gate | None = None) -> list[Tool]:
 
 
 def recording_agent(history: History, *, gate: Gate | None = None) -> Agent:
-    """Return the agent. It records in the history which process worked on which session under which epoch.
-
-    Args:
-        history: the history to write to.
-        gate: blocks some of its outside calls; None blocks none.
-    """
+    """Return the agent. It records in the history which process worked on which session under which epoch."""
     loop = AgentLoop(RecordingModel(history, gate=gate), tools(history, gate=gate))
 
     async def agent(run: Run) -> None:

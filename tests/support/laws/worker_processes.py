@@ -95,11 +95,7 @@ class Workers:
     def start(self, name: str, *, mutant: str = "", gated: str = "", agent: str = "") -> WorkerProcess:
         """Start a worker. If the server is tiny, every second worker has tiny bounds.
 
-        Args:
-            name: its name; it may be that of a killed worker.
-            mutant: a fault of `forked_worker.MUTANTS` to plant in it.
-            gated: the kind of outside calls that last until `WorkerProcess.open_gate`.
-            agent: the agent that it serves; "" for the default agent.
+        `mutant` is a fault of `forked_worker.MUTANTS`. Outside calls of the kind `gated` last until `open_gate`.
         """
         gate = Path(f"{self._history}.gate.{len(self.started)}")
         order = Order(
