@@ -43,45 +43,12 @@ VALUES = {
 HEALTHY, DAMAGED = "healthy", {f"d-{name}": value for name, value in VALUES.items()}
 KEYS, AGENT, GROUP = Keys(buckets=1), "agent", "agents"
 
-HEAD = [
-    "position",
-    "bytes",
-    "created",
-    "updated",
-    "state",
-    "run",
-    "incarnation",
-    "incarnations",
-    "trimmed",
-    "last_llm",
-    "last_ext",
-    "lost",
-    "ends",
-    "trimmed_proof",
-    "trimmed_llm",
-    "trimmed_ext",
-    "trimmed_by",
-    "trim",
-    "archived",
-    "archive",
-    "parent",
-    "fork",
-    "owner",
-    "epoch",
-    "lease_until",
-    "lease_ms",
-    "wanted",
-    "rests_until",
-    "rest_ms",
-    "agent",
-    "assigned",
-    "g:agents",
-    "p:",
-    "producers",
-    "floor",
-    "live",
-    "live_by",
-]
+HEAD = (
+    *("position", "bytes", "created", "updated", "state", "run", "incarnation", "incarnations", "trimmed"),
+    *("last_llm", "last_ext", "lost", "ends", "trimmed_proof", "trimmed_llm", "trimmed_ext", "trimmed_by"),
+    *("trim", "archived", "archive", "parent", "fork", "owner", "epoch", "lease_until", "lease_ms", "wanted"),
+    *("rests_until", "rest_ms", "agent", "assigned", "g:agents", "p:", "producers", "floor", "live", "live_by"),
+)
 """fields of a head; "p:" stands for those of all producers"""
 
 SHARED = (
