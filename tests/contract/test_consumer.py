@@ -202,21 +202,6 @@ async def test_without_a_fetch_nothing_becomes_pending(bus: Bus, server: AnyServ
         assert len(pending(server)) == 4
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_fetch_cancelled_anywhere_loses_nothing(server: AnyServer) -> None:
-    names = [f"s{number}" for number in range(60)]
-    heard: list[str] = []
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, *names)
-        cuts = 0
-        async with shortly():
-            while len(heard) < len(names):
-                cuts += 1
-                with anyio.move_on_after(0.0005 * (cuts % 8) if cuts % 10 else 5):
-                    heard += [work.session for work in await consumer.fetch(5)]
-        assert sorted(heard) == sorted(names)
-
-
 async def test_work_is_not_lost_if_the_server_fails_right_after_the_last_recovered_work_was_fetched(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

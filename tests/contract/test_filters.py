@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection
 from contextlib import aclosing
+from functools import partial
 
 import anyio
 import pytest
@@ -57,9 +58,9 @@ def some_message(chance: random.Random) -> Publishable:
 async def test_reading_no_lane_or_no_kind_at_all_is_refused(session: Session) -> None:
     await session.publish(said("x"), told("y"))
     for reading in (session.read, session.pages, session.follow, session.subscribe):
-        for empty, error in (({"lanes": ()}, NoLanes), ({"kinds": ()}, NoKinds)):
+        for ask, error in ((partial(reading, lanes=()), NoLanes), (partial(reading, kinds=()), NoKinds)):
             with anyio.fail_after(120), pytest.raises(error, match="give at least one"):
-                async with aclosing(reading(**empty)) as found:
+                async with aclosing(ask()) as found:
                     await anext(aiter(found))
     for reading in (session.read, session.pages):
         with pytest.raises(NoKinds):

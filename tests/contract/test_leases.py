@@ -8,7 +8,7 @@ import pytest
 from lanebus import Bus, Cursor, Delta, ExtensionMessage, Fenced, Session, UserMessage
 from lanebus.bus import Checkpoint, FirstPage, SessionLease
 from lanebus.bus.messages import Abort
-from lanebus.errors import LeaseHeld, LeaseNotHeld, SessionErased
+from lanebus.errors import LeaseHeld, LeaseNotHeld
 from lanebus.groups import Lease
 from tests.support.agent.agents import fresh_bus
 from tests.support.laws.cancelling import Moment, cut
@@ -95,13 +95,6 @@ async def test_a_release_with_wake_set_always_wakes_a_worker(bus: Bus) -> None:
     assert lease is not None
     await bus.leases.release((lease,), wake=True)
     assert await woken(bus, 1) == ["s"]
-
-
-async def test_the_lease_of_an_erased_session_raises(bus: Bus) -> None:
-    await bus.session("s").publish(said("x"))
-    await bus.session("s").erase()
-    with pytest.raises(SessionErased):
-        await bus.leases.take("s", "me", 60)
 
 
 @pytest.mark.cluster("smoke test of waiting for a session")

@@ -87,12 +87,6 @@ async def test_a_lost_log_is_told(session: Session, server: AnyServer) -> None:
     assert await told_by(session.read(kinds={"user"})) == ([], "0-0", 7)
 
 
-async def test_the_other_lane_is_read_as_before(session: Session, server: AnyServer) -> None:
-    await fill(session)
-    lose(server, "all", Lane.LLM)
-    assert [word(envelope) async for envelope in session.read(lanes=EXTENSION)] == ["2", "4", "6"]
-
-
 @pytest.mark.parametrize("what", ["last", "all"])
 async def test_nothing_is_made_of_a_log_whose_end_is_missing(session: Session, server: AnyServer, what: str) -> None:
     await fill(session)
@@ -118,6 +112,7 @@ async def test_a_read_up_to_a_position_tells_that_the_lane_ends_before_it(bus: B
     await fill(session)
     lose(server, "all", Lane.LLM)
     assert await told_by(session.read(lanes=LLM, until=4)) == ([], "0-0", 6)
+    assert [word(envelope) async for envelope in session.read(lanes=EXTENSION)] == ["2", "4", "6"]
     whole = bus.session("whole")
     await fill(whole)
     for until in range(1, 7):

@@ -18,7 +18,6 @@ from lanebus import (
     ExtensionMessage,
     Lane,
     Session,
-    SessionHead,
 )
 from lanebus.archive import DirectoryArchive
 from lanebus.bounds import HubBounds
@@ -42,11 +41,6 @@ async def test_pages_are_joined_without_a_seam(session: Session) -> None:
     assert llm == list(range(1, 2_501, 3))
     extension = [e.position async for e in session.read(lanes={Lane.EXTENSION})]
     assert sorted([*llm, *extension]) == list(range(1, 2_501))
-
-
-async def test_an_empty_session_reads_as_nothing(session: Session) -> None:
-    assert await read(session) == []
-    assert await session.head() == SessionHead("s", 0, 0.0, 0.0, 0, 0, 0, is_closed=False)
 
 
 @pytest.mark.cluster("smoke test of reading beside publishing")
