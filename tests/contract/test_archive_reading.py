@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import JsonValue
 
 from lanebus import Bus, Cursor, DecodeFailure, Envelope, Lane
 from lanebus.archive import DirectoryArchive, ObjectArchive
 from lanebus.bus.errors import Refused
 from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.wire import Keys
+from lanebus.bus.wire.codec import UPCASTERS, MessageJson
 from lanebus.errors import CursorTrimmed
 from lanebus.handlers.context import build_context
 from lanebus.handlers.projections import TURNS, USAGE
@@ -224,7 +224,7 @@ async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(ser
 async def test_an_old_form_is_archived_as_it_is_and_lifted_as_it_is_read(
     server: AnyServer, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lifted(lane: Lane | None, message: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def lifted(lane: Lane | None, message: MessageJson) -> MessageJson:
         assert lane is Lane.EXTENSION
         return message | {"data": f"lifted {message['data']}"}
 
@@ -234,7 +234,7 @@ async def test_an_old_form_is_archived_as_it_is_and_lifted_as_it_is_read(
         await session.archive()
         trim(server, 1)
         monkeypatch.setattr("lanebus.bus.wire.codec.VERSION", 2)
-        monkeypatch.setattr("lanebus.bus.wire.codec.UPCASTERS", {1: lifted})
+        monkeypatch.setitem(UPCASTERS, 1, lifted)
         assert [word(e) for e in await read(session)] == ["lifted old"]
         (name,) = names(files)
         assert json.loads(str(lines(files, name)[1]["m"]))["data"] == "old"
