@@ -12,6 +12,7 @@ from lanebus.bounds import WorkBounds
 from lanebus.bus import Bounds
 from lanebus.bus.groups.group_log import Fetched, GroupLog, Mode
 from lanebus.bus.wire import AgentBucket, Keys
+from lanebus.errors import GroupInUse
 from lanebus.groups import Consumer, Work
 from tests.support.log.groups import TINY, begin, pending, take_all, take_one, wake
 from tests.support.log.late import Late
@@ -194,6 +195,9 @@ async def test_a_removed_group_keeps_nothing_and_leaves_the_others_alone(server:
         assert (await bus.group_status("h")).pending == 2
         async with bus.consumer("g", "c") as consumer:
             assert len(await take_all(consumer, 2)) == 2, "it begins anew"
+        with pytest.raises(GroupInUse):
+            await bus.remove_group("h")
+        assert await bus.remove_group("h", force=True)
 
 
 def keys_of(server: AnyServer) -> list[str]:
