@@ -304,6 +304,7 @@ class Gate:
         if not allowed:
             self._access.record(*decisions[0], address)
             raise AccessDenied(decisions[0][1].reason)
+        require_valid(request.scope)
         self._note(request, allowed)
         return frozenset(asked.lane for asked in allowed if asked.lane is not None), allowed
 
@@ -409,6 +410,7 @@ class Gate:
             decision = await self._access.decide(each, address_of(request.scope))
             if not decision.is_allowed:
                 raise AccessDenied(decision.reason)
+        require_valid(request.scope)  # a hook may have taken its time
         self._note(request, asked)
 
     async def _asked(

@@ -235,14 +235,16 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
     """
     session, posted = api.session(request), read_trim(await api.body(request))
     await api.gate.require(request, "trim", session=session.id, lanes=Lane)
+    known: Collection[str] | None = None
     if posted.force and api.gate.is_limited(request):
         decided = api.gate.decided_agent(request, session.id)
         planned = await trim_session(session, posted.before, dry_run=True, agent=decided)
         await _require_forks(api, request, await _hidden_forks(api, request, planned.holders))
+        known = planned.holders  # a fork that is made meanwhile was not asked about
     decided = api.gate.decided_agent(request, session.id)
     try:
         trimmed = await trim_session(
-            session, posted.before, force=posted.force, dry_run=posted.is_dry_run, agent=decided
+            session, posted.before, force=posted.force, dry_run=posted.is_dry_run, agent=decided, known=known
         )
     except TrimRefused as refused:
         if hidden := await _hidden_forks(api, request, refused.holders):

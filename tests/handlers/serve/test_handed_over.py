@@ -205,7 +205,7 @@ async def test_an_answer_ends_before_a_handover_and_says_that_there_is_more() ->
 
 ANSWERS = (
     *("entries", "status", "turns", "timeline", "usage", "context?model=m", "call?id=c1", "dead-letters", "forks"),
-    *("projections/sessions", "turns/main.1%230/request"),
+    *("projections/sessions", "turns/main.1%230/request", ""),
 )
 
 
@@ -224,7 +224,7 @@ async def test_an_answer_that_was_allowed_before_a_handover_is_not_sent_after_it
 
     async with opened(tmp_path, slow) as (bus, client):
         session = bus.session("s1")
-        reply = await client.get(f"/api/sessions/s1/{path}")
+        reply = await client.get(f"/api/sessions/s1/{path}".rstrip("/"))
         assert handed
         assert (reply.status_code, SECRET in reply.text) in {(403, False), (404, False), (400, False)}
         assert reply.status_code == 403 or path in {"call?id=c1", "turns/main.1%230/request"}
@@ -300,6 +300,23 @@ async def test_what_was_allowed_for_one_agent_is_not_done_to_the_session_of_the_
         assert (await bus.session("s2").head()).position == 0
         assert not [holder for holder in await bus.session("s1").checkpoints() if holder.startswith("f:")]
         assert await bus.dead_letters("workers").count() == (path == "redrive")
+
+
+async def test_a_trim_by_force_passes_no_fork_that_is_made_while_the_forks_are_asked_for(tmp_path: Path) -> None:
+    async def slow(request: AccessRequest) -> Decision:
+        if request.session == "known" and not (await bus.session("secret").head()).position:
+            await bus.session("s1").fork(2, id="secret")
+        return Decision(request.session != "secret", "not yours")
+
+    async with opened(tmp_path, slow) as (bus, client):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("shared"), wake=False)
+        await session.fork(2, id="known")
+        for answered in ((409, "trim_refused"), (403, "access_refused")):
+            reply = await client.post("/api/sessions/s1/trim", json={"before": 3, "force": True})
+            assert (reply.status_code, reply.json()["error"]) == answered
+            assert "secret" not in reply.text
+        assert len([each async for each in bus.session("secret").read(until=2)]) == 2
 
 
 async def give_up(bus: Bus) -> None:

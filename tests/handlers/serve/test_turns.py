@@ -63,8 +63,33 @@ async def test_work_that_is_away_lets_a_later_request_of_another_principal_work_
             await anyio.wait_all_tasks_blocked()
         tasks.start_soon(work, "carol")
         await anyio.wait_all_tasks_blocked()
-        assert worked == ["bob"]
-    assert sorted(worked[1:]) == ["carol", "mallory"]
+        assert worked == ["mallory", "bob"]
+    assert worked[2:] == ["carol"]
+
+
+async def test_work_that_is_away_takes_no_place_from_others_nor_from_the_next_request_of_its_principal() -> None:
+    shared, worked, back = turns(begun=2), list[str](), anyio.Event()
+
+    async def list_slowly(owner: str) -> None:
+        async with shared.turn(owner) as turn, turn.away():
+            worked.append(f"list of {owner}")
+            await back.wait()
+
+    async def work(owner: str) -> None:
+        async with shared.turn(owner):
+            worked.append(owner)
+
+    async with anyio.create_task_group() as tasks:
+        for owner in ("mallory", "eve", "trudy", "mallory"):
+            tasks.start_soon(list_slowly, owner)
+        await anyio.wait_all_tasks_blocked()
+        assert worked == [f"list of {owner}" for owner in ("mallory", "eve", "trudy", "mallory")]
+        tasks.start_soon(work, "mallory")
+        tasks.start_soon(work, "eve")
+        await anyio.wait_all_tasks_blocked()
+        assert worked[4:] == ["eve"], "two lists of mallory are away"
+        back.set()
+    assert worked[5:] == ["mallory"]
 
 
 async def test_a_principal_works_at_one_request_while_others_have_room() -> None:
