@@ -5,9 +5,15 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup
 
+from lanebus import ALL_LANES, UserMessage
 from lanebus.handlers.context import RESTS, Breather
-from lanebus.handlers.serve.budget import Turns
+from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
+from lanebus.handlers.serve.budget import ByteBudget, Turns
 from lanebus.handlers.serve.errors import ServerBusy, TooManyWaiting
+from lanebus.handlers.serve.transfer import History
+from tests.support.page.serving import temporary_bus
+from tests.support.servers.real import eventually
 
 __all__ = ()
 
@@ -206,3 +212,22 @@ async def test_long_work_of_the_processor_rests_at_each_pause() -> None:
     finally:
         RESTS.reset(token)
     assert rested == 1
+
+
+@pytest.mark.parametrize("query", [EntriesQuery(ALL_LANES, since=1e10), EntriesQuery(ALL_LANES, before_time=1.0)])
+async def test_a_search_by_time_that_finds_nothing_has_its_turn_at_reading(query: EntriesQuery) -> None:
+    history, found = History(DEFAULT_UI_BOUNDS), list[bytes]()
+    history.reads = turns()
+    async with temporary_bus() as bus, ByteBudget().share(lambda: None, owner="mallory") as share:
+        session = bus.session("s1")
+        await session.publish(*(UserMessage.text("x") for _ in range(5)))
+
+        async def answered() -> None:
+            parts = entries_json(session, query, share, history, right=None, bounds=DEFAULT_UI_BOUNDS)
+            found.extend([part async for part in parts])
+
+        async with anyio.create_task_group() as tasks, history.reads.turn("bob"):
+            tasks.start_soon(answered)
+            await eventually(lambda: bool(found) or history.reads.has_others("bob"))
+            assert found == []
+        assert found
