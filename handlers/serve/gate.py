@@ -9,6 +9,7 @@ from contextlib import aclosing, nullcontext
 from dataclasses import replace
 
 import anyio
+import anyio.lowlevel
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -196,6 +197,7 @@ async def confirm(scope: Scope) -> None:
     rights: list[SessionRight] = scope.get(_RIGHTS, [])
     for right in rights:
         await right.confirm()
+    require_valid(scope)  # a hook may have been asked again
 
 
 class Gate:
@@ -340,6 +342,7 @@ class Gate:
         async def ask() -> None:
             for key in left:
                 answers[key] = await self._lanes_in(principal, action, keys[key])
+                await anyio.lowlevel.checkpoint()  # a hook may answer at once, thousands of times
 
         if unknown:
             async with away_from_turn(), anyio.create_task_group() as tasks:
