@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from lanebus.bus.errors import CursorTrimmed, InvalidCursor, InvalidName, SessionErased, require_text
 from lanebus.bus.log.head import head_command, read_head
 from lanebus.bus.log.lineage import common_position, require_same_log
-from lanebus.bus.log.log import Script
-from lanebus.bus.servers.calls import answered
+from lanebus.bus.log.log import Script, batched
+from lanebus.bus.servers.calls import answered, call_all
 from lanebus.bus.wire.envelope import START, Cursor
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lanebus.bus.log.lineage import ArchiveReader
     from lanebus.bus.log.log import Log
 
@@ -95,13 +97,15 @@ async def drop_checkpoint(log: Log, session: str, name: str) -> bool:
     return await log.call("HDEL", log.keys.checkpoints(session), f"r:{check_name(name)}") == 1
 
 
-async def checkpoints(log: Log, session: str) -> dict[str, Cursor]:
-    """See `Session.checkpoints`."""
-    flat = cast("list[bytes]", await log.call("HGETALL", log.keys.checkpoints(session)))
-    pairs = zip(flat[::2], flat[1::2], strict=True)
-    return {
-        name.decode(errors="replace"): _cursor(value) for name, value in sorted(pairs) if not name.startswith(_CACHE)
-    }
+async def checkpoints(log: Log, sessions: Sequence[str]) -> list[dict[str, Cursor]]:
+    """Return what `Session.checkpoints` returns, of each of these sessions."""
+    found: list[dict[str, Cursor]] = []
+    for some in batched(sessions, log.bounds.heads):
+        for reply in await call_all(log.pool, [("HGETALL", log.keys.checkpoints(session)) for session in some]):
+            flat = cast("list[bytes]", reply)
+            pairs = [pair for pair in zip(flat[::2], flat[1::2], strict=True) if not pair[0].startswith(_CACHE)]
+            found.append({name.decode(errors="replace"): _cursor(value) for name, value in sorted(pairs)})
+    return found
 
 
 async def load_projection(log: Log, session: str, name: str, version: int) -> Checkpoint | None:

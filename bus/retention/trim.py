@@ -29,7 +29,7 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.keys import DEFAULT_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from lanebus.bus.log.log import Log
     from lanebus.bus.servers.calls import Argument
@@ -78,6 +78,7 @@ async def trim(
     dry_run: bool = False,
     holders: Mapping[str, int] | None = None,
     agent: str | None = None,
+    known: Collection[str] | None = None,
 ) -> Trimmed:
     """See `Session.trim`.
 
@@ -89,15 +90,24 @@ async def trim(
         dry_run: change nothing.
         holders: more holders, besides those that the server knows: name → last position that the holder does not need.
         agent: the agent that the session must belong to; None means any.
+        known: names of the forks that `force` may take entries from; None means any.
     """
-    more = json.dumps(dict(holders or {}))
+    more, allowed = json.dumps(dict(holders or {})), "" if known is None else json.dumps(dict.fromkeys(known, True))
     mode = "look" if dry_run else "force" if force else "trim"
     keep, done, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
     found: dict[str, int] = {}
     believed = agent or DEFAULT_AGENT  # a guess, mostly right
     while True:
         answer = await _step(
-            log, session, mode=mode, keep=keep, start=done + 1, announced=found, agent=believed, more=more
+            log,
+            session,
+            mode=mode,
+            keep=keep,
+            start=done + 1,
+            announced=found,
+            agent=believed,
+            more=more,
+            known=allowed,
         )
         if answer.outcome == "agent":
             if agent is not None:
@@ -121,7 +131,16 @@ async def trim(
 
 
 async def _step(
-    log: Log, session: str, *, mode: str, keep: int, start: int, announced: Mapping[str, int], agent: str, more: str
+    log: Log,
+    session: str,
+    *,
+    mode: str,
+    keep: int,
+    start: int,
+    announced: Mapping[str, int],
+    agent: str,
+    more: str,
+    known: str,
 ) -> _Answer:
     """Run one step of a trim.
 
@@ -134,6 +153,7 @@ async def _step(
         announced: holders that an earlier `session.trimmed` message of this trim has named.
         agent: the agent that the session is believed to belong to.
         more: holders that the server does not know, as JSON.
+        known: forks that "force" may take entries from, as the keys of a JSON object; "" means any.
     """
     keys = log.keys
     bucket = keys.bucket(session)
@@ -148,7 +168,7 @@ async def _step(
     words: Sequence[Argument] = (session, keep, mode, start, token_urlsafe(6), VERSION, token_urlsafe(6))
     words = (*words, *log.work.notice_trim, bounds.incarnations)
     words = (*words, bounds.trim_entries, bounds.trim_bytes, bounds.trim_chunk)
-    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION), agent, more)
+    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION), agent, more, known)
     reply = await log.run(_TRIM, names, (*words, *announced))
     return _Answer(**json.loads(cast("bytes", reply)))
 

@@ -141,7 +141,7 @@ async def checkpoints(self: HasResources) -> Mapping[str, Cursor]:
     Raises:
         Unavailable: the server cannot be reached.
     """
-    return await stored.checkpoints(self.resources.log, self.resources.id)
+    return (await stored.checkpoints(self.resources.log, [self.resources.id]))[0]
 
 
 def _check_projection(name: str, version: int) -> None:

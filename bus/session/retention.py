@@ -1,6 +1,6 @@
 """Methods of `Session` for retention: archive and trim its entries, and erase the session."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 
 from lanebus.bus.archive.archive import Archive
 from lanebus.bus.archive.archiver import Archived, ArchiveProblem, archive_session, check_chain
@@ -51,7 +51,13 @@ async def check_archive(self: HasResources) -> AsyncGenerator[ArchiveProblem, No
 
 
 async def trim(
-    self: HasResources, before: int, *, force: bool = False, dry_run: bool = False, agent: str | None = None
+    self: HasResources,
+    before: int,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    agent: str | None = None,
+    known: Collection[str] | None = None,
 ) -> Trimmed:
     """Remove the entries before a position from both lanes, unless a holder still needs one of these entries.
 
@@ -84,6 +90,8 @@ async def trim(
             `session.trimmed` with the data `{before, forced, passed: {holder: position}}`.
         dry_run: change nothing; return the entries that a trim would remove, and the holders that need these entries.
         agent: trim only while the session belongs to this agent. None means any agent.
+        known: with `force`, the holders that you know of, such as those of a dry run. A fork that is not among them is
+            not passed: it holds the trim back. None passes all.
 
     Raises:
         InvalidArgument: `before` is no integer of 0 or more, or a flag is neither True nor False. Nothing was trimmed.
@@ -108,7 +116,14 @@ async def trim(
         await self.resources.preview_writer.drop_ended(self.resources.id)
     holders = await context_holder(self.resources.log, self.resources.id, before)
     return await retention.trim(
-        self.resources.log, self.resources.id, before, force=force, dry_run=dry_run, holders=holders, agent=named
+        self.resources.log,
+        self.resources.id,
+        before,
+        force=force,
+        dry_run=dry_run,
+        holders=holders,
+        agent=named,
+        known=known,
     )
 
 

@@ -110,7 +110,11 @@ def _top_spec(name: str) -> ModuleSpec | None:
     if not shared_fault(Path.cwd()):
         _search(Path.cwd())
     try:
-        return importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)
+        if spec and spec.submodule_search_locations is not None:
+            # Those of a package without `__init__.py` are computed anew from the search path at each look.
+            spec.submodule_search_locations = [*spec.submodule_search_locations]
+        return spec
     except (ImportError, ValueError):  # the import itself tells what is wrong
         return None
     finally:

@@ -15,7 +15,7 @@ from lanebus.handlers.projections.turns import TURNS
 from lanebus.handlers.projections.usage import USAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from lanebus.bus import Trimmed
     from lanebus.handlers.projections.folding import Projection
@@ -27,7 +27,13 @@ _VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS
 
 
 async def trim_session(
-    session: Session, before: int, *, force: bool = False, dry_run: bool = False, agent: str | None = None
+    session: Session,
+    before: int,
+    *,
+    force: bool = False,
+    dry_run: bool = False,
+    agent: str | None = None,
+    known: Collection[str] | None = None,
 ) -> Trimmed:
     """Trim the entries before a position, and keep the session's usage, turns, summary, status and timeline complete.
 
@@ -41,6 +47,7 @@ async def trim_session(
         force: as for `Session.trim`.
         dry_run: True returns the result that a trim would have, and changes nothing.
         agent: as for `Session.trim`.
+        known: as for `Session.trim`.
 
     Returns:
         The result of `Session.trim`. With `dry_run`, `Trimmed.holders` leaves out the states that this function would
@@ -68,7 +75,7 @@ async def trim_session(
             found = _own(holder)
             if found is not None and found[1] < _VERSIONS[found[0]]:
                 await session.drop_projection(*found)
-    trimmed = await session.trim(before, force=force, dry_run=dry_run, agent=agent)
+    trimmed = await session.trim(before, force=force, dry_run=dry_run, agent=agent, known=known)
     return trimmed._replace(holders=_others(trimmed.holders)) if dry_run else trimmed
 
 

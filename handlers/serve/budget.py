@@ -289,8 +289,12 @@ class WorkTurn:
             yield
             return
         self.is_held = False
+        self._turns.away[self._owner] += 1
         self._turns.free()
-        yield
+        try:
+            yield
+        finally:
+            self._turns.away[self._owner] -= 1
         await self._turns.enter(self._owner, is_rested=True)
         self.is_held = True
 
@@ -317,7 +321,7 @@ class Turns:
         """
         Args:
             at_once: number of requests that work at the same time.
-            own: how many of them one principal may have, also while they rest.
+            own: how many of them one principal may have, also while they rest. It may have as many more that are away.
             begun: how many requests may have begun, with those that rest.
             queued: number of requests of one principal that may wait.
             seconds: longest wait for a turn.
@@ -325,6 +329,8 @@ class Turns:
         self._at_once, self._own, self._begun = at_once, own, begun
         self._queued, self._seconds = queued, seconds
         self._working, self._active = 0, Counter[str]()
+        self.away = Counter[str]()
+        """principal → how many of its requests wait for what is not work of the server; set by `WorkTurn`"""
         self._waiting: dict[str, deque[_WorkWaiter]] = {}
         """principal → its requests that wait. The principal that was served longest ago comes first"""
 
@@ -396,7 +402,8 @@ class Turns:
     def _may_work(self, owner: str, waiter: _WorkWaiter) -> bool:
         if waiter.is_rested:
             return True
-        return self._active[owner] < self._own and self._active.total() < self._begun
+        present = self._active[owner] - min(self.away[owner], self._own)
+        return present < self._own and self._active.total() - self.away.total() < self._begun
 
     def _admit(self) -> None:
         while self._working < self._at_once:

@@ -9,6 +9,7 @@ from contextlib import aclosing, nullcontext
 from dataclasses import replace
 
 import anyio
+import anyio.lowlevel
 from starlette.requests import Request
 from starlette.types import Scope
 
@@ -196,6 +197,7 @@ async def confirm(scope: Scope) -> None:
     rights: list[SessionRight] = scope.get(_RIGHTS, [])
     for right in rights:
         await right.confirm()
+    require_valid(scope)  # a hook may have been asked again
 
 
 class Gate:
@@ -304,6 +306,7 @@ class Gate:
         if not allowed:
             self._access.record(*decisions[0], address)
             raise AccessDenied(decisions[0][1].reason)
+        require_valid(request.scope)
         self._note(request, allowed)
         return frozenset(asked.lane for asked in allowed if asked.lane is not None), allowed
 
@@ -339,6 +342,7 @@ class Gate:
         async def ask() -> None:
             for key in left:
                 answers[key] = await self._lanes_in(principal, action, keys[key])
+                await anyio.lowlevel.checkpoint()  # a hook may answer at once, thousands of times
 
         if unknown:
             async with away_from_turn(), anyio.create_task_group() as tasks:
@@ -409,6 +413,7 @@ class Gate:
             decision = await self._access.decide(each, address_of(request.scope))
             if not decision.is_allowed:
                 raise AccessDenied(decision.reason)
+        require_valid(request.scope)  # a hook may have taken its time
         self._note(request, asked)
 
     async def _asked(

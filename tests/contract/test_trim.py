@@ -236,6 +236,19 @@ async def test_force_passes_all_and_says_so_in_the_same_step(bus: Bus, session: 
     assert (await session.publish(said("x"))).position == 2_503
 
 
+async def test_force_passes_no_fork_that_is_not_known(session: Session) -> None:
+    await fill(session, 5)
+    await session.save_checkpoint("r", Cursor(3))
+    await session.fork(4, id="known")
+    known = (await session.trim(5, force=True, dry_run=True)).holders
+    await session.fork(4, id="later")
+    with pytest.raises(TrimRefused) as caught:
+        await session.trim(5, force=True, known=known)
+    assert caught.value.holders == {**known, "f:later": 0}
+    assert (await session.head()).trimmed == 0
+    assert (await session.trim(5, force=True, known={*known, "f:later"})).first_kept == 5
+
+
 async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_needed(bus: Bus, server: AnyServer) -> None:
     async with anyio.create_task_group() as tasks:
         session = bus.session("s")

@@ -7,7 +7,8 @@
 --       used before · 8 and 9 MAXLEN arguments of the index · 10 most incarnations that a head lists · 11 most positions
 --       and 12 about the most bytes that one step removes · 13 positions to read at once · 14 CRC with which the checksum
 --       of the note starts · 15 the session's agent, or "" · 16 more holders, as a
---       JSON object of their positions · then the names of the holders in earlier notes of this trim
+--       JSON object of their positions · 17 forks that "force" may take entries from, as the keys of a JSON object; ""
+--       means any · then the names of the holders in earlier notes of this trim
 --
 -- Returns JSON: {outcome "erased" | "agent" | "forged" | "held" | "done", keep (first position to keep, at most the position
 -- of the next entry), trimmed (highest trimmed position), entries, bytes, holders {name: position}, agent}. "held",
@@ -16,11 +17,11 @@
 --
 -- Holders still need entries below the first position to keep. Holders are the checkpoints, except `p:lanebus.…`, and
 -- those of ARGV 16, unless the archive has the entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
--- removed nevertheless, and the same step appends a note with the holders to the extension lane.
+-- removed nevertheless, unless a fork is not in ARGV 17, and the same step appends a note with the holders to the extension lane.
 
 local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
-local call, match, min, max = redis.call, string.match, math.min, math.max
+local call, match, sub, min, max = redis.call, string.match, string.sub, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_trimmed, position, bytes, state, archived, lost, last_step, agent, last_in, missing
 do
@@ -94,16 +95,16 @@ local function crc32(text, from)
   return bit.bnot(crc) % 4294967296
 end
 
-local holders, is_held = {}, false
+local holders, is_held, known = {}, false, ARGV[17] ~= '' and cjson.decode(ARGV[17])
 if last_step or keep - 1 > now_trimmed then -- no holder needs what is gone
   local function hold(name, at)
     holders[string.gsub(name, '[^\32-\126]', function(c) return string.format('%%%02X', string.byte(c)) end)] = at
-    is_held = true
+    if mode == 'trim' or (known and sub(name, 1, 2) == 'f:' and not known[name]) then is_held = true end
   end
   local checkpoints = call('HGETALL', KEYS[4])
   for i = 1, #checkpoints, 2 do
     local at = tonumber(match(checkpoints[i + 1], '^%d+')) or 0
-    local is_cache = string.sub(checkpoints[i], 1, 10) == 'p:lanebus.'
+    local is_cache = sub(checkpoints[i], 1, 10) == 'p:lanebus.'
     if not is_cache and max(at, archived) < keep - 1 then hold(checkpoints[i], at) end
   end
   for name, at in pairs(cjson.decode(ARGV[16])) do
@@ -123,7 +124,7 @@ if last_step or keep - 1 > now_trimmed then -- no holder needs what is gone
   end
 end
 if last_step then return answer('done', last_step[1], last_step[2], holders) end
-if is_held and mode == 'trim' then return answer('held', 0, 0, holders) end
+if is_held then return answer('held', 0, 0, holders) end
 
 -- Choose the positions of this step: a bounded number of positions and bytes. Ranges without entries, such as below a
 -- fork's own entries, are skipped.
@@ -159,7 +160,7 @@ end
 local untold, must_note = {}, false
 for name, place in pairs(holders) do untold[name], must_note = place, true end
 if must_note then
-  for i = 17, #ARGV do untold[ARGV[i]] = nil end
+  for i = 18, #ARGV do untold[ARGV[i]] = nil end
   must_note = next(untold) ~= nil
 end
 if must_note and call('EXISTS', KEYS[3]) == 1 then

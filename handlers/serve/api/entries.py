@@ -211,17 +211,19 @@ async def entries_json(
         LogRolledBack: the log does not reach the cursor, or has lost its entry.
         BusError: the first entries cannot be read. If later ones cannot, the answer ends before them with `more`, and
             the next request gets the error.
+        ServerBusy, TooManyWaiting: as for `Turns.turn`.
     """
     head = await session.head()
     if head.is_erased:
         raise SessionErased(session.id)
     # The reader of an empty range checks no cursor. A client whose cursor is beyond the end would wait for nothing.
     found = head.common_position(query.after)
-    if found is None and query.after.position >= head.position:
-        found = await common_position(session.resources.log, head, query.after, session.resources.archive)
-    if found is not None and found < query.after.position:
-        raise LogRolledBack(session.id, query.after.position, found)
-    after, last, end, previous = await find_range(session, head, query, limit=bounds.page_entries)
+    async with history.reads.turn(share.owner):  # a search by time reads whole entries
+        if found is None and query.after.position >= head.position:
+            found = await common_position(session.resources.log, head, query.after, session.resources.archive)
+        if found is not None and found < query.after.position:
+            raise LogRolledBack(session.id, query.after.position, found)
+        after, last, end, previous = await find_range(session, head, query, limit=bounds.page_entries)
     cursor, size = after, 0
     pieces = history.pieces(
         session,

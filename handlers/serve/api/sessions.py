@@ -21,6 +21,7 @@ from lanebus.handlers.serve.api.answers import AccessAnswer, SessionAnswer, Sess
 from lanebus.handlers.serve.api.context import ApiContext
 from lanebus.handlers.serve.api.endpoint import ApiEndpoint, Parameter, count_parameter, text_parameter
 from lanebus.handlers.serve.errors import InvalidParameter
+from lanebus.handlers.serve.gate import confirm
 from lanebus.handlers.serve.guard import identified
 from lanebus.handlers.serve.replies import answer
 from lanebus.handlers.serve.session_index import IndexRow
@@ -413,6 +414,7 @@ async def head(api: ApiContext, request: Request) -> Response:
     if found.is_erased:
         raise SessionErased(found.session)
     origin = await origin_json(api, request, "read.head", found)
+    await confirm(request.scope)
     return answer(_head_json(found, await api.bus.live_workers(), origin))
 
 

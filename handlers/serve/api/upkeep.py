@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from typing_extensions import TypedDict
 
-from lanebus.bus import checkpoints
+from lanebus.bus import Session, checkpoints
 from lanebus.bus.errors import DecodeError, SessionClosed, SessionErased, TrimRefused
 from lanebus.bus.messages import ExtensionMessage, Lane
 from lanebus.bus.wire import CLOSED, REOPENED, Outcome, Receipt
@@ -22,6 +22,7 @@ from lanebus.handlers.serve.api.commands import check_repeat
 from lanebus.handlers.serve.api.context import ApiContext
 from lanebus.handlers.serve.api.endpoint import ApiEndpoint, Handler
 from lanebus.handlers.serve.api.sessions import origin_json
+from lanebus.handlers.serve.guard import owner_of
 from lanebus.handlers.serve.replies import AccessDenied, RequestRefused, answer
 
 # The JSON of forks and of the upkeep of sessions, as types: the OpenAPI document has their schemas.
@@ -221,9 +222,13 @@ async def post_redrive(api: ApiContext, request: Request) -> Response:
     session = api.session(request)
     read_empty(await api.body(request))
     await api.gate.require(request, "redrive", session=session.id)
-    letters = [api.bus.dead_letters(group) for group in await api.bus.groups()]
-    decided = api.gate.decided_agent(request, session.id)
-    return answer({"letters": sum([await each.redrive_all(session.id, agent=decided) for each in letters])})
+
+    async def redrive() -> int:
+        letters = [api.bus.dead_letters(group) for group in await api.bus.groups()]
+        decided = api.gate.decided_agent(request, session.id)
+        return sum([await each.redrive_all(session.id, agent=decided) for each in letters])
+
+    return answer({"letters": await api.folded(owner_of(request.scope), redrive)})
 
 
 async def post_trim(api: ApiContext, request: Request) -> Response:
@@ -235,14 +240,20 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
     """
     session, posted = api.session(request), read_trim(await api.body(request))
     await api.gate.require(request, "trim", session=session.id, lanes=Lane)
+    return await api.folded(owner_of(request.scope), lambda: _trim(api, request, session, posted))
+
+
+async def _trim(api: ApiContext, request: Request, session: Session, posted: "PostedTrim") -> Response:
+    known: Collection[str] | None = None
     if posted.force and api.gate.is_limited(request):
         decided = api.gate.decided_agent(request, session.id)
         planned = await trim_session(session, posted.before, dry_run=True, agent=decided)
         await _require_forks(api, request, await _hidden_forks(api, request, planned.holders))
+        known = planned.holders  # a fork that is made meanwhile was not asked about
     decided = api.gate.decided_agent(request, session.id)
     try:
         trimmed = await trim_session(
-            session, posted.before, force=posted.force, dry_run=posted.is_dry_run, agent=decided
+            session, posted.before, force=posted.force, dry_run=posted.is_dry_run, agent=decided, known=known
         )
     except TrimRefused as refused:
         if hidden := await _hidden_forks(api, request, refused.holders):
@@ -263,12 +274,16 @@ async def post_trim(api: ApiContext, request: Request) -> Response:
 
 async def _hidden_forks(api: ApiContext, request: Request, holders: Iterable[str]) -> set[str]:
     """Return the forks among the holders of entries, and the forks of these, that the principal may not trim."""
-    found, level = set[str](), _forks_of(holders)
+    found, level, seen = set[str](), _forks_of(holders), 0
     while level and api.gate.is_limited(request):
+        seen += len(level)
+        if seen > api.bounds.sessions:
+            what = f"the session has more than {api.bounds.sessions} forks, and each has to be asked for"
+            raise RequestRefused(409, "trim_refused", f"{what}: trim it with a token that allows all sessions")
         heads = await api.bus.log.heads(sorted(level))
         lanes = await api.gate.visible_lanes(request, "trim", heads)
         found |= {name for name in level if len(lanes.get(name, ())) < len(Lane)}
-        level = set[str]().union(*[_forks_of(await checkpoints(api.bus.log, name)) for name in level])
+        level = set[str]().union(*map(_forks_of, await checkpoints(api.bus.log, sorted(level))))
     return found
 
 

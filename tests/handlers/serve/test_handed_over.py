@@ -19,7 +19,7 @@ from lanebus.handlers.serve import Authorize, Principal, TokenFiles, new_key, si
 from lanebus.handlers.serve.access.access import Access
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
 from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
-from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.serve.budget import ByteBudget
 from lanebus.handlers.serve.frames import session_frames
 from lanebus.handlers.serve.gate import SessionRight
@@ -51,14 +51,16 @@ async def only_support(request: AccessRequest) -> Decision:
 
 
 @asynccontextmanager
-async def opened(folder: Path, authorize: Authorize | None = None) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
+async def opened(
+    folder: Path, authorize: Authorize | None = None, bounds: UiBounds = DEFAULT_UI_BOUNDS
+) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
     """Yield a bus with a session of the agent `support`, and a client that may see only this agent's sessions."""
     (folder / "key").write_text(new_key())
     token = TOKEN
     if authorize is None:
         token, _ = sign_token(HELPDESK, (folder / "key").read_text(), seconds=3600)
     files = TokenFiles(key=folder / "key")
-    async with temporary_bus() as bus, serving(bus, token_files=files, authorize=authorize) as served:
+    async with temporary_bus() as bus, serving(bus, token_files=files, authorize=authorize, bounds=bounds) as served:
         await bus.session("s1").publish(UserMessage.text("hello"), agent="support")
         async with client_of(served, token) as client:
             yield bus, client
@@ -205,7 +207,7 @@ async def test_an_answer_ends_before_a_handover_and_says_that_there_is_more() ->
 
 ANSWERS = (
     *("entries", "status", "turns", "timeline", "usage", "context?model=m", "call?id=c1", "dead-letters", "forks"),
-    *("projections/sessions", "turns/main.1%230/request"),
+    *("projections/sessions", "turns/main.1%230/request", ""),
 )
 
 
@@ -224,7 +226,7 @@ async def test_an_answer_that_was_allowed_before_a_handover_is_not_sent_after_it
 
     async with opened(tmp_path, slow) as (bus, client):
         session = bus.session("s1")
-        reply = await client.get(f"/api/sessions/s1/{path}")
+        reply = await client.get(f"/api/sessions/s1/{path}".rstrip("/"))
         assert handed
         assert (reply.status_code, SECRET in reply.text) in {(403, False), (404, False), (400, False)}
         assert reply.status_code == 403 or path in {"call?id=c1", "turns/main.1%230/request"}
@@ -300,6 +302,68 @@ async def test_what_was_allowed_for_one_agent_is_not_done_to_the_session_of_the_
         assert (await bus.session("s2").head()).position == 0
         assert not [holder for holder in await bus.session("s1").checkpoints() if holder.startswith("f:")]
         assert await bus.dead_letters("workers").count() == (path == "redrive")
+
+
+async def test_a_trim_by_force_passes_no_fork_that_is_made_while_the_forks_are_asked_for(tmp_path: Path) -> None:
+    async def slow(request: AccessRequest) -> Decision:
+        if request.session == "known" and not (await bus.session("secret").head()).position:
+            await bus.session("s1").fork(2, id="secret")
+        return Decision(request.session != "secret", "not yours")
+
+    async with opened(tmp_path, slow) as (bus, client):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("shared"), wake=False)
+        await session.fork(2, id="known")
+        for answered in ((409, "trim_refused"), (403, "access_refused")):
+            reply = await client.post("/api/sessions/s1/trim", json={"before": 3, "force": True})
+            assert (reply.status_code, reply.json()["error"]) == answered
+            assert "secret" not in reply.text
+        assert len([each async for each in bus.session("secret").read(until=2)]) == 2
+
+
+async def test_trims_wait_behind_those_of_their_principal_and_do_not_hold_up_other_reads(tmp_path: Path) -> None:
+    refused, asked = anyio.Event(), anyio.Event()
+
+    async def slow(request: AccessRequest) -> Decision:
+        if request.session == "known" and not refused.is_set():
+            asked.set()
+            await refused.wait()
+        return Decision(True)
+
+    found: list[int] = []
+    async with opened(tmp_path, slow, replace(DEFAULT_UI_BOUNDS, queued=1)) as (bus, client):
+
+        async def trim() -> None:
+            body = {"before": 2, "force": True, "dryRun": True}
+            found.append((await client.post("/api/sessions/s1/trim", json=body)).status_code)
+            if found[-1] == 429:
+                refused.set()
+
+        await bus.session("s1").fork(1, id="known")
+        with anyio.fail_after(60):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(trim)
+                await asked.wait()
+                assert (await client.get("/api/sessions/s1/status")).status_code == 200
+                for _ in range(3):
+                    tasks.start_soon(trim)
+    assert sorted(found) == [200, 200, 200, 429]
+
+
+@pytest.mark.parametrize(("most", "status"), [(2, 409), (3, 200)])
+async def test_a_limited_token_trims_no_session_with_more_forks_than_it_may_ask_for(
+    tmp_path: Path, most: int, status: int
+) -> None:
+    async def allow(request: AccessRequest) -> Decision:
+        return Decision(True)
+
+    async with opened(tmp_path, allow, replace(DEFAULT_UI_BOUNDS, sessions=most)) as (bus, client):
+        session = bus.session("s1")
+        for name in ("s2", "s3", "s4"):  # each a fork of the one before
+            session = await session.fork(1, id=name)
+        reply = await client.post("/api/sessions/s1/trim", json={"before": 2, "dryRun": True})
+        assert reply.status_code == status
+        assert ("more than 2 forks" in reply.text) == (status == 409)
 
 
 async def give_up(bus: Bus) -> None:

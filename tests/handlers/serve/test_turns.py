@@ -5,9 +5,15 @@ import anyio.lowlevel
 import pytest
 from anyio.abc import TaskGroup
 
+from lanebus import ALL_LANES, UserMessage
 from lanebus.handlers.context import RESTS, Breather
-from lanebus.handlers.serve.budget import Turns
+from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
+from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
+from lanebus.handlers.serve.budget import ByteBudget, Turns
 from lanebus.handlers.serve.errors import ServerBusy, TooManyWaiting
+from lanebus.handlers.serve.transfer import History
+from tests.support.page.serving import temporary_bus
+from tests.support.servers.real import eventually
 
 __all__ = ()
 
@@ -63,8 +69,33 @@ async def test_work_that_is_away_lets_a_later_request_of_another_principal_work_
             await anyio.wait_all_tasks_blocked()
         tasks.start_soon(work, "carol")
         await anyio.wait_all_tasks_blocked()
-        assert worked == ["bob"]
-    assert sorted(worked[1:]) == ["carol", "mallory"]
+        assert worked == ["mallory", "bob"]
+    assert worked[2:] == ["carol"]
+
+
+async def test_work_that_is_away_takes_no_place_from_others_nor_from_the_next_request_of_its_principal() -> None:
+    shared, worked, back = turns(begun=2), list[str](), anyio.Event()
+
+    async def list_slowly(owner: str) -> None:
+        async with shared.turn(owner) as turn, turn.away():
+            worked.append(f"list of {owner}")
+            await back.wait()
+
+    async def work(owner: str) -> None:
+        async with shared.turn(owner):
+            worked.append(owner)
+
+    async with anyio.create_task_group() as tasks:
+        for owner in ("mallory", "eve", "trudy", "mallory"):
+            tasks.start_soon(list_slowly, owner)
+        await anyio.wait_all_tasks_blocked()
+        assert worked == [f"list of {owner}" for owner in ("mallory", "eve", "trudy", "mallory")]
+        tasks.start_soon(work, "mallory")
+        tasks.start_soon(work, "eve")
+        await anyio.wait_all_tasks_blocked()
+        assert worked[4:] == ["eve"], "two lists of mallory are away"
+        back.set()
+    assert worked[5:] == ["mallory"]
 
 
 async def test_a_principal_works_at_one_request_while_others_have_room() -> None:
@@ -181,3 +212,22 @@ async def test_long_work_of_the_processor_rests_at_each_pause() -> None:
     finally:
         RESTS.reset(token)
     assert rested == 1
+
+
+@pytest.mark.parametrize("query", [EntriesQuery(ALL_LANES, since=1e10), EntriesQuery(ALL_LANES, before_time=1.0)])
+async def test_a_search_by_time_that_finds_nothing_has_its_turn_at_reading(query: EntriesQuery) -> None:
+    history, found = History(DEFAULT_UI_BOUNDS), list[bytes]()
+    history.reads = turns()
+    async with temporary_bus() as bus, ByteBudget().share(lambda: None, owner="mallory") as share:
+        session = bus.session("s1")
+        await session.publish(*(UserMessage.text("x") for _ in range(5)))
+
+        async def answered() -> None:
+            parts = entries_json(session, query, share, history, right=None, bounds=DEFAULT_UI_BOUNDS)
+            found.extend([part async for part in parts])
+
+        async with anyio.create_task_group() as tasks, history.reads.turn("bob"):
+            tasks.start_soon(answered)
+            await eventually(lambda: bool(found) or history.reads.has_others("bob"))
+            assert found == []
+        assert found
