@@ -13,7 +13,6 @@ from lanebus.bus.errors import (
     require_all,
     require_choice,
     require_flag,
-    require_instance,
     require_seconds,
     require_text,
 )
@@ -280,7 +279,6 @@ async def mcp_tools(
     require_choice("on_unknown", on_unknown, ("tell", "ask"))
     require_seconds("call_seconds", call_seconds, is_positive=True, is_optional=True)
     require_seconds("connect_seconds", connect_seconds, is_positive=True)
-    require_instance("bounds", bounds, McpBounds, "pass McpBounds(…)")
     try:
         from lanebus.handlers.integrations.mcp.caller import McpCaller  # noqa: PLC0415  # imports an extra that is slow to import
     except ImportError as error:

@@ -28,7 +28,7 @@ from agents.run_config import DEFAULT_MAX_TURNS
 from pydantic import JsonValue
 
 from lanebus.bus import ALL_LANES
-from lanebus.bus.errors import MessageError, require_count, require_instance
+from lanebus.bus.errors import MessageError, require_count
 from lanebus.bus.messages import (
     AssistantMessage,
     ExtensionMessage,
@@ -104,7 +104,6 @@ class RunnerAgent:
             InvalidArgument: an argument has a wrong type.
             InvalidName: `name` does not match.
         """
-        require_instance("agent", agent, Agent, "pass an `agents.Agent`")
         require_count("max_turns", max_turns, least=1, is_optional=True)
         self.name = check_agent(name, "name")
         self._agent, self._config = agent, run_config or RunConfig()

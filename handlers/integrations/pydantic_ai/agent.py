@@ -35,7 +35,7 @@ from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_graph import End
 
 from lanebus.bus import Session, resolve_media
-from lanebus.bus.errors import BusError, Fenced, require_instance
+from lanebus.bus.errors import BusError, Fenced
 from lanebus.bus.messages import AssistantMessage, LlmMessage, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.bus.text import describe_error, logged
 from lanebus.bus.wire import check_agent
@@ -96,10 +96,8 @@ class PydanticAgent(Generic[DepsT, OutputT]):
             bounds: limits of what is recorded.
 
         Raises:
-            InvalidArgument: `agent` is no agent of pydantic-ai.
             InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        require_instance("agent", agent, AbstractAgent, "pass an Agent of pydantic-ai")
         self.agent = agent
         """the agent of pydantic-ai"""
         self.name = check_agent(name)

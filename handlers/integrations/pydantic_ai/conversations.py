@@ -20,7 +20,7 @@ from pydantic_ai.conversation_store import (
 from pydantic_ai.messages import ModelMessage
 
 from lanebus.bus import Bus, batched
-from lanebus.bus.errors import SessionErased, SessionExists, require_instance
+from lanebus.bus.errors import SessionErased, SessionExists
 from lanebus.bus.messages import ExtensionMessage, LeafMove, Publishable, now_ms
 from lanebus.bus.wire import Cursor
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
@@ -206,10 +206,8 @@ class LanebusConversationStore(ConversationStore):
             bounds: limits of the store.
 
         Raises:
-            InvalidArgument: `bus` is no `Bus`.
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        require_instance("bus", bus, Bus, "pass a Bus, as `Bus.open()` returns it")
         self._bus, self._agent, self._bounds = bus, agent, bounds
         self._states = SessionStates[ConversationState](
             bus.session, ConversationState, fold, kinds=CONVERSATION_KINDS, agent=agent, bounds=bounds

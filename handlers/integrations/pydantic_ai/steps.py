@@ -14,7 +14,7 @@ from pydantic_ai.usage import RequestUsage
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
 from lanebus.bus import Bus, batched
-from lanebus.bus.errors import SessionErased, require_instance
+from lanebus.bus.errors import SessionErased
 from lanebus.bus.messages import ExtensionMessage, LeafMove, Publishable, now_ms
 from lanebus.bus.text import number_in
 from lanebus.bus.wire import Cursor
@@ -144,10 +144,8 @@ class LanebusStepStore:
             bounds: limits of the store.
 
         Raises:
-            InvalidArgument: `bus` is no `Bus`.
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        require_instance("bus", bus, Bus, "pass a Bus, as `Bus.open()` returns it")
         self._bus, self._agent, self._bounds = bus, agent, bounds
         self._states = SessionStates[StepState](
             bus.session, StepState, fold, kinds=STEP_KINDS, agent=agent, bounds=bounds
