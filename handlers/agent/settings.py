@@ -12,6 +12,8 @@ from lanebus.bus.errors import (
     InvalidArgument,
     require_all,
     require_count,
+    require_instance,
+    require_methods,
     require_seconds,
     require_text,
 )
@@ -236,6 +238,9 @@ def check_settings(settings: LoopSettings) -> None:
     require_text("system", settings.system, is_optional=True)
     require_text("config", settings.config, is_filled=True)
     require_count("max_tokens", settings.max_tokens, least=1)
+    # Only a failure or a full context uses these, so a wrong object would be noticed late.
+    require_instance("retry", settings.retry, RetryPolicy, "pass RetryPolicy(…)")
+    require_methods("compaction", settings.compaction, ("wants", "compact"), "pass Compactor(…)", is_optional=True)
     require_seconds("drain_seconds", settings.drain_seconds)
     require_seconds("silence_seconds", settings.silence_seconds, is_optional=True)
 

@@ -202,7 +202,7 @@ def projection(
     Raises:
         InvalidProjection: the name, the version, the function or its annotations cannot work. The error is raised when
             the function is decorated, and its text says what to change.
-        InvalidArgument: `kinds` has a wrong type.
+        InvalidArgument: `lanes` or `kinds` has a wrong type.
     """
     if not _is_version(version):
         raise InvalidProjection(name, f"its version is {version!r}", "use a whole number from 1 on")
@@ -211,6 +211,8 @@ def projection(
     except InvalidName:
         raise InvalidProjection(name, "the name is not allowed", "use 1 to 64 letters, digits and _ . -") from None
 
+    if lanes is not None:
+        require_all("lanes", lanes, Lane, "pass lanes, such as {Lane.LLM}, or None")
     if kinds is not None and not isinstance(kinds, str):
         require_all("kinds", kinds, str, 'pass kinds, such as {"assistant"}, or None')
 

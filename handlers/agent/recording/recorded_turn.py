@@ -286,6 +286,7 @@ class RecordedTurn:
             BusError: as for `Session.publish`. After `OutcomeUnknown` or `Unavailable`, call `answer` again.
         """
         require_instance("message", message, (AssistantMessage, str), _ANSWER, is_optional=True)
+        require_instance("usage", usage, Usage, "pass a Usage", is_optional=True)
         turn = self._open
         if turn.message is None:
             if turn.is_over:

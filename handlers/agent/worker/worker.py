@@ -401,6 +401,7 @@ class WorkerArguments(NamedTuple):
         require_text("name", self.name, is_optional=True, is_filled=True)
         require_count("concurrency", self.concurrency, least=1)
         require_seconds("drain_seconds", self.drain_seconds)
+        require_instance("retry", self.retry, RetryPolicy, "pass RetryPolicy(…)")
 
 
 def collect_rarely() -> None:
