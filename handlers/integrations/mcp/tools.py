@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, overload
 import anyio
 from pydantic import JsonValue
 
-from lanebus.bus.errors import (
-    InvalidContent,
-    MissingExtra,
+from lanebus import ToolCallBlock, ToolResultMessage
+from lanebus.agent import ToolContext
+from lanebus.errors import InvalidContent, MissingExtra
+from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS, McpBounds
+from lanebus.handlers.integrations.mcp.definition import Catalog, Definition, Hints, McpServer, McpToolMissing
+from lanebus.handlers.integrations.mcp.results import ProgressReporter, reporting, result_message
+from lanebus.integration import (
+    failed,
     require_all,
     require_choice,
     require_flag,
     require_seconds,
     require_text,
+    unknown,
+    without_secrets,
 )
-from lanebus.bus.messages import ToolCallBlock, ToolResultMessage
-from lanebus.bus.text import without_secrets
-from lanebus.handlers.agent import ToolContext, failed, unknown
-from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS, McpBounds
-from lanebus.handlers.integrations.mcp.definition import Catalog, Definition, Hints, McpServer, McpToolMissing
-from lanebus.handlers.integrations.mcp.results import ProgressReporter, reporting, result_message
-from lanebus.handlers.providers import ToolSpec
+from lanebus.providers import ToolSpec
 
 if TYPE_CHECKING:
     from mcp import types

@@ -4,8 +4,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import SetupError, require_flag
+from lanebus import SetupError
 from lanebus.handlers.integrations.telemetry.names import CAPTURE_CONTENT, CAPTURE_ON_SPANS
+from lanebus.integration import require_flag
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
