@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from lanebus.bus.retention.trim import Trimmed
     from lanebus.bus.session.leases import SessionLease
     from lanebus.bus.session.reading import ALL_LANES
-    from lanebus.bus.session.session import OpenSession, Session, new_session_id, require_session
+    from lanebus.bus.session.session import OpenSession, Session, new_session_id
 
 __all__ = (
     "ALL_LANES",
@@ -135,7 +135,6 @@ __all__ = (
     "open_server",
     "read_leases",
     "read_live_workers",
-    "require_session",
     "resolve_media",
     "resumable",
     "run_in_thread",
@@ -258,7 +257,6 @@ if not TYPE_CHECKING:
                 "OpenSession",
                 "Session",
                 "new_session_id",
-                "require_session",
             ),
         },
     )

@@ -32,7 +32,6 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.log.namespace import SCHEMA, begin_namespace
 from lanebus.bus.media.store import RedisMedia, SharedStore
-from lanebus.bus.publishing.limits import Limits
 from lanebus.bus.servers.health import check_durability, server_infos, warn_of_advisories, warn_of_transport
 from lanebus.bus.wire.keys import DEFAULT_AGENT, Keys, check_namespace, is_name
 
@@ -135,8 +134,6 @@ def check_options(
 ) -> None:
     """Raise InvalidArgument if an argument of `Bus.open` has a wrong type, such as a path in place of a store."""
     require_count("inline_limit_bytes", inline_limit_bytes, is_optional=True)
-    require_instance("limits", limits, Limits, "pass Limits(…)", is_optional=True)
-    require_instance("bounds", bounds, Bounds, "pass Bounds(…)", is_optional=True)
     for name, store, methods in (("media", media, _MEDIA), ("archive", archive, _ARCHIVE)):
         require_methods(name, store, methods, f"pass a store, such as one of `lanebus.{name}`", is_optional=True)
     require_methods(

@@ -16,7 +16,6 @@ from lanebus.bus.errors import (
     LogRolledBack,
     MessageTooLarge,
     SessionErased,
-    require_methods,
 )
 from lanebus.bus.log.lineage import common_position
 from lanebus.bus.log.reading import Pager, fetch_page
@@ -109,7 +108,6 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
         Unavailable: the server or the store cannot be reached.
         SetupError: the store refused access.
     """
-    require_methods("archive", archive, ("tip",), "pass an Archive; `Session.archive` needs none")
     done: Archived = Archived(session=session, position=0)
     target = before - 1 if before is not None else None
     while True:
@@ -277,7 +275,6 @@ async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveP
         Unavailable: the server or the store cannot be reached.
         SetupError: the store refused access.
     """
-    require_methods("archive", archive, ("tip",), "pass an Archive; `Session.archive` needs none")
     # The tip is read before the index. So a segment that is archived in between is in the index but not in the chain,
     # which is no problem.
     try:

@@ -23,7 +23,6 @@ from lanebus.bus.errors import (
     InvalidArgument,
     Refused,
     SetupError,
-    require_all,
     require_choice,
     require_count,
     require_instance,
@@ -163,7 +162,6 @@ class Consumer:
             Refused: the server refused. The work items may be delivered again, unless `is_repeated` prevents this.
             Unavailable: the server did not answer. The work items may be delivered again.
         """
-        _require_works(works)
         if works:
             with self._releasing("ack", works, traces, is_repeated=is_repeated):
                 await self._log.ack(works, seen or {})
@@ -183,7 +181,6 @@ class Consumer:
         Raises:
             Unavailable: the server did not answer.
         """
-        _require_works(works)
         checked = works or tuple(self._in_flight.works())
         lost = await self._log.lost(checked) if checked else []
         self._in_flight.drop(lost)
@@ -225,7 +222,6 @@ class Consumer:
             Unavailable: the server did not answer. The work items are delivered again after `heartbeat` seconds of
                 silence, or when a consumer with this name starts again.
         """
-        _require_works(works)
         require_text("error", error)
         require_count("attempts", attempts, is_optional=True)
         if delay is None:
@@ -278,7 +274,6 @@ class Consumer:
         Raises:
             Unavailable: as for `nack`.
         """
-        _require_works((work,))
         require_text("reason", reason)
         require_count("attempts", attempts, is_optional=True)
         require_instance("raw", raw, bytes, "pass bytes")
@@ -332,7 +327,3 @@ class Consumer:
         finally:
             if not is_held:
                 self._in_flight.drop(works)
-
-
-def _require_works(works: Sequence[object]) -> None:
-    require_all("works", works, Work, "pass works that `fetch` returned, one by one as in ack(*works)")

@@ -22,7 +22,6 @@ from lanebus.bus.errors import (
     StreamError,
     WrongAgent,
     is_of_session,
-    require_all,
     require_instance,
     require_text,
 )
@@ -276,7 +275,6 @@ class DeadLetters:
         """
         require_instance("letters", letters, Iterable, "pass letters that `read` or `get` returned")
         letters = tuple(letters)
-        require_all("letters", letters, DeadLetter, "pass letters that `read` or `get` returned")
         return await self._redrive_from(letters, None)
 
     async def _redrive_from(self, letters: Iterable[DeadLetter], agent: str | None) -> int:

@@ -13,7 +13,6 @@ from lanebus.bus.errors import (
     check_bounds,
     is_of_session,
     require_all,
-    require_instance,
 )
 from lanebus.bus.log.log import Script, batched, count_in, run_script, run_scripts, send_scripts
 from lanebus.bus.servers.calls import answered, call_all
@@ -550,7 +549,6 @@ async def read_activity(pool: Pool, keys: Keys, since: Activity | None, bounds: 
     Raises:
         Unavailable: the server did not answer.
     """
-    require_instance("since", since, Activity, "pass the result of an earlier call", is_optional=True)
     ends = since.ends if since is not None else ("",) * keys.buckets
     calls: list[tuple[Sequence[str], Sequence[Argument]]] = [
         ((keys.index(bucket),), (end, bounds.publishes)) for bucket, end in enumerate(ends)

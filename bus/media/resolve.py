@@ -18,8 +18,6 @@ from lanebus.bus.errors import (
     MediaMissing,
     NoMediaStore,
     require_count,
-    require_instance,
-    require_methods,
     require_seconds,
     require_text,
 )
@@ -77,10 +75,9 @@ async def resolve_media(
         Unavailable: the store cannot be reached.
         SetupError: the store refused access.
     """
-    require_methods("store", store, ("get",), "pass a media store, such as `bus.media`, or None", is_optional=True)
     require_seconds("sign_seconds", sign_seconds, is_positive=True, is_optional=True)
     require_count("limit_bytes", limit_bytes)
-    messages = tuple(_require_messages(messages))
+    messages = tuple(messages)
     wanted = {media.address: media for message in messages for media in media_of(message) if media.address}
     if not wanted:
         return {}
@@ -102,17 +99,8 @@ async def resolve_media(
     }
 
 
-def _require_messages(messages: Iterable[LlmMessage]) -> Iterator[LlmMessage]:
-    advice = "pass a list of messages, such as `context.messages`"
-    require_instance("messages", messages, Iterable, advice)
-    for message in messages:
-        require_instance("messages", message, LlmMessage, advice)
-        yield message
-
-
 def media_of(message: LlmMessage) -> Iterator[MediaRef]:
     """Yield every media reference in a message in order, including references in tool results."""
-    require_instance("message", message, LlmMessage, "pass a message of the LLM lane")
     return _media_of(message.content)
 
 
@@ -235,7 +223,6 @@ class KeyedMedia:
             store: the store that holds the bytes.
             keys: mapping from key to reference, to which `put` adds. None starts with an empty mapping.
         """
-        require_methods("store", store, ("get", "put_if_absent"), "pass a media store, such as `bus.media`")
         self._store = store
         self.keys: MutableMapping[str, MediaRef] = {} if keys is None else keys
 
@@ -280,7 +267,6 @@ def as_agentflow(media: MediaRef, key: str | None = None) -> MediaRef:
     Raises:
         InvalidMediaKey: `key` does not match `[A-Za-z0-9_-]{1,64}`.
     """
-    require_instance("media", media, MediaRef, "pass a MediaRef")
     require_text("key", key, is_optional=True)
     if media.kind != "sha256":
         return media

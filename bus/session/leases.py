@@ -14,7 +14,6 @@ from lanebus.bus.errors import (
     Fenced,
     LeaseHeld,
     LeaseNotHeld,
-    require_instance,
     require_seconds,
     require_text,
 )
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 
     from lanebus.bus.log.lease import LeaseAnswer
     from lanebus.bus.session.resources import SessionResources
-
-
-_LEASE = "pass the lease that `acquire_lease` returned"
 
 
 def lease(self: HasResources, holder: str, *, seconds: float = 30.0, wait: float | None = None) -> SessionLease:
@@ -89,7 +85,6 @@ async def renew_lease(self: HasResources, lease: Lease, seconds: float) -> bool:
     Raises:
         Unavailable: the server cannot be reached. The lease may be extended.
     """
-    require_instance("lease", lease, Lease, _LEASE)
     require_seconds("seconds", seconds, is_positive=True)
     return not await Leases(self.resources.log).renew((lease,), seconds)
 
@@ -105,7 +100,6 @@ async def release_lease(self: HasResources, lease: Lease) -> None:
     Raises:
         Unavailable: the server cannot be reached. The lease then expires.
     """
-    require_instance("lease", lease, Lease, _LEASE)
     await Leases(self.resources.log).release((lease,))
 
 

@@ -9,7 +9,6 @@ from lanebus.bus.errors import (
     DecodeError,
     HeadMissing,
     LogRolledBack,
-    require_all,
     require_epoch,
     require_flag,
     require_seconds,
@@ -283,7 +282,6 @@ async def preview(
         Unavailable: no answer in time. The deltas may have been shown. Stop previewing this message: a later delta
             could leave a gap in the message's text.
     """
-    require_all("deltas", deltas, Delta, "pass deltas, as in preview(Delta(…))")
     require_epoch(epoch)
     require_seconds("seconds", seconds)
     redacted = [self.resources.redaction.message(delta) for delta in deltas]

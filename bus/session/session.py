@@ -3,7 +3,7 @@
 from secrets import token_hex
 from typing import Protocol
 
-from lanebus.bus.errors import require_count, require_instance
+from lanebus.bus.errors import require_count
 from lanebus.bus.log.lineage import begin_fork
 from lanebus.bus.session import checkpoints, handover, leases, publishing, reading, retention
 from lanebus.bus.session.resources import SessionResources
@@ -142,11 +142,6 @@ class Session:
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
         return self._open_session(session_id, agent=agent)
-
-
-def require_session(session: object) -> None:
-    """Raise InvalidArgument if `session` is not a `Session`. A session id is not accepted."""
-    require_instance("session", session, Session, "pass a Session, as bus.session('support-42') returns it")
 
 
 def new_session_id() -> str:

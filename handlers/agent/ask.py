@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import anyio
 
-from lanebus.bus import Session, read_live_workers, require_session
+from lanebus.bus import Session, read_live_workers
 from lanebus.bus.errors import BusError, InvalidArgument, MessageError, SessionClosed, require_seconds
 from lanebus.bus.messages import (
     AgentEnded,
@@ -148,7 +148,6 @@ async def ask(
         LogRolledBack: the log lost its newest entries, which may include the message.
         BusError: as for `Session.publish` and `Session.follow`.
     """
-    require_session(session)
     require_seconds("seconds", seconds, is_optional=True)
     asked = await session.publish(as_user_message(said), key=key)
     with anyio.move_on_after(seconds):

@@ -8,7 +8,7 @@ import anyio
 from pydantic import JsonValue, ValidationError
 from pydantic.alias_generators import to_snake
 
-from lanebus.bus import Session, require_session
+from lanebus.bus import Session
 from lanebus.bus.errors import (
     Conflict,
     CursorTrimmed,
@@ -123,7 +123,6 @@ async def follow_up(
     Raises:
         BusError: as for `Session.publish`.
     """
-    require_session(session)
     message = as_user_message(said)
     follow_up = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
     return await session.publish(follow_up, key=key, agent=agent)
@@ -216,7 +215,6 @@ async def decide_call(
         Conflict: other clients appended first, 1,000 times in a row.
         BusError: the log could not be read, or as for `Session.publish`.
     """
-    require_session(session)
     require_instance("control", control, (Approve, Deny), "pass Approve(…) or Deny(…)")
     for attempt in range(DEFAULT_RUN_BOUNDS.publish_attempts):
         now = await (look(session, STATUS) if status is None else status())
@@ -332,7 +330,6 @@ async def send(
             in a row.
         BusError: as for `Session.publish`.
     """
-    require_session(session)
     require_instance("control", control, Control, "pass a command, such as Abort()")
     require_text("key", key, is_optional=True, is_filled=True)
     check_key(key)
@@ -388,8 +385,6 @@ async def answered(session: Session, command: Receipt, *, seconds: float | None 
         Unavailable: as for `Session.follow`.
         Closed: as for `Session.follow`.
     """
-    require_session(session)
-    require_instance("command", command, Receipt, "pass the receipt that sending the command returned")
     require_seconds("seconds", seconds, is_optional=True)
     lanes, kinds = {Lane.EXTENSION}, {ControlAnswered.KIND}
     with anyio.move_on_after(seconds):
@@ -503,6 +498,4 @@ def make_control(kind: type[_ControlT], **fields: object) -> _ControlT:
 
 def read_turn_id(session: Session, turn_id: TurnId | str) -> TurnId:
     """Return a turn id that a caller passed, either as a `TurnId` or as text. Raise DecodeError for another text."""
-    require_session(session)
-    require_instance("turn_id", turn_id, (TurnId, str), "pass a TurnId, or its text such as 'main.3#0'")
     return TurnId.from_text(turn_id, session.id) if isinstance(turn_id, str) else turn_id

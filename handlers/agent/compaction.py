@@ -10,7 +10,7 @@ from typing import Literal, cast
 
 import anyio
 
-from lanebus.bus.errors import BusError, require_count, require_instance, require_seconds, require_text
+from lanebus.bus.errors import BusError, require_count, require_seconds, require_text
 from lanebus.bus.messages import (
     Abort,
     AgentEnded,
@@ -44,7 +44,7 @@ from lanebus.bus.messages import (
 from lanebus.bus.text import whole_text
 from lanebus.bus.wire import Envelope, ReservedKey
 from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.interrupt import SYSTEM_CLOCK, Clock, Deadline, Late, require_clock
+from lanebus.handlers.agent.interrupt import SYSTEM_CLOCK, Clock, Deadline, Late
 from lanebus.handlers.agent.models.model import SILENCE_SECONDS, Model, ModelRequest, PartialResponse, failure_of
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import check_model
@@ -62,7 +62,6 @@ from lanebus.handlers.context import (
     evolve,
     first_to_keep,
     prune_message,
-    require_estimator,
 )
 
 # When to compact a session's context, and how much of the context is kept. Pure functions.
@@ -118,8 +117,6 @@ class CompactionPolicy:
         require_seconds("pause", self.pause)
         require_seconds("drain_seconds", self.drain_seconds)
         require_seconds("silence_seconds", self.silence_seconds, is_optional=True)
-        require_clock(self.clock)
-        require_estimator(self.estimator)
 
     @property
     def limit(self) -> int | None:
@@ -384,7 +381,6 @@ class Compactor:
             policy: when and how much to compact; None means the defaults.
         """
         check_model(model)
-        require_instance("policy", policy, CompactionPolicy, "pass CompactionPolicy(…), or None", is_optional=True)
         self.policy = (policy or CompactionPolicy()).of(model)
         self._model = model
 

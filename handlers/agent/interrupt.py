@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import anyio
 
-from lanebus.bus.errors import Unavailable, require_methods
+from lanebus.bus.errors import Unavailable
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.turn.decision import Interrupt, find_interrupt
 
@@ -29,11 +29,6 @@ class Clock(Protocol):
     async def sleep(self, seconds: float) -> None:
         """Wait for `seconds`. The wait can be cancelled."""
         ...
-
-
-def require_clock(clock: object) -> None:
-    """Raise InvalidArgument unless the value is a `Clock`."""
-    require_methods("clock", clock, ("time", "monotonic", "sleep"), "leave it out, or pass a Clock")
 
 
 class SystemClock:

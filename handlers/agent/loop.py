@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from lanebus.bus import RetryPolicy, resolve_media
-from lanebus.bus.errors import Fenced, require_count, require_instance
+from lanebus.bus.errors import Fenced, require_count
 from lanebus.bus.messages import Abort, Steer, SystemMessage, Usage, UserMessage
 from lanebus.bus.wire import ReservedKey, check_agent
 from lanebus.handlers.agent.errors import CostUnknown, DuplicateTool, NoProgress
@@ -120,7 +120,6 @@ class AgentLoop:
         check_tools(tools)
         check_guards(guards)
         require_count("max_turns", max_turns, least=1, is_optional=True)
-        require_instance("limits", limits, LoopLimits, "pass LoopLimits(…)")
         if (
             limits.cost is not None
             and isinstance(model, Pricing)

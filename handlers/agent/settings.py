@@ -19,7 +19,7 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.messages import AgentStarted, UserMessage
 from lanebus.handlers.agent.errors import ModelRefused, ToolRefused
-from lanebus.handlers.agent.interrupt import SYSTEM_CLOCK, Clock, require_clock
+from lanebus.handlers.agent.interrupt import SYSTEM_CLOCK, Clock
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool import Tool
@@ -236,12 +236,13 @@ def is_sync(agent: object) -> bool:
 def check_settings(settings: LoopSettings) -> None:
     """Raise InvalidArgument if an argument of `AgentLoop` is not valid. The model and the tools are not checked."""
     require_text("system", settings.system, is_optional=True)
-    check_limits(settings.config, settings.limits, settings.clock)
+    require_text("config", settings.config, is_filled=True)
     require_count("max_tokens", settings.max_tokens, least=1)
+    # Only a failure or a full context uses these, so a wrong object would be noticed late.
     require_instance("retry", settings.retry, RetryPolicy, "pass RetryPolicy(…)")
+    require_methods("compaction", settings.compaction, ("wants", "compact"), "pass Compactor(…)", is_optional=True)
     require_seconds("drain_seconds", settings.drain_seconds)
     require_seconds("silence_seconds", settings.silence_seconds, is_optional=True)
-    require_methods("compaction", settings.compaction, ("wants", "compact"), "pass Compactor(…)", is_optional=True)
 
 
 def check_guards(guards: object) -> None:
@@ -250,10 +251,3 @@ def check_guards(guards: object) -> None:
     for guard in cast("Collection[object]", guards):
         if not callable(guard):
             raise InvalidArgument("guards", guard, _GUARDS)
-
-
-def check_limits(config: object, limits: object, clock: object) -> None:
-    """Raise InvalidArgument if `config`, `limits` or `clock` of an `AgentLoop` or `Recorder` is not valid."""
-    require_text("config", config, is_filled=True)
-    require_instance("limits", limits, LoopLimits, "pass LoopLimits(…)")
-    require_clock(clock)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         evolve,
         find,
         prune_message,
-        require_context,
         visible_context,
     )
     from lanebus.handlers.context.folds import ENTRY_BYTES, RESTS, Breather, RecentSessions
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
         TokenEstimator,
         context_tokens,
         first_to_keep,
-        require_estimator,
     )
 
 __all__ = (
@@ -101,8 +99,6 @@ __all__ = (
     "made",
     "prune_message",
     "read_position",
-    "require_context",
-    "require_estimator",
     "require_whole",
     "unreadable_up_to",
     "visible_context",
@@ -133,7 +129,6 @@ if not TYPE_CHECKING:
                 "evolve",
                 "find",
                 "prune_message",
-                "require_context",
                 "visible_context",
             ),
             "lanebus.handlers.context.folds": (
@@ -171,7 +166,6 @@ if not TYPE_CHECKING:
                 "TokenEstimator",
                 "context_tokens",
                 "first_to_keep",
-                "require_estimator",
             ),
         },
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
-from lanebus.bus import Session, require_session
+from lanebus.bus import Session
 from lanebus.bus.errors import require_all, require_count, require_instance, require_text
 from lanebus.bus.messages import (
     BranchSummary,
@@ -33,7 +33,7 @@ from lanebus.bus.wire import Cursor, Envelope, Receipt
 from lanebus.handlers.context.build import LaneReader, build_context, require_position
 from lanebus.handlers.context.errors import UnknownLeaf, UnknownTarget
 from lanebus.handlers.context.fold import Context, evolve
-from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens, require_estimator
+from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
 
 # A session as a tree: its branches and labels, read from the log. The log is not changed.
 
@@ -132,8 +132,6 @@ async def read_tree(session: LaneReader, *, at: int | None = None) -> SessionTre
         StreamError: the session cannot be read: it was erased, or entries are missing.
         Unavailable: the server or the archive cannot be reached.
     """
-    if not hasattr(session, "id"):
-        require_session(session)
     require_count("at", at, is_optional=True)
     entries = [envelope async for envelope in session.read(lanes=frozenset({Lane.LLM}), until=at)]
     await require_position(session, at, entries[-1].position if entries else 0)
@@ -226,7 +224,6 @@ async def compact(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
-    require_estimator(estimator)
     require_text("summary", summary)
     require_count("first_kept", first_kept, least=1, is_optional=True)
     last = await _last(session)
@@ -293,7 +290,6 @@ async def prune(
         Conflict: another producer appended meanwhile. Nothing was published.
         BusError: as for `Session.publish`.
     """
-    require_estimator(estimator)
     require_all("positions", positions, int, "pass the positions of entries, such as [3, 4]")
     require_text("memo", memo, is_optional=True)
     last, tree = await _tree(session)
@@ -357,7 +353,6 @@ async def label(session: Session, target: int, name: str | None) -> Receipt:
 
 
 async def _last(session: Session) -> Cursor:
-    require_session(session)
     return (await session.head()).cursor
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 import anyio
 
-from lanebus.bus import Log, Page, Session, SessionHead, require_session
+from lanebus.bus import Log, Page, Session, SessionHead
 from lanebus.bus.errors import (
     ArchiveDamaged,
     CursorTrimmed,
@@ -18,7 +18,6 @@ from lanebus.bus.errors import (
     check_bounds,
     require_count,
     require_instance,
-    require_methods,
 )
 from lanebus.bus.messages import Lane
 from lanebus.bus.wire import START, Cursor, Envelope
@@ -63,8 +62,6 @@ async def build_context(session: LaneReader, *, at: int | None = None, leaf: int
         StreamError: the session cannot be read: it was erased, or entries are missing.
         Unavailable: the server or the archive cannot be reached.
     """
-    if not hasattr(session, "id"):
-        require_session(session)
     require_count("at", at, is_optional=True)
     require_instance("leaf", leaf, int, "pass a position of the LLM lane", is_optional=True)
     context = Context(session.id)
@@ -155,7 +152,6 @@ class WarmContext:
     """
 
     def __init__(self, session: LaneReader) -> None:
-        require_methods("session", session, ("read",), "pass a Session, from `bus.session(…)`")
         self._session = session
         self._context = Context(session.id)
         self._cursor = START  # a cursor and not a position: a cursor identifies the log that it belongs to

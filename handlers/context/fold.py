@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from lanebus.bus.errors import ForgedEntry, MessageError, require_instance
+from lanebus.bus.errors import ForgedEntry, MessageError
 from lanebus.bus.messages import (
     AssistantMessage,
     BranchSummary,
@@ -276,11 +276,6 @@ class Context:
         return compaction.first_kept is None or compaction.first_kept > trimmed
 
 
-def require_context(context: object) -> None:
-    """Raise InvalidArgument unless the value is a `Context`."""
-    require_instance("context", context, Context, "pass what `build_context` returns")
-
-
 def evolve(context: Context, envelope: Envelope) -> Context:
     """Return the context after one more entry of the LLM lane.
 
@@ -292,8 +287,6 @@ def evolve(context: Context, envelope: Envelope) -> Context:
         ForgedEntry: the entry is in the extension lane, or holds an extension message. No model may see such an entry.
         Misplaced: the entry is of another session, a live delta, or not after `context.position`.
     """
-    require_context(context)
-    require_instance("envelope", envelope, Envelope, "pass an Envelope, such as `session.read()` yields")
     _require_own(context, envelope)
     if isinstance(envelope.message, DecodeFailure) and envelope.delta:
         return _noted(context, Fault(envelope.position, envelope.message.error))

@@ -64,7 +64,6 @@ def loops_of(messages: Iterable[LlmMessage]) -> dict[str, tuple[LlmMessage, ...]
     require_instance("messages", messages, Iterable, _MESSAGES)
     loops: dict[str, list[LlmMessage]] = {}
     for message in messages:
-        require_instance("messages", message, LlmMessage, _MESSAGES)
         if message.turn_id is not None:
             loops.setdefault(message.turn_id.loop_id, []).append(message)
     return {loop: tuple(grouped) for loop, grouped in loops.items()}

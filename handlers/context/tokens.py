@@ -11,7 +11,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import require_count, require_flag, require_instance, require_methods, require_share
+from lanebus.bus.errors import require_count, require_flag, require_share
 from lanebus.bus.messages import (
     AssistantMessage,
     AudioBlock,
@@ -34,7 +34,7 @@ from lanebus.bus.messages import (
     Usage,
     VideoBlock,
 )
-from lanebus.handlers.context.fold import Context, branch_message, require_context
+from lanebus.handlers.context.fold import Context, branch_message
 
 _OVERLAYS = (Compaction, LoopCompaction, Prune)
 _IMAGE_BYTES_A_TOKEN = 750
@@ -52,11 +52,6 @@ class TokenEstimator(Protocol):
     def message(self, message: LlmMessage) -> int:
         """Return the number of tokens of everything in a message that a model reads."""
         ...
-
-
-def require_estimator(estimator: object) -> None:
-    """Raise InvalidArgument unless the value is a `TokenEstimator`."""
-    require_methods("estimator", estimator, ("text", "message"), "leave it out, or pass a TokenEstimator")
 
 
 class _ByBytes:
@@ -109,7 +104,6 @@ def usage_tokens(usage: Usage, *, cached: bool = True) -> int:
         cached: whether to count the tokens that the provider read from or wrote to its cache. True gives the size of
             the context, because cached tokens are part of the request.
     """
-    require_instance("usage", usage, Usage, "pass a Usage, such as `message.usage`")
     return usage.input + usage.output + (usage.cache_read + usage.cache_write if cached else 0)
 
 
@@ -124,8 +118,6 @@ def context_tokens(context: Context, estimator: TokenEstimator = BY_BYTES) -> in
         context: the context to measure.
         estimator: estimates the messages that the provider has not counted.
     """
-    require_context(context)
-    require_estimator(estimator)
     overlays = [envelope.position for envelope in context.path if isinstance(envelope.message, _OVERLAYS)]
     changed = max(overlays, default=0)
     trailing = 0
@@ -270,9 +262,7 @@ def first_to_keep(
     Returns:
         A position; None if a cut is allowed nowhere.
     """
-    require_context(context)
     require_count("tokens", tokens)
-    require_estimator(estimator)
     require_flag("is_most", is_most)
     require_count("up_to", up_to, is_optional=True)
     candidates = [(entry.position, message) for entry in context.path if isinstance(message := entry.message, Spoken)]

@@ -8,8 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from anyio.from_thread import start_blocking_portal
 
-from lanebus.bus import Bus
-from lanebus.bus.errors import Closed, SetupError
+from lanebus import Bus, Closed, SetupError
 
 T = TypeVar("T")
 

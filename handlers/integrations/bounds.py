@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lanebus.bus.errors import check_bounds
+from lanebus.integration import check_bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,12 @@ from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 
-from lanebus.bus import ALL_LANES, MediaStore, OpenSession, Session
-from lanebus.bus.errors import Conflict, DecodeError, InvalidSessionId, LogRolledBack, require_text
-from lanebus.bus.messages import Delta, Publishable
-from lanebus.bus.wire import START, Cursor, DecodeFailure, Envelope, Receipt, Selection, check_session_id, kind_of
-from lanebus.handlers.context import RecentSessions
+from lanebus import ALL_LANES, START, Conflict, Cursor, DecodeFailure, Delta, Envelope, Receipt, Session
+from lanebus.errors import DecodeError, InvalidSessionId, LogRolledBack
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
+from lanebus.integration import OpenSession, RecentSessions, Selection, check_session_id, kind_of, require_text
+from lanebus.media import MediaStore
+from lanebus.messages import Publishable
 
 S = TypeVar("S")
 

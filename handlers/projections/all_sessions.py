@@ -20,7 +20,6 @@ from lanebus.bus.errors import (
     Unavailable,
     check_bounds,
     is_of_session,
-    require_instance,
 )
 from lanebus.handlers.context import ENTRY_BYTES, RecentSessions
 from lanebus.handlers.projections.folding import (
@@ -77,11 +76,8 @@ class AllProjected(Generic[S]):
 
 
 def _require(bus: object, projection: object, merge: object, bounds: object) -> None:
-    require_instance("bus", bus, Bus, "pass the Bus of `async with Bus.open() as bus`")
-    require_instance("projection", projection, Projection, "pass a Projection, such as USAGE or one of `@projection`")
     if not callable(merge) or iscoroutinefunction(merge):
         raise InvalidArgument("merge", merge, "pass a function, without `async`, that merges two states into one")
-    require_instance("bounds", bounds, AllSessionsBounds, "pass AllSessionsBounds(…), or None", is_optional=True)
 
 
 async def project_all(
@@ -313,7 +309,6 @@ class Views:
     """
 
     def __init__(self, bounds: ViewBounds = DEFAULT_VIEW_BOUNDS) -> None:
-        require_instance("bounds", bounds, ViewBounds, "pass ViewBounds(…)")
         self._bounds = bounds
         self._sessions = RecentSessions[dict[str, _Weighed]](
             bounds.sessions, bounds.size_bytes, sweep_seconds=bounds.sweep_seconds

@@ -12,7 +12,7 @@ from typing import Generic, Never, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from lanebus.bus import ALL_LANES, Session, require_session, resumable
+from lanebus.bus import ALL_LANES, Session, resumable
 from lanebus.bus.errors import (
     ArchiveDamaged,
     BusError,
@@ -22,7 +22,6 @@ from lanebus.bus.errors import (
     SetupError,
     Unavailable,
     require_count,
-    require_instance,
 )
 from lanebus.bus.messages import Frozen, Lane
 from lanebus.bus.servers import Backoff
@@ -208,12 +207,6 @@ class Projected(Generic[S]):
         return self.cursor.position
 
 
-def require_projection(session: object, projection: object) -> None:
-    """Raise InvalidArgument if `session` is not a `Session` or `projection` is not a `Projection`."""
-    require_session(session)
-    require_instance("projection", projection, Projection, "pass a Projection, such as USAGE or one of `@projection`")
-
-
 async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     """Return the present state: fold the new entries into the stored state. Store the result.
 
@@ -226,7 +219,6 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
         CursorTrimmed: the first entries were trimmed, and no state of them was stored.
         BusError: the log could not be read.
     """
-    require_projection(session, projection)
     return await project_from(session, projection, await load_stored(session, projection))
 
 
@@ -255,9 +247,7 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
     Raises:
         BusError: the log could not be read.
     """
-    require_projection(session, projection)
     if known is not None:
-        require_instance("known", known, Projected, "pass what an earlier `look` returned")
         with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
             return await fold(session, projection, known)
     if (stored := await load_stored(session, projection)) is not None:
@@ -290,7 +280,6 @@ async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
         CursorTrimmed: the first entries were trimmed. The stored state is kept.
         BusError: the log could not be read.
     """
-    require_projection(session, projection)
     checkpoint = await session.load_projection(projection.name, projection.version)
     start = await start_of(session, projection)
     now = await fold(session, projection, start)
@@ -442,7 +431,6 @@ async def follow(
         Unavailable: the server cannot be reached at the start. Later, the iterator waits for the server.
         BusError: the log could not be read.
     """
-    require_projection(session, projection)
     require_count("store_every", store_every, least=1)
     resumed = None
     if after is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from lanebus.bus import Session, require_session
+from lanebus.bus import Session
 from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, require_count, require_flag
 from lanebus.bus.text import number_in
 from lanebus.handlers.projections.agent_status import STATUS
@@ -60,7 +60,6 @@ async def trim_session(
         SessionErased: as for `Session.trim`.
         Unavailable: as for `Session.trim`.
     """
-    require_session(session)
     require_count("before", before)
     require_flag("force", force)
     require_flag("dry_run", dry_run)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Literal, NamedTuple, TypedDict
 
 from lanebus.bus import Bus, FailedWork, Session, SessionHead, read_leases
-from lanebus.bus.errors import BusError, MessageError, SessionErased, is_of_session, require_all, require_instance
+from lanebus.bus.errors import BusError, MessageError, SessionErased, is_of_session
 from lanebus.bus.messages import (
     AgentEnded,
     AgentStarted,
@@ -96,10 +96,6 @@ async def session_lines(
     Raises:
         Unavailable: the server cannot be reached.
     """
-    require_instance("bus", bus, Bus, "pass the Bus of `async with Bus.open() as bus`")
-    require_instance("views", views, Views, "pass Views(), or None", is_optional=True)
-    if heads is not None:
-        require_all("heads", heads, SessionHead, "pass heads, such as `bus.sessions()` returns")
     lines: dict[str, Projected[SessionLine]] = {}
     for head in await bus.sessions() if heads is None else heads:
         try:

@@ -5,8 +5,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import NamedTuple, NotRequired, TypedDict, cast
 
-from lanebus.bus import Session, require_session
-from lanebus.bus.errors import BusError, MessageError, SessionErased, is_of_session, require_instance
+from lanebus.bus import Session
+from lanebus.bus.errors import BusError, MessageError, SessionErased, is_of_session
 from lanebus.bus.messages import (
     AgentEnded,
     AgentEvent,
@@ -243,7 +243,6 @@ class UsageSummary(TypedDict):
 
 def summary(usage: Usage) -> UsageSummary:
     """Return a usage as JSON: token counts, and the cost in the same form as in a message's JSON."""
-    require_instance("usage", usage, Usage, "pass a Usage, such as `message.usage`")
     cost = usage.cost.model_dump(mode="json", exclude_none=True) if usage.cost else None
     return UsageSummary(
         input=usage.input,
@@ -411,7 +410,6 @@ async def tree_usage(session: Session) -> TreeUsage:
         SessionErased: `session` was erased.
         BusError: the session's own log could not be read. A descendant that cannot be read has an `error`.
     """
-    require_session(session)
     return await _tree(session, None, {session.id})
 
 
@@ -457,7 +455,6 @@ async def read_links(session: Session) -> Links:
     Raises:
         BusError: the log could not be read.
     """
-    require_session(session)
     head = await session.head()
     after = max(head.own_start, head.cursor_at(head.trimmed) if head.trimmed else START)
     parent: SessionLinked | None = None

@@ -105,7 +105,6 @@ class AnswerState:
         self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
     ) -> None:
         require_text("model", model, is_optional=True)
-        require_instance("rates", rates, Rates, "pass Rates(…), or None", is_optional=True)
         require_instance("names", names, Mapping, "pass the `tool_names` of the ProviderRequest")
         self._requested, self._rates, self._names = model, rates, names
         self._model: str | None = None

@@ -12,7 +12,6 @@ from lanebus.bus.errors import (
     InvalidArgument,
     MessageError,
     SetupError,
-    require_all,
     require_choice,
     require_count,
     require_flag,
@@ -20,7 +19,7 @@ from lanebus.bus.errors import (
     require_text,
 )
 from lanebus.bus.messages import AssistantMessage, MediaRef
-from lanebus.handlers.context import Context, require_context
+from lanebus.handlers.context import Context
 
 # The tools that a request offers, independent of the provider.
 
@@ -149,7 +148,6 @@ def _require_options(options: RequestOptions) -> None:
             raise InvalidArgument(name, given[name], f"no such option: {advice}")
     require_text("model", given.get("model"), is_optional=True)
     require_count("max_tokens", given.get("max_tokens"), least=1, is_optional=True)
-    require_all("tools", given.get("tools", ()), ToolSpec, "pass a list of ToolSpec, such as [tool.spec]")
     names = [tool.name for tool in options.get("tools", ())]
     if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
         raise InvalidArgument("tools", twice, "give each tool a name of its own")
@@ -193,7 +191,6 @@ class Target:
             NoModel: no model is passed, and the session names no model.
             ToolNotOffered: the tool choice names a tool that is not offered.
         """
-        require_context(context)
         _require_options(options)
         model = options.get("model") or context.model
         if model is None:

@@ -10,12 +10,11 @@ from typing import Literal, Self, get_args
 
 import anyio
 
-from lanebus.bus import Session, SessionLease, require_session
+from lanebus.bus import Session, SessionLease
 from lanebus.bus.errors import (
     WrongAgent,
     require_choice,
     require_count,
-    require_instance,
     require_seconds,
     require_text,
 )
@@ -35,7 +34,7 @@ from lanebus.handlers.agent.recording.recorded_loop import (
 )
 from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn, TurnSpans
 from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.settings import LoopSettings, check_limits
+from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool import Tool
 from lanebus.handlers.agent.tools.tool_executor import fail_calls
 from lanebus.handlers.agent.turn.decision import (
@@ -117,14 +116,11 @@ class Recorder:
             InvalidArgument: an argument has a wrong type.
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        require_session(session)
         require_text("agent", agent, is_optional=True)
         if agent is not None:
             check_agent(agent)
-        check_limits(config, limits, clock)
-        require_instance("bounds", bounds, RunBounds, "pass RunBounds(…)")
+        require_text("config", config, is_filled=True)
         require_seconds("wait", wait, is_optional=True)
-        require_instance("lease", lease, (SessionLease, RunLease), "pass `session.lease(…)`", is_optional=True)
         self._session, self._bounds, self._agent = session, bounds, agent
         name = agent or session.resources.agent
         self._lease: SessionLease | RunLease = lease or session.lease(name, wait=wait)

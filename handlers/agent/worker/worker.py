@@ -394,7 +394,6 @@ class WorkerArguments(NamedTuple):
 
     def check(self) -> None:
         """Raise InvalidArgument if an argument has a wrong type, or a number is too small."""
-        require_instance("bus", self.bus, Bus, "pass the Bus that `Bus.open` yields")
         check_runnable("agent", self.agent)
         require_instance("agents", self.agents, Mapping, "pass a dict of agents by name", is_optional=True)
         for agent in cast("Mapping[object, object]", self.agents or {}).values():
@@ -403,7 +402,6 @@ class WorkerArguments(NamedTuple):
         require_count("concurrency", self.concurrency, least=1)
         require_seconds("drain_seconds", self.drain_seconds)
         require_instance("retry", self.retry, RetryPolicy, "pass RetryPolicy(…)")
-        require_instance("bounds", self.bounds, WorkerBounds, "pass WorkerBounds(…)")
 
 
 def collect_rarely() -> None:

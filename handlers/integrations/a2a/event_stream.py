@@ -6,10 +6,8 @@ from contextlib import aclosing, suppress
 from a2a.server.cluster import TaskEventStream, TaskVersion, VersionedEvent
 from a2a.types import Task
 
-from lanebus.bus import Session, resumable
-from lanebus.bus.errors import InvalidArgument, MessageError
-from lanebus.bus.messages import ExtensionMessage
-from lanebus.bus.wire import Cursor, DecodeFailure
+from lanebus import Cursor, DecodeFailure, ExtensionMessage, MessageError, Session
+from lanebus.errors import InvalidArgument
 from lanebus.handlers.integrations.a2a.task_record import (
     KINDS,
     TaskDeleted,
@@ -22,6 +20,7 @@ from lanebus.handlers.integrations.a2a.task_record import (
 )
 from lanebus.handlers.integrations.a2a.task_store import LanebusTaskStore
 from lanebus.handlers.integrations.session_states import own_message
+from lanebus.integration import resumable
 
 
 class LanebusEventStream(TaskEventStream):

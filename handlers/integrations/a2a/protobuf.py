@@ -11,7 +11,7 @@ from google.protobuf.json_format import (  # type: ignore[import-untyped]  # the
 from google.protobuf.message import Message  # type: ignore[import-untyped]  # the stubs are not installed
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError, InvalidArgument
+from lanebus.errors import DecodeError, InvalidArgument
 
 M = TypeVar("M", bound=Message)
 

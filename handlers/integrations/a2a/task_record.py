@@ -13,12 +13,13 @@ from a2a.types import Message as A2aMessage
 from a2a.utils.proto_utils import to_stream_response
 from pydantic import JsonValue, ValidationError
 
-from lanebus.bus import MediaStore
-from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages import ExtensionData, ExtensionMessage, Publishable, StopReason, TurnId, Wire
-from lanebus.bus.wire import START, Cursor
+from lanebus import START, Cursor, ExtensionMessage, MessageError
+from lanebus.errors import DecodeError
 from lanebus.handlers.integrations.a2a.protobuf import copied, from_json, to_json
 from lanebus.handlers.integrations.session_states import load_value
+from lanebus.integration import ExtensionData, Wire
+from lanebus.media import MediaStore
+from lanebus.messages import Publishable, StopReason, TurnId
 
 # Compute how a task changed, and apply the change. Pure: the same changes always give the same task.
 

@@ -28,26 +28,19 @@ from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_list_tasks_cursor
 from pydantic import JsonValue
 
-from lanebus.bus import Bus, Session, SessionHead
-from lanebus.bus.errors import BusError, MessageError, is_of_session
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
+from lanebus import (
     AssistantMessage,
-    Block,
+    Bus,
+    BusError,
     ExtensionMessage,
-    Publishable,
-    StopReason,
+    MessageError,
+    Receipt,
+    Session,
+    SessionHead,
     TextBlock,
-    TurnEnded,
-    TurnId,
-    TurnStarted,
     Usage,
     UserMessage,
-    now_ms,
 )
-from lanebus.bus.wire import Receipt
-from lanebus.handlers.context import RecentSessions, cut_text
 from lanebus.handlers.integrations.a2a.protobuf import copied, to_json
 from lanebus.handlers.integrations.a2a.task_record import (
     ENDED,
@@ -72,7 +65,17 @@ from lanebus.handlers.integrations.a2a.task_record import (
 )
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.integrations.session_states import SessionStates, session_id_of, store_value
-from lanebus.handlers.protocols import Given, bytes_media, media_block_of, plain_type
+from lanebus.integration import (
+    Given,
+    RecentSessions,
+    bytes_media,
+    cut_text,
+    is_of_session,
+    media_block_of,
+    now_ms,
+    plain_type,
+)
+from lanebus.messages import AgentEnded, AgentStarted, Block, Publishable, StopReason, TurnEnded, TurnId, TurnStarted
 
 
 class LanebusTaskStore(VersionedTaskStore):

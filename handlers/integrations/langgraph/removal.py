@@ -7,10 +7,10 @@ from typing import cast
 from langgraph.checkpoint.base import Checkpoint
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from lanebus.bus.errors import InvalidArgument
-from lanebus.bus.messages import LeafMove
+from lanebus.errors import InvalidArgument
 from lanebus.handlers.integrations.langgraph.thread import CheckpointsDeleted, CheckpointStored, Namespace, ThreadNamed
 from lanebus.handlers.integrations.langgraph.threads import Threads, session_of, unpack
+from lanebus.messages import LeafMove
 
 Ids = tuple[tuple[str, str], ...]
 

@@ -15,11 +15,12 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from lanebus.bus import Bus, resumable
+from lanebus import Bus
 from lanebus.handlers.integrations.blocking import BusInThread, BusLoop
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.integrations.langgraph import removal
 from lanebus.handlers.integrations.langgraph.threads import Found, Place, Threads
+from lanebus.integration import resumable
 
 
 class LanebusSaver(BaseCheckpointSaver[str]):

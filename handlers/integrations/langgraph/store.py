@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final, TypedDict, cast
 from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, Op, PutOp, Result, SearchItem, SearchOp
 from pydantic import Field, JsonValue
 
-from lanebus.bus import Bus
-from lanebus.bus.errors import DecodeError, InvalidArgument
-from lanebus.bus.messages import ExtensionData, ExtensionMessage, Publishable, now_ms, parse_json
-from lanebus.bus.wire import Cursor
+from lanebus import Bus, Cursor, ExtensionMessage
+from lanebus.errors import DecodeError, InvalidArgument
 from lanebus.handlers.integrations.blocking import BusInThread, BusLoop
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.integrations.session_states import SessionStates, load_value, session_id_of
+from lanebus.integration import ExtensionData, now_ms, parse_json
+from lanebus.messages import Publishable
 
 # The items of a store, folded from a session, and which of them a search or a filter matches.
 

@@ -12,30 +12,23 @@ from typing import Annotated, Final, NamedTuple, cast
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage, ToolMessage
 from pydantic import Field, JsonValue
 
-from lanebus.bus.errors import BusError, DecodeError
-from lanebus.bus.messages import (
+from lanebus import (
     AssistantMessage,
-    Block,
-    ExtensionData,
+    BusError,
+    Cursor,
     ExtensionMessage,
     LlmMessage,
     MediaRef,
-    Positions,
-    Publishable,
-    StopReason,
     TextBlock,
-    ThinkingBlock,
     ToolCallBlock,
     ToolResultMessage,
-    UnknownBlock,
     Usage,
     UserMessage,
-    Wire,
-    media_block,
 )
-from lanebus.bus.messages import SystemMessage as Instruction
-from lanebus.bus.wire import Cursor
-from lanebus.handlers.context import cut_text
+from lanebus import SystemMessage as Instruction
+from lanebus.errors import DecodeError
+from lanebus.integration import ExtensionData, Positions, Wire, cut_text, media_block
+from lanebus.messages import Block, Publishable, StopReason, ThinkingBlock, UnknownBlock
 
 # The entries that hold a thread: extension messages of kinds `store.langgraph.…`.
 

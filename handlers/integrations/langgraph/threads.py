@@ -26,9 +26,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from pydantic import JsonValue
 
-from lanebus.bus import Bus, MediaStore
-from lanebus.bus.errors import InvalidArgument, MessageError
-from lanebus.bus.messages import DEPTH_LIMIT, AssistantMessage, LeafMove, LlmMessage, Prune, Publishable, parse_json
+from lanebus import AssistantMessage, Bus, LlmMessage, MessageError
+from lanebus.errors import InvalidArgument
 from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.handlers.integrations.langgraph.thread import (
     KINDS,
@@ -49,6 +48,9 @@ from lanebus.handlers.integrations.langgraph.thread import (
     step_to,
 )
 from lanebus.handlers.integrations.session_states import SessionStates, load_value, session_id_of
+from lanebus.integration import DEPTH_LIMIT, parse_json
+from lanebus.media import MediaStore
+from lanebus.messages import LeafMove, Prune, Publishable
 
 # What a config of LangGraph names: a thread, a namespace in it, and a checkpoint.
 

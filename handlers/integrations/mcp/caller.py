@@ -22,14 +22,13 @@ from mcp.client import Transport
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError, InvalidArgument
-from lanebus.bus.messages import require_few_values
-from lanebus.bus.text import logged, without_secrets
-from lanebus.handlers.agent import DuplicateTool
+from lanebus.agent import DuplicateTool
+from lanebus.errors import DecodeError, InvalidArgument
 from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.integrations.mcp.connection import McpConnection, list_tools, reason_of
 from lanebus.handlers.integrations.mcp.definition import Catalog, McpUnavailable
 from lanebus.handlers.integrations.mcp.results import ProgressReporter
+from lanebus.integration import logged, require_few_values, without_secrets
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams

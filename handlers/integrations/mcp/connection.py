@@ -14,10 +14,9 @@ from mcp import Client, ClientSession, MCPError, types
 from mcp.client.subscriptions import SubscriptionLost
 from pydantic import ValidationError
 
-from lanebus.bus.servers import Backoff
-from lanebus.bus.text import describe_error, logged, without_secrets
 from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.integrations.mcp.definition import McpUnavailable
+from lanebus.integration import Backoff, describe_error, logged, without_secrets
 
 if TYPE_CHECKING:
     from mcp.client.session import MessageHandlerFnT

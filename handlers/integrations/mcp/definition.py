@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Union, cast
 
 from pydantic import JsonValue
 
-from lanebus.bus.errors import SetupError, Unavailable
-from lanebus.handlers.agent import DuplicateTool
+from lanebus import SetupError, Unavailable
+from lanebus.agent import DuplicateTool
 from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS, McpBounds
-from lanebus.handlers.providers import ToolSpec
+from lanebus.providers import ToolSpec
 
 if TYPE_CHECKING:
     from mcp import Client, ClientSession, StdioServerParameters, types

@@ -27,14 +27,23 @@ from pydantic import JsonValue
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lanebus.bus import ALL_LANES, Bus, Session
-from lanebus.bus.errors import BusError, Closed, CursorTrimmed, DecodeError, LogRolledBack, NotEntered, Unavailable
-from lanebus.bus.messages import ExtensionMessage, Lane
-from lanebus.bus.servers import Backoff
-from lanebus.bus.text import logged, number_in
-from lanebus.bus.wire import Cursor, Envelope, Receipt
+from lanebus import (
+    ALL_LANES,
+    Bus,
+    BusError,
+    Closed,
+    Cursor,
+    Envelope,
+    ExtensionMessage,
+    Lane,
+    Receipt,
+    Session,
+    Unavailable,
+)
+from lanebus.errors import CursorTrimmed, DecodeError, LogRolledBack, NotEntered
 from lanebus.handlers.integrations.bounds import DEFAULT_MCP_STORE_BOUNDS, McpStoreBounds
 from lanebus.handlers.integrations.session_states import load_value, own_message, session_id_of, store_value
+from lanebus.integration import Backoff, logged, number_in
 
 _EVENT_KIND = "store.mcp.event"
 

@@ -11,22 +11,10 @@ from urllib.parse import unquote, urlsplit
 import anyio
 from pydantic import JsonValue
 
-from lanebus.bus.messages import (
-    AnnotationRef,
-    Block,
-    DataBlock,
-    MediaRef,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    check_url,
-    is_what_it_claims,
-    media_block,
-    now_ms,
-    sanitize_filename,
-    sniff,
-)
+from lanebus import MediaRef, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS
+from lanebus.integration import check_url, is_what_it_claims, media_block, now_ms, sanitize_filename, sniff
+from lanebus.messages import AnnotationRef, Block, DataBlock
 
 if TYPE_CHECKING:
     from mcp import types

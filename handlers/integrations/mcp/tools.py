@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, overload
 import anyio
 from pydantic import JsonValue
 
-from lanebus.bus.errors import (
-    InvalidContent,
-    MissingExtra,
-    require_all,
-    require_choice,
-    require_flag,
-    require_instance,
-    require_seconds,
-    require_text,
-)
-from lanebus.bus.messages import ToolCallBlock, ToolResultMessage
-from lanebus.bus.text import without_secrets
-from lanebus.handlers.agent import ToolContext, failed, unknown
+from lanebus import ToolCallBlock, ToolResultMessage
+from lanebus.agent import ToolContext
+from lanebus.errors import InvalidContent, MissingExtra
 from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from lanebus.handlers.integrations.mcp.definition import Catalog, Definition, Hints, McpServer, McpToolMissing
 from lanebus.handlers.integrations.mcp.results import ProgressReporter, reporting, result_message
-from lanebus.handlers.providers import ToolSpec
+from lanebus.integration import (
+    failed,
+    require_all,
+    require_choice,
+    require_flag,
+    require_seconds,
+    require_text,
+    unknown,
+    without_secrets,
+)
+from lanebus.providers import ToolSpec
 
 if TYPE_CHECKING:
     from mcp import types
@@ -280,7 +280,6 @@ async def mcp_tools(
     require_choice("on_unknown", on_unknown, ("tell", "ask"))
     require_seconds("call_seconds", call_seconds, is_positive=True, is_optional=True)
     require_seconds("connect_seconds", connect_seconds, is_positive=True)
-    require_instance("bounds", bounds, McpBounds, "pass McpBounds(…)")
     try:
         from lanebus.handlers.integrations.mcp.caller import McpCaller  # noqa: PLC0415  # imports an extra that is slow to import
     except ImportError as error:

@@ -11,25 +11,19 @@ from agents.usage import RequestUsage
 from agents.usage import Usage as RunUsage
 from pydantic import JsonValue
 
-from lanebus.bus.errors import MessageError
-from lanebus.bus.messages import (
+from lanebus import (
     AssistantMessage,
-    Block,
-    DeveloperMessage,
-    DocumentBlock,
     ImageBlock,
     MediaRef,
+    MessageError,
     SystemMessage,
     TextBlock,
     ToolResultMessage,
-    UnknownBlock,
     Usage,
     UserMessage,
-    now_ms,
-    parse_json,
 )
-from lanebus.handlers.context import Object, cut_text
-from lanebus.handlers.providers import output_blocks, read_call
+from lanebus.integration import Object, cut_text, now_ms, output_blocks, parse_json, read_call
+from lanebus.messages import Block, DeveloperMessage, DocumentBlock, UnknownBlock
 
 # Items of the SDK as messages of the LLM lane, for the page, usage and turns. They need not be exact.
 #

@@ -27,22 +27,18 @@ from agents.models.default_models import get_default_model
 from agents.run_config import DEFAULT_MAX_TURNS
 from pydantic import JsonValue
 
-from lanebus.bus import ALL_LANES
-from lanebus.bus.errors import MessageError, require_count, require_instance
-from lanebus.bus.messages import (
+from lanebus import (
+    ALL_LANES,
     AssistantMessage,
+    Cursor,
     ExtensionMessage,
+    MessageError,
     ToolCallBlock,
     ToolResultMessage,
-    ToolWaiting,
     UserMessage,
-    now_ms,
-    parse_json,
 )
-from lanebus.bus.text import describe_error
-from lanebus.bus.wire import Cursor, check_agent
-from lanebus.handlers.agent import OpenAnswer, RecordedTurn, Recorder, Run, RunLease, approves, failed, unknown
-from lanebus.handlers.context import Context
+from lanebus.agent import RecordedTurn, Recorder, Run
+from lanebus.context import Context
 from lanebus.handlers.integrations.bounds import DEFAULT_RUNNER_BOUNDS, BackendBounds, RunnerBounds
 from lanebus.handlers.integrations.openai_agents.items import messages_of, usage_of
 from lanebus.handlers.integrations.openai_agents.runner_events import (
@@ -56,8 +52,21 @@ from lanebus.handlers.integrations.openai_agents.runner_events import (
     ToolDone,
 )
 from lanebus.handlers.integrations.session_states import load_value, own_message, store_value
-from lanebus.handlers.projections import Command
-from lanebus.handlers.providers import OpenAIResponsesAnswer, to_openai_responses
+from lanebus.integration import (
+    Command,
+    OpenAnswer,
+    RunLease,
+    approves,
+    check_agent,
+    describe_error,
+    failed,
+    now_ms,
+    parse_json,
+    require_count,
+    unknown,
+)
+from lanebus.messages import ToolWaiting
+from lanebus.providers import OpenAIResponsesAnswer, to_openai_responses
 
 _LOST_CALL = (
     "Not run: its worker was lost, or the stored call is not the approved one. Call the tool again if it is needed."
@@ -104,7 +113,6 @@ class RunnerAgent:
             InvalidArgument: an argument has a wrong type.
             InvalidName: `name` does not match.
         """
-        require_instance("agent", agent, Agent, "pass an `agents.Agent`")
         require_count("max_turns", max_turns, least=1, is_optional=True)
         self.name = check_agent(name, "name")
         self._agent, self._config = agent, run_config or RunConfig()

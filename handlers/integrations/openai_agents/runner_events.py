@@ -13,7 +13,7 @@ from agents import Agent, ModelResponse, RunContextWrapper, RunHooks, RunResultS
 from agents.run_config import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from lanebus.handlers.providers import Json
+from lanebus.integration import Json
 
 T = TypeVar("T")
 

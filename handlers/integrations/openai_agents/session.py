@@ -10,13 +10,13 @@ from agents import RunContextWrapper, SessionSettings, TResponseInputItem
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 from pydantic import JsonValue
 
-from lanebus.bus import Bus
-from lanebus.bus.errors import InvalidArgument, MessageError, require_instance, require_text
-from lanebus.bus.messages import Compaction, ExtensionMessage, LeafMove, Prune, Publishable, parse_json
-from lanebus.bus.wire import Cursor
+from lanebus import Bus, Cursor, ExtensionMessage, MessageError
+from lanebus.errors import InvalidArgument
 from lanebus.handlers.integrations.bounds import DEFAULT_SESSION_BOUNDS, SessionBounds
 from lanebus.handlers.integrations.openai_agents.items import ShownItem, UsageReader, messages_of
 from lanebus.handlers.integrations.session_states import SessionStates, load_value, session_id_of, store_value
+from lanebus.integration import parse_json, require_text
+from lanebus.messages import Compaction, LeafMove, Prune, Publishable
 
 # The list of a session's items, folded from the log, and the entries that change it.
 #
@@ -228,11 +228,10 @@ class LanebusSession:
             bounds: sizes of what is stored.
 
         Raises:
-            InvalidArgument: `session_id` is not a text, or `bus` is no bus.
+            InvalidArgument: `session_id` is not a text.
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
         require_text("session_id", session_id)
-        require_instance("bus", bus, Bus, "pass the bus that `Bus.open` returns")
         self.session_id = session_id
         self.session_settings = coerce_session_settings(session_settings or {})
         self._states = SessionStates(

@@ -34,12 +34,17 @@ from pydantic_ai.result import FinalResult
 from pydantic_ai.tools import RunContext, ToolDefinition
 from pydantic_graph import End
 
-from lanebus.bus import Session, resolve_media
-from lanebus.bus.errors import BusError, Fenced, require_instance
-from lanebus.bus.messages import AssistantMessage, LlmMessage, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.bus.text import describe_error, logged
-from lanebus.bus.wire import check_agent
-from lanebus.handlers.agent import CHANGED, DEFAULT_LIMITS, LoopLimits, RecordedTurn, Recorder, Run, RunLease, failed
+from lanebus import (
+    AssistantMessage,
+    BusError,
+    Fenced,
+    LlmMessage,
+    Session,
+    ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.agent import LoopLimits, RecordedTurn, Recorder, Run
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.integrations.pydantic_ai.messages import (
     assistant_message,
@@ -49,7 +54,9 @@ from lanebus.handlers.integrations.pydantic_ai.messages import (
     tool_result,
     tool_return,
 )
-from lanebus.handlers.providers import Piece
+from lanebus.integration import CHANGED, DEFAULT_LIMITS, RunLease, check_agent, describe_error, failed, logged
+from lanebus.media import resolve_media
+from lanebus.providers import Piece
 
 DepsT = TypeVar("DepsT")
 OutputT = TypeVar("OutputT")
@@ -96,10 +103,8 @@ class PydanticAgent(Generic[DepsT, OutputT]):
             bounds: limits of what is recorded.
 
         Raises:
-            InvalidArgument: `agent` is no agent of pydantic-ai.
             InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        require_instance("agent", agent, AbstractAgent, "pass an Agent of pydantic-ai")
         self.agent = agent
         """the agent of pydantic-ai"""
         self.name = check_agent(name)

@@ -19,10 +19,8 @@ from pydantic_ai.conversation_store import (
 )
 from pydantic_ai.messages import ModelMessage
 
-from lanebus.bus import Bus, batched
-from lanebus.bus.errors import SessionErased, SessionExists, require_instance
-from lanebus.bus.messages import ExtensionMessage, LeafMove, Publishable, now_ms
-from lanebus.bus.wire import Cursor
+from lanebus import Bus, Cursor, ExtensionMessage
+from lanebus.errors import SessionErased, SessionExists
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.integrations.pydantic_ai.messages import (
     ShownMessages,
@@ -32,6 +30,8 @@ from lanebus.handlers.integrations.pydantic_ai.messages import (
     store_message,
 )
 from lanebus.handlers.integrations.session_states import SessionStates, session_id_of
+from lanebus.integration import batched, now_ms
+from lanebus.messages import LeafMove, Publishable
 
 # The state of a session that stores conversations: its records and its entries, folded from the log.
 
@@ -206,10 +206,8 @@ class LanebusConversationStore(ConversationStore):
             bounds: limits of the store.
 
         Raises:
-            InvalidArgument: `bus` is no `Bus`.
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        require_instance("bus", bus, Bus, "pass a Bus, as `Bus.open()` returns it")
         self._bus, self._agent, self._bounds = bus, agent, bounds
         self._states = SessionStates[ConversationState](
             bus.session, ConversationState, fold, kinds=CONVERSATION_KINDS, agent=agent, bounds=bounds

@@ -35,33 +35,35 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 from pydantic_core import to_json
 
-from lanebus.bus import MediaStore
-from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages import (
+from lanebus import (
     AssistantMessage,
+    ImageBlock,
+    LlmMessage,
+    MediaRef,
+    MessageError,
+    SystemMessage,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from lanebus.errors import DecodeError
+from lanebus.handlers.integrations.bounds import BackendBounds
+from lanebus.handlers.integrations.session_states import load_value, store_value
+from lanebus.integration import Message, media_block
+from lanebus.media import MediaStore
+from lanebus.messages import (
     AudioBlock,
     Block,
     Cost,
     DeveloperMessage,
     DocumentBlock,
-    ImageBlock,
-    LlmMessage,
-    MediaRef,
-    Message,
     StopReason,
-    SystemMessage,
-    TextBlock,
     ThinkingBlock,
-    ToolCallBlock,
-    ToolResultMessage,
     TurnId,
-    Usage,
-    UserMessage,
     VideoBlock,
-    media_block,
 )
-from lanebus.handlers.integrations.bounds import BackendBounds
-from lanebus.handlers.integrations.session_states import load_value, store_value
 
 # Show messages of pydantic-ai in the LLM lane.
 

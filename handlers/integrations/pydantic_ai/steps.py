@@ -13,11 +13,8 @@ from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RequestUsage
 from pydantic_ai_harness.step_persistence import ContinuableSnapshot, RunRecord, StepEvent, ToolEffectRecord
 
-from lanebus.bus import Bus, batched
-from lanebus.bus.errors import SessionErased, require_instance
-from lanebus.bus.messages import ExtensionMessage, LeafMove, Publishable, now_ms
-from lanebus.bus.text import number_in
-from lanebus.bus.wire import Cursor
+from lanebus import Bus, Cursor, ExtensionMessage
+from lanebus.errors import SessionErased
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
 from lanebus.handlers.integrations.pydantic_ai.messages import (
     ShownMessages,
@@ -26,6 +23,8 @@ from lanebus.handlers.integrations.pydantic_ai.messages import (
     store_message,
 )
 from lanebus.handlers.integrations.session_states import SessionStates, session_id_of
+from lanebus.integration import batched, now_ms, number_in
+from lanebus.messages import LeafMove, Publishable
 
 # The state of a session that stores a run's steps, folded from the log.
 
@@ -144,10 +143,8 @@ class LanebusStepStore:
             bounds: limits of the store.
 
         Raises:
-            InvalidArgument: `bus` is no `Bus`.
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
-        require_instance("bus", bus, Bus, "pass a Bus, as `Bus.open()` returns it")
         self._bus, self._agent, self._bounds = bus, agent, bounds
         self._states = SessionStates[StepState](
             bus.session, StepState, fold, kinds=STEP_KINDS, agent=agent, bounds=bounds

@@ -12,23 +12,13 @@ from opentelemetry.trace import Span, SpanKind, Tracer
 from opentelemetry.util.types import AttributeValue
 from pydantic import JsonValue
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    Block,
-    DeveloperMessage,
-    LlmMessage,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    Usage,
-)
-from lanebus.bus.text import whole_text
-from lanebus.handlers.agent import CallRecord, Model, ModelRequest, Optioned, ToolRecord, failure_of
+from lanebus import AssistantMessage, LlmMessage, SystemMessage, TextBlock, ToolCallBlock, ToolResultMessage, Usage
+from lanebus.agent import Model, ModelRequest, failure_of
 from lanebus.handlers.integrations.telemetry import names
 from lanebus.handlers.integrations.telemetry.messaging_spans import ActiveSpan, note_error
-from lanebus.handlers.providers import ToolSpec
+from lanebus.integration import CallRecord, Optioned, ToolRecord, whole_text
+from lanebus.messages import Block, DeveloperMessage, ThinkingBlock
+from lanebus.providers import ToolSpec
 
 _INVOCATION = create_key("lanebus-invocation")
 

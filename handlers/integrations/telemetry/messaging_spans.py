@@ -28,11 +28,11 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from lanebus.bus import NO_TRACING, Sending, Settlement
-from lanebus.bus.messages import LlmMessage, Publishable
-from lanebus.bus.wire import Receipt
+from lanebus import LlmMessage, Receipt
 from lanebus.handlers.integrations.telemetry import names
 from lanebus.handlers.integrations.telemetry.names import CANCELLED, ERROR_TYPE, TRACEPARENT, TRACESTATE
+from lanebus.integration import NO_TRACING, Sending, Settlement
+from lanebus.messages import Publishable
 
 
 class MessagingSpans:

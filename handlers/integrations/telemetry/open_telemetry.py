@@ -5,12 +5,13 @@ from contextlib import AbstractContextManager
 
 from opentelemetry.trace import INVALID_SPAN, ProxyTracerProvider, TracerProvider, get_current_span
 
-from lanebus.bus import Sending, Settlement
-from lanebus.bus.messages import Publishable, ToolCallBlock
-from lanebus.handlers.agent import CallRecord, Model, ModelRequest, ToolRecord
+from lanebus import ToolCallBlock
+from lanebus.agent import Model, ModelRequest
 from lanebus.handlers.integrations.telemetry.agent_spans import AgentSpans
 from lanebus.handlers.integrations.telemetry.messaging_spans import HttpSpans, MessagingSpans, RequestRecord
 from lanebus.handlers.integrations.telemetry.names import TRACER
+from lanebus.integration import CallRecord, Sending, Settlement, ToolRecord
+from lanebus.messages import Publishable
 
 
 class OpenTelemetry:

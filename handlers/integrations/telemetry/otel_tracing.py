@@ -4,8 +4,9 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from lanebus.bus.errors import SetupError, require_flag, require_methods
+from lanebus import SetupError
 from lanebus.handlers.integrations.telemetry.names import CAPTURE_CONTENT, CAPTURE_ON_SPANS
+from lanebus.integration import require_flag
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -32,9 +33,6 @@ def otel_tracing(
     Raises:
         TracesMissing: `opentelemetry-api` is not installed.
     """
-    require_methods(
-        "tracer_provider", tracer_provider, ("get_tracer",), "pass a TracerProvider, or None", is_optional=True
-    )
     require_flag("capture_content", capture_content, is_optional=True)
     try:
         from opentelemetry.trace import get_tracer_provider  # noqa: PLC0415
