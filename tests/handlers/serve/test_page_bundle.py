@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
-from lanebus import AssistantMessage, TextBlock
+from lanebus import AssistantMessage, Bus, TextBlock
 from lanebus.handlers.serve.guard import local_hosts
 from lanebus.handlers.serve.page import load_page
 from lanebus.handlers.serve.server import create_app
-from tests.support.page.browsing import SharedBrowser, browsing, expect
+from tests.support.page.browsing import Seen, SharedBrowser, expect
 from tests.support.page.bundled import make_bundle
 from tests.support.page.recorded import record_loops
-from tests.support.page.serving import TOKEN, serving, temporary_bus
+from tests.support.page.serving import TOKEN, Served, serving
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ()
 
 FILES = """() => performance.getEntriesByType("resource").filter((one) => one.name.includes("/static/"))
   .map((one) => [one.name, one.transferSize])"""
@@ -67,24 +66,25 @@ def test_a_checkout_serves_its_sources() -> None:
 
 
 @pytest.mark.usefixtures("bundled_page")
-async def test_files_named_by_their_content_are_kept_for_a_year_and_the_document_is_asked_for_again() -> None:
-    async with temporary_bus() as bus:
-        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420), base_path="/lanebus")
-        transport = httpx2.ASGITransport(app=app)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420") as client:
-            document = await client.get("/lanebus/")
-            assert document.headers["cache-control"] == "no-cache"
-            policy = document.headers["content-security-policy"].split("; ")
-            assert "script-src 'self'" in policy  # an import map would need a hash
-            named = re.findall(r'"(/lanebus/static/app/[^"]+)"', document.text)
-            assert len(named) >= 2
-            for path in named:
-                reply = await client.get(path)
-                assert (reply.status_code, reply.headers["cache-control"]) == (200, "max-age=31536000, immutable")
-            icon = await client.get("/lanebus/static/favicon.svg")
-            assert icon.headers["cache-control"] == "no-cache"
-            missing = await client.get("/lanebus/static/app/main-ABCDEFGH.js")
-            assert (missing.status_code, missing.headers["cache-control"]) == (404, "no-store")
+async def test_files_named_by_their_content_are_kept_for_a_year_and_the_document_is_asked_for_again(
+    bus: Bus,
+) -> None:
+    app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420), base_path="/lanebus")
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420") as client:
+        document = await client.get("/lanebus/")
+        assert document.headers["cache-control"] == "no-cache"
+        policy = document.headers["content-security-policy"].split("; ")
+        assert "script-src 'self'" in policy  # an import map would need a hash
+        named = re.findall(r'"(/lanebus/static/app/[^"]+)"', document.text)
+        assert len(named) >= 2
+        for path in named:
+            reply = await client.get(path)
+            assert (reply.status_code, reply.headers["cache-control"]) == (200, "max-age=31536000, immutable")
+        icon = await client.get("/lanebus/static/favicon.svg")
+        assert icon.headers["cache-control"] == "no-cache"
+        missing = await client.get("/lanebus/static/app/main-ABCDEFGH.js")
+        assert (missing.status_code, missing.headers["cache-control"]) == (404, "no-store")
 
 
 # --- in a browser -------------------------------------------------------------------------------------------------
@@ -95,13 +95,9 @@ async def test_files_named_by_their_content_are_kept_for_a_year_and_the_document
 @pytest.mark.usefixtures("bundled_page")
 @pytest.mark.parametrize("base_path", ["", "/tools/lanebus"])
 async def test_the_bundle_opens_in_few_requests_and_again_from_the_cache(
-    browser: SharedBrowser, base_path: str
+    bus: Bus, page: "Page", seen: Seen, base_path: str
 ) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, base_path=base_path) as served,
-        browsing(browser) as (page, seen),
-    ):
+    async with serving(bus, base_path=base_path) as served:
         await page.goto(served.url)
         await expect(page.locator(".sessions")).to_be_visible()
         assert await page.locator("h1 img").evaluate("(icon) => icon.naturalWidth") > 0
@@ -116,38 +112,34 @@ async def test_the_bundle_opens_in_few_requests_and_again_from_the_cache(
         assert again == sent
         assert not asked
         assert seen.off_origin(served.base) == []
-        assert seen.errors == []
 
 
 @pytest.mark.full
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("scripts", ["slow", "forbidden"])
-async def test_the_page_says_something_before_its_scripts_run(browser: SharedBrowser, scripts: str) -> None:
-    async with temporary_bus() as bus, serving(bus) as served:
-        context = await browser.started.new_context(java_script_enabled=scripts == "slow")
-        try:
-            page = await context.new_page()
-            await page.route("**/*.js", lambda route: None)  # never answered
-            await page.goto(served.url, wait_until="commit")
-            if scripts == "slow":
-                await expect(page.locator("#app")).to_have_text("Connecting…")
-            else:
-                await expect(page.locator("noscript")).to_be_visible()
-                await expect(page.locator("#app > .loading")).to_be_hidden()
-        finally:
-            await context.close()
+async def test_the_page_says_something_before_its_scripts_run(
+    browser: SharedBrowser, served: Served, scripts: str
+) -> None:
+    context = await browser.started.new_context(java_script_enabled=scripts == "slow")
+    try:
+        page = await context.new_page()
+        await page.route("**/*.js", lambda route: None)  # never answered
+        await page.goto(served.url, wait_until="commit")
+        if scripts == "slow":
+            await expect(page.locator("#app")).to_have_text("Connecting…")
+        else:
+            await expect(page.locator("noscript")).to_be_visible()
+            await expect(page.locator("#app > .loading")).to_be_hidden()
+    finally:
+        await context.close()
 
 
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.usefixtures("bundled_page")
-async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_needed(browser: SharedBrowser) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, base_path="/lanebus") as served,
-        browsing(browser) as (page, seen),
-    ):
+async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_needed(bus: Bus, page: "Page") -> None:
+    async with serving(bus, base_path="/lanebus") as served:
         await page.goto(served.url)  # no session yet: the page would open it
         await expect(page.locator(".sessions")).to_be_visible()
         late = ("languages", "marked.esm", "views", "uPlot.esm")
@@ -164,4 +156,3 @@ async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_neede
         await page.get_by_role("button", name="Charts").click()
         await expect(page.locator(".tl-chart .uplot canvas")).to_have_count(3)
         assert {name.partition("-")[0] for name in (await kept_and_sent(page))[1]} >= {*late}
-        assert seen.errors == []

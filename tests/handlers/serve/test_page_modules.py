@@ -11,12 +11,10 @@ from lanebus.bus.messages import Delta
 from lanebus.bus.wire import DecodeFailure
 from lanebus.handlers.projections import UNSAFE, Views
 from lanebus.handlers.serve.api.turns import timeline_view
-from tests.support.node.running import referees, run_node
+from tests.support.node.running import run_node
 from tests.support.page.recorded import record_loops
 from tests.support.page.serving import temporary_bus
 from tests.support.paths import ROOT
-
-__all__ = ("referees",)
 
 APP = ROOT / "handlers/serve/static/app"
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
 
-from lanebus import UserMessage
+from lanebus import Bus, UserMessage
 from lanebus.handlers.serve import TokenFiles
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
-from tests.support.page.serving import TOKEN, serving, temporary_bus
+from tests.support.page.browsing import ON_A_BROWSER, Seen, expect
+from tests.support.page.serving import TOKEN, Served, serving
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 
@@ -51,13 +50,8 @@ async def open_s1(page: "Page", url: str, base: str) -> None:
     await expect(page.locator(".connection")).to_have_attribute(*LIVE)
 
 
-async def test_a_page_of_another_port_gets_no_token_of_this_one(browser: SharedBrowser) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus) as served,
-        hostile_server() as (port, heard),
-        browsing(browser) as (page, _),
-    ):
+async def test_a_page_of_another_port_gets_no_token_of_this_one(served: Served, page: "Page") -> None:
+    async with hostile_server() as (port, heard):
         await open_s1(page, served.url, served.base)
         await page.goto(f"http://127.0.0.1:{port}/")
         assert await page.title() == '["",{},{}]'
@@ -66,53 +60,46 @@ async def test_a_page_of_another_port_gets_no_token_of_this_one(browser: SharedB
         await open_s1(page, f"{served.base}/", served.base)  # this tab still has it
 
 
-async def test_the_token_leaves_the_url_and_is_sent_only_in_a_header(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        await open_s1(page, served.url, served.base)
-        assert TOKEN not in page.url
-        assert [url for url in seen.requests if TOKEN in url.partition("#")[0]] == []
-        assert await page.context.cookies() == []
-        assert await page.evaluate("localStorage.length") == 0
-        await page.go_back()
-        assert TOKEN not in page.url
+async def test_the_token_leaves_the_url_and_is_sent_only_in_a_header(served: Served, page: "Page", seen: Seen) -> None:
+    await open_s1(page, served.url, served.base)
+    assert TOKEN not in page.url
+    assert [url for url in seen.requests if TOKEN in url.partition("#")[0]] == []
+    assert await page.context.cookies() == []
+    assert await page.evaluate("localStorage.length") == 0
+    await page.go_back()
+    assert TOKEN not in page.url
 
 
-async def test_without_a_token_the_page_asks_for_it_and_takes_the_printed_url(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        await page.goto(served.base)
-        await expect(page.get_by_role("alert")).to_contain_text("open the URL that the server printed")
-        await page.get_by_label("Token").fill("wrong")
-        await page.get_by_role("button", name="Open").click()
-        await expect(page.get_by_role("alert")).to_contain_text("the token is unknown")
-        await page.get_by_label("Token").fill(served.url)
-        await page.get_by_role("button", name="Open").click()
-        await expect(page.locator(".sessions")).to_be_visible()
-        await page.goto(f"{served.base}/#/s/s1")
-        await expect(page.locator(".connection")).to_have_attribute(*LIVE)
+async def test_without_a_token_the_page_asks_for_it_and_takes_the_printed_url(served: Served, page: "Page") -> None:
+    await page.goto(served.base)
+    await expect(page.get_by_role("alert")).to_contain_text("open the URL that the server printed")
+    await page.get_by_label("Token").fill("wrong")
+    await page.get_by_role("button", name="Open").click()
+    await expect(page.get_by_role("alert")).to_contain_text("the token is unknown")
+    await page.get_by_label("Token").fill(served.url)
+    await page.get_by_role("button", name="Open").click()
+    await expect(page.locator(".sessions")).to_be_visible()
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(page.locator(".connection")).to_have_attribute(*LIVE)
 
 
-async def test_log_out_forgets_the_token_and_ends_the_stream(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        await bus.session("s1").publish(UserMessage.text("one"))
-        await open_s1(page, served.url, served.base)
-        await page.get_by_role("button", name="Log out").click()
-        await expect(page.get_by_label("Token")).to_be_visible()
-        await expect(page.locator(".row")).to_have_count(0)
-        await page.reload()
-        await expect(page.get_by_label("Token")).to_be_visible()
-        assert await page.evaluate("sessionStorage.length") == 0
+async def test_log_out_forgets_the_token_and_ends_the_stream(bus: Bus, served: Served, page: "Page") -> None:
+    await bus.session("s1").publish(UserMessage.text("one"))
+    await open_s1(page, served.url, served.base)
+    await page.get_by_role("button", name="Log out").click()
+    await expect(page.get_by_label("Token")).to_be_visible()
+    await expect(page.locator(".row")).to_have_count(0)
+    await page.reload()
+    await expect(page.get_by_label("Token")).to_be_visible()
+    assert await page.evaluate("sessionStorage.length") == 0
 
 
 async def test_a_replaced_token_ends_an_open_page_and_the_new_url_opens_it_again(
-    browser: SharedBrowser, tmp_path: Path
+    bus: Bus, page: "Page", tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
-    async with (
-        temporary_bus() as bus,
-        serving(bus, token=None, token_files=TokenFiles(token=file)) as served,
-        browsing(browser) as (page, _),
-    ):
+    async with serving(bus, token=None, token_files=TokenFiles(token=file)) as served:
         assert "#token=" not in served.url  # it is in the file
         await open_s1(page, f"{served.base}/#token=first", served.base)
         file.write_text("the second\n")

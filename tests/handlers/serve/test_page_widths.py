@@ -4,16 +4,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from lanebus import ExtensionMessage, UserMessage
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from lanebus import Bus, ExtensionMessage, UserMessage
+from tests.support.page.browsing import ON_A_BROWSER, expect, visit
 from tests.support.page.recorded import record_loops
 from tests.support.page.samples import waiting_for_approval
-from tests.support.page.serving import serving, temporary_bus
+from tests.support.page.serving import Served
 
 if TYPE_CHECKING:
-    from playwright.async_api import Locator
+    from playwright.async_api import Locator, Page
 
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 
@@ -26,16 +25,16 @@ async def box_of(found: "Locator") -> dict[str, float]:
 
 
 @pytest.mark.parametrize("width", [1000, 1100, 1180, 1220, 1221, 1280, 1366, 1400, 1401, 1920])
-async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(browser: SharedBrowser, width: int) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=width) as (page, seen):
-        await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
-        said, event = await box_of(page.locator(".message")), await box_of(page.locator(".event"))
-        assert said["right"] < event["x"]
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-        await expect(page.get_by_role("heading", name="Turns")).to_be_visible(visible=width > 1220)
-        assert seen.errors == []
+async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(
+    bus: Bus, served: Served, page: "Page", width: int
+) -> None:
+    await page.set_viewport_size({"width": width, "height": 900})
+    await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
+    await visit(page, served, "#/s/s1")
+    said, event = await box_of(page.locator(".message")), await box_of(page.locator(".event"))
+    assert said["right"] < event["x"]
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+    await expect(page.get_by_role("heading", name="Turns")).to_be_visible(visible=width > 1220)
 
 
 TARGETS = """() => [...document.querySelectorAll(".lanebar :is(button, label, input[type='search'])")]
@@ -48,41 +47,41 @@ COVERED = """() => [...document.querySelectorAll(".lanebar :is(button, label, in
 }).map((one) => one.textContent)"""
 
 
-async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_that_hide_nothing(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=390, height=844) as (page, _):
-        await record_loops(bus.session("s1"), loops=2, turns=3)
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1/timeline")
-        cost = page.locator(".tl-row.k-turn .tl-cost").first
-        await expect(cost).to_have_text("$0.0100")
-        assert (await box_of(cost))["right"] <= 390
-        assert await cost.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth") is True
-        bar = page.locator(".tl-head")
-        assert (await box_of(bar))["height"] <= 48
-        await page.get_by_role("button", name="Charts").click()  # it scrolls to what is out of view
-        await expect(page.locator(".tl-chart").first).to_be_visible()
+async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_that_hide_nothing(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await record_loops(bus.session("s1"), loops=2, turns=3)
+    await visit(page, served, "#/s/s1/timeline")
+    cost = page.locator(".tl-row.k-turn .tl-cost").first
+    await expect(cost).to_have_text("$0.0100")
+    assert (await box_of(cost))["right"] <= 390
+    assert await cost.evaluate("(cell) => cell.scrollWidth <= cell.clientWidth") is True
+    bar = page.locator(".tl-head")
+    assert (await box_of(bar))["height"] <= 48
+    await page.get_by_role("button", name="Charts").click()  # it scrolls to what is out of view
+    await expect(page.locator(".tl-chart").first).to_be_visible()
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+    await page.get_by_role("tab", name="Log").click()
+    for width, height in ((390, 44), (320, 76)):  # the smallest gives the box that finds a second line
+        await page.set_viewport_size({"width": width, "height": 844})
+        assert (await box_of(page.locator(".lanebar")))["height"] <= height
+        assert min(await page.evaluate(TARGETS)) >= 24
+        await expect(page.get_by_label("Find in the session")).to_be_in_viewport(ratio=1)
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-        await page.get_by_role("tab", name="Log").click()
-        for width, height in ((390, 44), (320, 76)):  # the smallest gives the box that finds a second line
-            await page.set_viewport_size({"width": width, "height": 844})
-            assert (await box_of(page.locator(".lanebar")))["height"] <= height
-            assert min(await page.evaluate(TARGETS)) >= 24
-            await expect(page.get_by_label("Find in the session")).to_be_in_viewport(ratio=1)
-            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-        await expect(page.get_by_role("button", name="Both lanes", exact=True)).to_be_visible()
-        for name in ("Plain text", "All events"):  # their words are for screen readers here
-            await page.get_by_label(name, exact=True).check()
-        await page.get_by_label("Find in the session").fill("answer")
-        await expect(page.get_by_role("button", name="Next match")).to_be_in_viewport(ratio=1)
-        assert (await box_of(page.locator(".lanebar")))["height"] <= 76
-        assert await page.evaluate(COVERED) == []
+    await expect(page.get_by_role("button", name="Both lanes", exact=True)).to_be_visible()
+    for name in ("Plain text", "All events"):  # their words are for screen readers here
+        await page.get_by_label(name, exact=True).check()
+    await page.get_by_label("Find in the session").fill("answer")
+    await expect(page.get_by_role("button", name="Next match")).to_be_in_viewport(ratio=1)
+    assert (await box_of(page.locator(".lanebar")))["height"] <= 76
+    assert await page.evaluate(COVERED) == []
 
 
-async def test_a_phone_has_room_to_write_while_a_call_waits(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, width=390, height=844) as (page, _):
-        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
-        await expect(page.get_by_role("button", name="Skip and send…")).to_be_in_viewport(ratio=1)
-        box = await box_of(page.get_by_label("Message to the agent"))
-        assert box["right"] - box["x"] > 200
+async def test_a_phone_has_room_to_write_while_a_call_waits(bus: Bus, served: Served, page: "Page") -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+    await visit(page, served, "#/s/s1")
+    await expect(page.get_by_role("button", name="Skip and send…")).to_be_in_viewport(ratio=1)
+    box = await box_of(page.get_by_label("Message to the agent"))
+    assert box["right"] - box["x"] > 200

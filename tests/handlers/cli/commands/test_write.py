@@ -61,6 +61,7 @@ def test_publish_is_refused_if_the_position_is_not_the_expected_one(lanebus: Com
         (["--json"], '{"role":"user","content":"ok"}\nnot json', "line 2: not JSON"),
         (["--json"], b'{"role":"user","content":"ok"}\n\xff', "line 2: not UTF-8"),
         (["--json"], '{"role":"user","kind":"k","data":1}', "line 1: "),
+        (["--json"], '{"role":"user","content":"a","x\\u001b[31m":1}', "line 1: x\\x1b[31m: "),
         (["--extension", "k"], "{", "not JSON"),
         ([], b"\xff", "not UTF-8"),
         ([], 2_000_000 * "x", "over the limit of 1048576 bytes"),
