@@ -31,8 +31,6 @@ from tests.support.page.serving import (
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import count, randomness
 
-__all__ = ()
-
 QUICK = {"retry": 10, "maxRetry": 100}
 SOON = UiBounds(retry_seconds=0.01)
 PATIENT = {"silence": 120_000}

@@ -11,8 +11,6 @@ from tests.support.node.client import node_path, npm
 from tests.support.node.running import NODE
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 SOURCE = ROOT / "clients/ts"
 LARGEST = 8_192
 """bytes that the minified client may have"""

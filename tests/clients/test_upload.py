@@ -15,8 +15,6 @@ from tests.support.page.browsing import wire_to
 from tests.support.page.serving import TOKEN, serving, temporary_bus
 from tests.support.servers.real import eventually
 
-__all__ = ()
-
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 200
 
 

@@ -21,8 +21,6 @@ from lanebus.handlers.serve.api.bodies import PostedMedia, read_posted_message
 from lanebus.messages import Block, DocumentBlock, ImageBlock, MediaRef, TextBlock
 from tests.support.page.serving import client_of, serving, temporary_bus
 
-__all__ = ()
-
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 GEMINI_FILE = "https://generativelanguage.googleapis.com/v1beta/files/of-another-tenant"
 

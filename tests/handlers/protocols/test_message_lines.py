@@ -12,8 +12,6 @@ from lanebus.bus.errors import SetupError
 from lanebus.handlers.protocols import MessageLines, ProtocolFiles, message_lines
 from tests.support.agent.agents import SECONDS
 
-__all__ = ()
-
 
 @asynccontextmanager
 async def lines(said: bytes, *, line_bytes: int = 64) -> AsyncGenerator[tuple[MessageLines, int]]:

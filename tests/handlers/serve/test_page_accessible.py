@@ -39,7 +39,7 @@ async def findings(page: "Page", axe: str) -> list[str]:
 @pytest.mark.parametrize("scheme", ["Light colours", "Dark colours"])
 @pytest.mark.parametrize("width", [1440, 768, 390])
 async def test_axe_finds_nothing_in_any_place(
-    bus: Bus, served: Served, page: "Page", referees: Path, width: int, scheme: str
+    bus: Bus, served: Served, page: "Page", referees: Path, *, width: int, scheme: str
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     await page.set_viewport_size({"width": width, "height": 900})
@@ -95,7 +95,7 @@ TABLE = "| name | value |\n|---|---|\n| a | 1 |\n"
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(
-    bus: Bus, page: "Page", referees: Path, width: int, scheme: Literal["light", "dark"]
+    bus: Bus, page: "Page", referees: Path, *, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     found: dict[str, list[str]] = {}
@@ -165,7 +165,9 @@ async def test_axe_would_find_a_button_without_a_name(served: Served, page: "Pag
     assert [told.partition(":")[0] for told in await findings(page, axe)] == ["button-name"]
 
 
-async def test_the_page_names_its_modules_at_once_and_loads_each_once(served: Served, page: "Page", seen: Seen) -> None:
+async def test_the_page_names_its_modules_at_once_loads_each_once_and_transfers_at_most_165_kilobytes(
+    served: Served, page: "Page", seen: Seen
+) -> None:
     await page.goto(served.url)
     await expect(page.locator(".sessions")).to_be_visible()
     loaded = [url.partition("/static/app/")[2] for url in seen.requests if "/static/app/" in url]
@@ -174,11 +176,6 @@ async def test_the_page_names_its_modules_at_once_and_loads_each_once(served: Se
     )
     assert sorted(loaded) == sorted({"main.js", *named})
     assert "session_page.js" in named
-
-
-async def test_the_readable_sources_transfer_at_most_165_kilobytes(served: Served, page: "Page") -> None:
-    await page.goto(served.url)
-    await expect(page.locator(".sessions")).to_be_visible()
     sizes: dict[str, int] = await page.evaluate(
         "Object.fromEntries(performance.getEntriesByType('resource').concat(performance.getEntriesByType('navigation'))"
         ".filter((one) => !one.name.includes('/api/')).map((one) => [one.name, one.transferSize]))"

@@ -1,18 +1,14 @@
 """What the page tells a person who answers calls, in Chromium, on a real bus and a real server."""
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import JsonValue
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
-from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, Deny, ToolWaiting, TurnStarted
-from lanebus.handlers.serve import Principal
-from lanebus.messages import TurnId
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, visit
+from lanebus import Bus, ToolCallBlock, UserMessage
+from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, Deny
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
 from tests.support.page.commands import next_control
-from tests.support.page.samples import waiting_for_approval
+from tests.support.page.samples import may, waiting, waiting_for_approval
 from tests.support.page.serving import Served, serving
 
 if TYPE_CHECKING:
@@ -20,19 +16,6 @@ if TYPE_CHECKING:
 
 
 pytestmark = ON_A_BROWSER
-
-
-async def wait_with(session: Session, arguments: dict[str, JsonValue], why: str = "approval") -> None:
-    """Publish a loop whose only call waits for a person."""
-    turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
-    call = ToolCallBlock(id="c0", name="rm", arguments=arguments)
-    await session.publish(
-        UserMessage.text("hi"),
-        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=turn).as_extension(),
-        AssistantMessage(content=(call,), turn_id=turn, stop_reason="toolUse"),
-        ToolWaiting.model_validate({"turnId": turn, "toolCallId": "c0", "toolName": "rm", "why": why}).as_extension(),
-    )
 
 
 # --- the arguments ------------------------------------------------------------------------------------------------
@@ -45,8 +28,11 @@ LINES_BELOW = """(one) => {
 
 
 async def test_a_call_says_how_many_lines_of_its_arguments_follow_below(bus: Bus, served: Served, page: "Page") -> None:
-    await wait_with(bus.session("s1"), {"lines": [f"line {number}" for number in range(100)]})
-    await wait_with(bus.session("s2"), {"path": "a"})
+    await waiting(
+        bus.session("s1"),
+        ToolCallBlock(id="c0", name="rm", arguments={"lines": [f"line {number}" for number in range(100)]}),
+    )
+    await waiting(bus.session("s2"), ToolCallBlock(id="c0", name="rm", arguments={"path": "a"}))
     for place in ("#/s/s1", "#/inbox"):
         await visit(page, served, place)
         ask = page.locator(".ask", has_text="line 99")
@@ -186,11 +172,7 @@ MAY = {
 async def test_the_page_says_what_the_token_may_do_about_a_call(bus: Bus, page: "Page", who: str) -> None:
     actions, need, state, closing = MAY[who]
 
-    async def identify(headers: Mapping[str, str], address: str) -> Principal:
-        del headers, address
-        return Principal(name="kim", actions=("read", *actions))
-
-    async with serving(bus, token=None, identify=identify) as served:
+    async with serving(bus, token=None, identify=may("read", *actions)) as served:
         await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.locator(".ask p").first).to_have_text(f"rm {need}")
@@ -206,12 +188,24 @@ async def test_the_page_says_what_the_token_may_do_about_a_call(bus: Bus, page: 
         await expect(page.locator(".ask p").first).to_have_text(f"rm {need}")
 
 
-async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(bus: Bus, page: "Page") -> None:
-    async def identify(headers: Mapping[str, str], address: str) -> Principal:
-        del headers, address
-        return Principal(name="kim", actions=("read", "send"))
+async def test_a_reader_sees_whole_calls_and_the_past_and_no_button(bus: Bus, page: "Page") -> None:
+    async with serving(bus, reader_token="reader") as served:
+        await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
+        await page.goto(f"{served.base}/#token=reader")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".ask")).to_contain_text("rm")
+        await expect(page.get_by_text("This link is read-only")).to_be_visible()
+        await expect(page.locator(".control button, .composer")).to_have_count(0)
+        await page.goto(f"{served.base}/#/inbox")
+        await expect(page.locator(".ask .whole")).to_contain_text('"path": "rm"')
+        await expect(page.locator("main button")).to_have_count(0)
+        await page.goto(f"{served.base}/#/s/s1/timeline?at=4&past=1")
+        await expect(page.locator(".tm-then")).to_contain_text("At #4")
+        await expect(page.get_by_role("button", name="Fork here")).to_have_count(0)
 
-    async with serving(bus, token=None, identify=identify) as served:
+
+async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(bus: Bus, page: "Page") -> None:
+    async with serving(bus, token=None, identify=may("read", "send")) as served:
         await page.goto(f"{served.base}/#/inbox")
         await expect(page.get_by_text("Nothing waits for a person")).to_be_visible()
         await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
@@ -220,19 +214,18 @@ async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(bus:
         await expect(page.get_by_label("Tool calls that wait for a person")).to_be_visible()
 
 
-async def test_a_call_of_unknown_outcome_says_that_it_may_have_done_its_work(bus: Bus, page: "Page") -> None:
-    async def identify(headers: Mapping[str, str], address: str) -> Principal:
-        del headers, address
-        return Principal(name="kim", actions=("read",))
-
+async def test_a_call_of_unknown_outcome_says_that_it_may_have_done_its_work(
+    bus: Bus, page: "Page", seen: Seen
+) -> None:
     begun = "was started, but its result is unknown. It may have done its work already"
-    await wait_with(bus.session("s1"), {"path": "a"}, why="unknown")
+    await waiting(bus.session("s1"), ToolCallBlock(id="c0", name="rm", arguments={"path": "a"}), why="unknown")
     async with serving(bus) as served:
         for place in ("#/s/s1", "#/inbox"):
             await visit(page, served, place)
             await expect(page.locator(".ask p").first).to_have_text(
                 f"rm {begun}, and would then do it twice. Run it again?"
             )
-    async with serving(bus, token=None, identify=identify) as served:
+    async with serving(bus, token=None, identify=may("read")) as served:
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.locator(".ask p").first).to_have_text(f"rm {begun}")
+    seen.forget()

@@ -15,7 +15,7 @@ from lanebus.bus.messages import Lane
 from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.uploads.folder import UploadBounds
 from lanebus.messages import DocumentBlock, ImageBlock, TextBlock, UserMessage
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, visit
 from tests.support.page.serving import serving
 from tests.support.servers.real import eventually
 
@@ -59,7 +59,7 @@ async def opened(
     """
     async with (
         serving(bus, bounds=bounds or UiBounds(), uploads=uploads) as served,
-        browsing(browser) as (page, seen),
+        browsing(browser) as (page, _),
     ):
         page.on("filechooser", leave)
         await visit(page, served, "#/s/s1")

@@ -4,17 +4,13 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
 
 from lanebus import AssistantMessage, Bus, TextBlock
-from lanebus.handlers.serve.guard import local_hosts
-from lanebus.handlers.serve.page import load_page
-from lanebus.handlers.serve.server import create_app
 from tests.support.page.browsing import Seen, SharedBrowser, expect
 from tests.support.page.bundled import make_bundle
 from tests.support.page.recorded import record_loops
-from tests.support.page.serving import TOKEN, Served, serving
+from tests.support.page.serving import Served, client_of, serving, temporary_bus
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -61,30 +57,22 @@ def test_the_rules_of_every_vendored_language_are_loaded_with_the_first_code() -
     assert set(re.findall(r'/languages/(\w+\.js)"', (app / "languages.js").read_text())) == vendored
 
 
-def test_a_checkout_serves_its_sources() -> None:
-    assert "app/main.js" in load_page().assets
-
-
 @pytest.mark.usefixtures("bundled_page")
-async def test_files_named_by_their_content_are_kept_for_a_year_and_the_document_is_asked_for_again(
-    bus: Bus,
-) -> None:
-    app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420), base_path="/lanebus")
-    transport = httpx2.ASGITransport(app=app)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420") as client:
-        document = await client.get("/lanebus/")
+async def test_files_named_by_their_content_are_kept_for_a_year_and_the_document_is_asked_for_again() -> None:
+    async with temporary_bus() as bus, serving(bus, base_path="/lanebus") as served, client_of(served) as client:
+        document = await client.get("/")
         assert document.headers["cache-control"] == "no-cache"
         policy = document.headers["content-security-policy"].split("; ")
         assert "script-src 'self'" in policy  # an import map would need a hash
-        named = re.findall(r'"(/lanebus/static/app/[^"]+)"', document.text)
+        named = re.findall(r'"/lanebus(/static/app/[^"]+)"', document.text)
         assert len(named) >= 2
-        for path in named:
+        for path, status, kept in (
+            *((path, 200, "max-age=31536000, immutable") for path in named),
+            ("/static/favicon.svg", 200, "no-cache"),
+            ("/static/app/main-ABCDEFGH.js", 404, "no-store"),
+        ):
             reply = await client.get(path)
-            assert (reply.status_code, reply.headers["cache-control"]) == (200, "max-age=31536000, immutable")
-        icon = await client.get("/lanebus/static/favicon.svg")
-        assert icon.headers["cache-control"] == "no-cache"
-        missing = await client.get("/lanebus/static/app/main-ABCDEFGH.js")
-        assert (missing.status_code, missing.headers["cache-control"]) == (404, "no-store")
+            assert (path, reply.status_code, reply.headers["cache-control"]) == (path, status, kept)
 
 
 # --- in a browser -------------------------------------------------------------------------------------------------

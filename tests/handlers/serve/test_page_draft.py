@@ -2,10 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-import anyio
-
 from lanebus import Bus, ExtensionMessage, UserMessage
-from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, hold, visit
 from tests.support.page.serving import Served
 
 if TYPE_CHECKING:
@@ -90,6 +88,7 @@ async def test_a_draft_is_kept_for_each_session_and_forgotten_when_it_is_sent(
     await page.goto(f"{served.base}/#/s/s2")
     await expect(box).to_have_value("second")
     assert all("ERR_FAILED" in error for error in seen.errors)
+    seen.forget()
 
 
 async def test_a_draft_is_forgotten_if_its_session_is_left_while_it_is_sent(
@@ -99,13 +98,7 @@ async def test_a_draft_is_forgotten_if_its_session_is_left_while_it_is_sent(
         await bus.session(name).publish(UserMessage.text(f"hello {name}"))
     box = await opened(page, served)
     await expect(page.locator(".sessionhead h2")).to_have_text("hello s1")  # before, a message is held back
-    is_free = anyio.Event()
-
-    async def hold(route: "Route") -> None:
-        await is_free.wait()
-        await route.continue_()
-
-    await page.route("**/messages", hold, times=1)
+    is_free = await hold(page, "**/messages")
     await box.fill("on its way")
     await box.press("Enter")
     await page.goto(f"{served.base}/#/s/s2")
@@ -117,7 +110,9 @@ async def test_a_draft_is_forgotten_if_its_session_is_left_while_it_is_sent(
     await expect(box).to_have_value("")
 
 
-async def test_drafts_are_not_shown_to_another_token_or_user(bus: Bus, served: Served, page: "Page") -> None:
+async def test_drafts_are_not_shown_to_another_token_or_user(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     await bus.session("s1").publish(UserMessage.text("hello"))
     box = await opened(page, served)
     await box.fill("a secret")
@@ -135,6 +130,7 @@ async def test_drafts_are_not_shown_to_another_token_or_user(bus: Bus, served: S
     await page.route("**/access", as_another)  # a proxy names the user, and the tab keeps its storage
     await page.reload()
     await expect(box).to_have_value("")
+    seen.forget()
 
 
 async def test_drafts_have_a_bound_of_number_and_bytes(bus: Bus, served: Served, page: "Page") -> None:

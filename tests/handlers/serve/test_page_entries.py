@@ -11,7 +11,7 @@ from lanebus import AssistantMessage, Bus, ExtensionMessage, TextBlock, ToolCall
 from lanebus.bus.messages import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.context import cut_text
 from lanebus.messages import TurnId
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, visit
 from tests.support.page.log import HARMFUL, show_all_events, walk
 from tests.support.page.serving import Served
 
@@ -94,7 +94,7 @@ async def test_markdown_is_drawn_if_the_library_arrives_between_a_drawing_and_it
     await expect(page.locator("#other strong")).to_have_text("other")
 
 
-async def test_markdown_is_drawn_with_safe_links_and_without_pictures_of_other_hosts(
+async def test_markdown_is_drawn_with_safe_links_that_say_where_they_lead_and_code_that_can_be_copied(
     bus: Bus, served: Served, page: "Page", seen: Seen
 ) -> None:
     await page.set_viewport_size({"width": 1400, "height": 1600})
@@ -121,6 +121,25 @@ async def test_markdown_is_drawn_with_safe_links_and_without_pictures_of_other_h
     await expect(page.locator(".message .text")).to_contain_text("# Findings")
     assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
+    await page.get_by_label("Plain text").uncheck()
+    copies = page.get_by_role("button", name="Copy the code")
+    await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
+    await copies.first.click()
+    await expect(copies.first).to_have_attribute("title", "The browser does not allow it")
+    await page.evaluate("() => { delete navigator.clipboard.writeText; }")
+    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for index, code in enumerate(('def claim(self) -> None:\n    return "yes"  # why', "@@ -1 +1 @@\n-old\n+new")):
+        await copies.nth(index).click()
+        await expect(copies.nth(index)).to_have_attribute("title", "Copied")
+        assert await page.evaluate("navigator.clipboard.readText()") == code
+    await page.context.clear_permissions()
+
+    await page.set_viewport_size({"width": 1400, "height": 1600})
+    text = "\n\n".join(LINKS)
+    await bus.session("s2").publish(AssistantMessage(content=(TextBlock(text=text),)))
+    await visit(page, served, "#/s/s2")
+    await expect(page.locator(".md p")).to_have_text([*LINKS.values()])
+
 
 LINKS = {
     "[bank.example](https://bank.example/login)": "bank.example",
@@ -141,35 +160,8 @@ LINKS = {
 """Markdown of a link → what the page shows"""
 
 
-async def test_a_link_shows_the_host_that_it_leads_to_unless_its_text_is_the_address(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    await page.set_viewport_size({"width": 1400, "height": 1600})
-    text = "\n\n".join(LINKS)
-    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=text),)))
-    await visit(page, served, "#/s/s1")
-    await expect(page.locator(".md p")).to_have_text([*LINKS.values()])
-
-
-async def test_code_of_a_message_can_be_copied(browser: SharedBrowser, bus: Bus, served: Served, page: "Page") -> None:
-    await page.set_viewport_size({"width": 1400, "height": 1600})
-    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=TEXT),)))
-    await visit(page, served, "#/s/s1")
-    copies = page.get_by_role("button", name="Copy the code")
-    await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
-    await copies.first.click()
-    await expect(copies.first).to_have_attribute("title", "The browser does not allow it")
-    await page.evaluate("() => { delete navigator.clipboard.writeText; }")
-    await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    for index, code in enumerate(('def claim(self) -> None:\n    return "yes"  # why', "@@ -1 +1 @@\n-old\n+new")):
-        await copies.nth(index).click()
-        await expect(copies.nth(index)).to_have_attribute("title", "Copied")
-        assert await page.evaluate("navigator.clipboard.readText()") == code
-    await page.context.clear_permissions()
-
-
 async def test_arguments_show_an_edit_as_a_difference_and_json_as_a_tree(
-    browser: SharedBrowser, bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: "Page"
 ) -> None:
     edit: dict[str, JsonValue] = {"path": "a.py", "old_str": "one\ntwo\nthree", "new_str": "one\n2\nthree"}
     call = ToolCallBlock(id="c1", name="edit", arguments={**edit, "more": {"deep": {"deeper": [1, 2]}}})
@@ -263,7 +255,9 @@ async def test_invisible_characters_of_a_call_are_codes_wherever_it_is_drawn(
         assert [one for one in "\u202e\u200b\x07\U000e0041" if one in " ".join([drawn, *titles])] == []
 
 
-async def test_every_entry_has_its_json_and_a_link(bus: Bus, served: Served, page: "Page") -> None:
+async def test_every_entry_has_its_json_a_link_and_pictures_from_its_bytes_or_the_server_that_can_be_saved(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 7}))
     await visit(page, served, "#/s/s1")
     await page.get_by_title("The entry as JSON").click()
@@ -274,13 +268,9 @@ async def test_every_entry_has_its_json_and_a_link(bus: Bus, served: Served, pag
     await expect(page.locator(".row .spine a")).to_have_count(2)
     await expect(page.locator(".row .spine a").last).to_have_attribute("href", "#/s/s1?at=2")
 
-
-async def test_stored_pictures_are_drawn_from_the_server_and_can_be_saved(
-    bus: Bus, served: Served, page: "Page", seen: Seen
-) -> None:
     large = PIXEL + b"<script>alert(1)</script>" * 3_000
-    await bus.session("s1").publish(UserMessage.with_images("see", [large]))
-    await visit(page, served, "#/s/s1")
+    await bus.session("s2").publish(UserMessage.with_images("see", [large]))
+    await visit(page, served, "#/s/s2")
     picture = page.locator(".rows img")
     await expect(picture).to_have_js_property("naturalWidth", 1)
     assert str(await picture.get_attribute("src")).startswith("blob:")

@@ -7,7 +7,7 @@ import pytest
 
 from lanebus import Bus, UserMessage
 from lanebus.bus.messages import Approve, ControlAnswered, Deny
-from tests.support.page.browsing import ON_A_BROWSER, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, hold, visit
 from tests.support.page.commands import next_control
 from tests.support.page.samples import answered, waiting_for_approval
 from tests.support.page.serving import Served, serving
@@ -22,7 +22,9 @@ pytestmark = ON_A_BROWSER
 # --- a visit ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_visit_of_a_session_leaves_the_keys_to_the_shortcuts(bus: Bus, served: Served, page: "Page") -> None:
+async def test_a_visit_of_a_session_leaves_the_keys_to_the_shortcuts_and_a_sent_message_the_focus_in_the_box(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
     for name in ("one", "two"):
         await answered(bus.session(name), "hi", "hello")
     await visit(page, served, "#/s/two")
@@ -43,8 +45,6 @@ async def test_a_visit_of_a_session_leaves_the_keys_to_the_shortcuts(bus: Bus, s
     await page.keyboard.type("?/m")
     await expect(box).to_have_value("?/m")
 
-
-async def test_the_box_keeps_the_focus_after_a_message_was_sent(bus: Bus, served: Served, page: "Page") -> None:
     await answered(bus.session("s1"), "hi", "hello")
     await visit(page, served, "#/s/s1")
     box = page.get_by_label("Message to the agent")
@@ -59,7 +59,7 @@ async def test_the_box_keeps_the_focus_after_a_message_was_sent(bus: Bus, served
 # --- a call that waits --------------------------------------------------------------------------------------------
 
 
-async def test_a_message_skips_a_waiting_call_only_after_the_user_confirmed_it(
+async def test_a_message_skips_waiting_calls_only_after_the_user_confirmed_it_and_may_wait_for_the_loop_or_steer(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
     session = bus.session("s1")
@@ -83,57 +83,10 @@ async def test_a_message_skips_a_waiting_call_only_after_the_user_confirmed_it(
     message = [each.message async for each in session.read()][-1]
     assert isinstance(message, UserMessage)
 
-
-async def test_a_message_waits_until_the_page_knows_whether_a_call_waits(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    session = bus.session("s1")
-    await waiting_for_approval(session, "Clean up", "rm")
-    before = (await session.head()).position
-    held = anyio.Event()
-
-    async def hold(route: "Route") -> None:
-        await held.wait()
-        await route.continue_()
-
-    await page.route("**/status", hold)
-    await page.route("**/api/sessions?*", hold)
-    await visit(page, served, "#/s/s1")
-    await expect(page.locator(f".row[data-position='{before}']")).to_be_visible()
-    box = page.get_by_label("Message to the agent")
-    await box.fill("Not that one")
-    await box.press("Enter")
-    await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
-    held.set()
-    await expect(page.get_by_role("dialog")).to_contain_text("A call waits for you")
-    await expect(box).to_have_value("Not that one")
-    assert (await session.head()).position == before
-
-
-async def test_a_message_that_waits_for_a_server_that_is_gone_is_told_as_not_sent(bus: Bus, page: "Page") -> None:
-    session = bus.session("s1")
-    before = (await session.publish(UserMessage.text("hello"))).position
-    async with serving(bus) as served:
-        for views in ("**/status", "**/api/sessions?*"):
-            await page.route(views, lambda route: None)  # never answered
-        await visit(page, served, "#/s/s1")
-        await expect(page.locator(f".row[data-position='{before}']")).to_be_visible()
-    box = page.get_by_label("Message to the agent")
-    await box.fill("Are you there?")
-    for _ in range(2):
-        await box.press("Enter")
-        await expect(page.locator(".composer .fault")).to_contain_text("Not sent: The server does not answer")
-        await expect(box).to_have_value("Are you there?")
-    assert (await session.head()).position == before
-
-
-async def test_a_message_after_the_loop_and_a_steer_are_told_apart_from_a_skip(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    session = bus.session("s1")
+    session = bus.session("s2")
     await waiting_for_approval(session, "Clean up", "rm", "mv")
     before = (await session.head()).position
-    await visit(page, served, "#/s/s1")
+    await visit(page, served, "#/s/s2")
     box, dialog = page.get_by_label("Message to the agent"), page.get_by_role("dialog")
     await expect(page.locator(".composer .skips")).to_contain_text("2 calls wait for you")
     await box.fill("Now")
@@ -149,6 +102,45 @@ async def test_a_message_after_the_loop_and_a_steer_are_told_apart_from_a_skip(
     await box.press("Enter")
     await expect(page.locator(f".row[data-position='{before + 2}']")).to_contain_text("Later")
     await expect(page.locator(".ask")).to_have_count(2)
+
+
+async def test_a_message_waits_until_the_page_knows_whether_a_call_waits(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    session = bus.session("s1")
+    await waiting_for_approval(session, "Clean up", "rm")
+    before = (await session.head()).position
+    held = await hold(page, "**/status", "**/api/sessions?*")
+    await visit(page, served, "#/s/s1")
+    await expect(page.locator(f".row[data-position='{before}']")).to_be_visible()
+    box = page.get_by_label("Message to the agent")
+    await box.fill("Not that one")
+    await box.press("Enter")
+    await expect(page.get_by_role("button", name="Sending…")).to_be_visible()
+    held.set()
+    await expect(page.get_by_role("dialog")).to_contain_text("A call waits for you")
+    await expect(box).to_have_value("Not that one")
+    assert (await session.head()).position == before
+
+
+async def test_a_message_that_waits_for_a_server_that_is_gone_is_told_as_not_sent(
+    bus: Bus, page: "Page", seen: Seen
+) -> None:
+    session = bus.session("s1")
+    before = (await session.publish(UserMessage.text("hello"))).position
+    async with serving(bus) as served:
+        for views in ("**/status", "**/api/sessions?*"):
+            await page.route(views, lambda route: None)  # never answered
+        await visit(page, served, "#/s/s1")
+        await expect(page.locator(f".row[data-position='{before}']")).to_be_visible()
+    box = page.get_by_label("Message to the agent")
+    await box.fill("Are you there?")
+    for _ in range(2):
+        await box.press("Enter")
+        await expect(page.locator(".composer .fault")).to_contain_text("Not sent: The server does not answer")
+        await expect(box).to_have_value("Are you there?")
+    assert (await session.head()).position == before
+    seen.forget()
 
 
 async def test_an_answer_in_a_session_moves_the_focus_to_the_next_call_and_then_to_the_region(

@@ -8,13 +8,12 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, Bus, ExtensionMessage, ToolCallBlock, UserMessage
+from lanebus import Bus, ExtensionMessage, ToolCallBlock, UserMessage
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.json_reader import read_delta
 from lanebus.handlers.serve.bounds import UiBounds
-from lanebus.messages import TurnId
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
+from tests.support.page.samples import waiting
 from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.page.xss import PAYLOADS
 
@@ -65,7 +64,7 @@ async def test_a_malformed_event_does_not_hide_the_entries_after_it(bus: Bus, se
 
 
 async def test_a_row_that_cannot_be_drawn_is_shown_as_json_among_the_others(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: "Page", seen: Seen
 ) -> None:
     session = bus.session("s1")
     await session.publish(UserMessage.text("one"), UserMessage.text("two"), UserMessage.text("three"))
@@ -82,6 +81,7 @@ async def test_a_row_that_cannot_be_drawn_is_shown_as_json_among_the_others(
     await visit(page, served, "#/s/s1")
     await expect(page.locator(".row.llm", has_text="still here")).to_have_count(1)
     await expect(page.locator(".row.broken")).to_have_count(3)
+    seen.forget()
 
 
 async def test_a_delta_with_a_huge_block_is_refused_by_the_codec_and_ignored_by_the_page(
@@ -128,16 +128,9 @@ async def test_a_page_that_gets_random_events_shows_the_next_entry(
 async def test_payloads_in_the_arguments_of_a_call_are_shown_as_text(
     bus: Bus, served: Served, page: "Page", seen: Seen
 ) -> None:
-    turn = TurnId(loop_id="s1.main.1", turn_index=0)
     arguments = cast("dict[str, JsonValue]", {payload: [payload] for payload in PAYLOADS})
     call = ToolCallBlock(id="c0", name=PAYLOADS[0], arguments=arguments)
-    await bus.session("s1").publish(
-        UserMessage.text("hi"),
-        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=turn).as_extension(),
-        AssistantMessage(content=(call,), turn_id=turn, stop_reason="toolUse"),
-        ToolWaiting(turn_id=turn, tool_call_id="c0", tool_name=call.name).as_extension(),
-    )
+    await waiting(bus.session("s1"), call)
     await visit(page, served, "#/s/s1")
     await expect(page.locator(".ask .whole")).to_contain_text("alert(document.domain)")
     for name in ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta"):

@@ -28,7 +28,7 @@ from lanebus.handlers.projections import Views
 from lanebus.handlers.serve.api import turns
 from lanebus.handlers.serve.api.turns import timeline_view
 from lanebus.messages import ThinkingBlock, TurnId
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
 from tests.support.page.log import show_all_events, walk
 from tests.support.page.serving import Served, serving, temporary_bus
 
@@ -129,16 +129,25 @@ async def test_ten_thousand_entries_keep_the_document_small_while_the_user_scrol
     await expect(page.get_by_text("while reading")).to_be_in_viewport()
 
 
-async def test_a_walk_through_the_log_meets_every_entry_once_and_in_order(
+async def test_a_walk_through_the_log_meets_every_entry_once_and_in_order_from_its_first_one_that_is_kept(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
-    await page.set_viewport_size({"width": 1400, "height": 2400})
     await page.goto(served.url)
     await _fill(bus.session("s1"), 1000)
-    await page.goto(f"{served.base}/#/s/s1")
+    await page.goto(f"{served.base}/#/s/s1?at=508")
+    await expect(row(page, 508)).to_be_in_viewport()
+    await expect(row(page, 508).locator(".kind")).to_have_text("tool.ended")
+    await expect(page.locator(".turnrow[aria-expanded='true']")).to_have_count(1)
+
+    await page.set_viewport_size({"width": 1400, "height": 2400})
     await show_all_events(page)
     walked = await walk(page)
     assert walked.positions == list(range(1, 1001))
+
+    await bus.session("s1").trim(before=801)
+    await visit(page, served, "#/s/s1?at=1")
+    await expect(page.get_by_text("Entries up to #800 were trimmed")).to_be_visible()
+    assert (await walk(page)).positions == list(range(801, 1001))
 
 
 async def test_a_link_opens_the_log_at_its_entry_which_stays_in_place_while_others_arrive(
@@ -165,19 +174,6 @@ async def test_a_link_opens_the_log_at_its_entry_which_stays_in_place_while_othe
     await row(page, 407).locator(".spine a").click()
     await expect(row(page, 407)).to_have_class("row llm target")
     assert page.url.endswith("#/s/s1?at=407")
-
-
-async def test_a_log_that_was_trimmed_begins_at_its_first_entry_and_says_so(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    await page.goto(served.url)
-    session = bus.session("s1")
-    await _fill(session, 1000)
-    await session.trim(before=801)
-    await page.goto(f"{served.base}/#/s/s1?at=1")
-    await expect(page.get_by_text("Entries up to #800 were trimmed")).to_be_visible()
-    await show_all_events(page)
-    assert (await walk(page)).positions == list(range(801, 1001))
 
 
 async def test_a_log_opens_in_its_middle_while_the_first_view_of_the_session_takes_long(
@@ -236,7 +232,9 @@ async def test_the_events_of_a_turn_are_one_row_that_unfolds(bus: Bus, served: S
     await expect(page.get_by_label("All events")).to_be_checked()
 
 
-async def test_a_tool_call_that_was_started_again_counts_once(bus: Bus, served: Served, page: "Page") -> None:
+async def test_rows_count_a_restarted_call_once_leave_out_what_a_framework_stores_and_show_imported_times(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
     await page.goto(served.url)
     turn = TurnId(loop_id="s1.main.1", turn_index=0)
     starts = [ToolStarted(turn_id=turn, tool_call_id="c1", tool_name="rm", attempt=each) for each in (1, 2)]
@@ -248,35 +246,31 @@ async def test_a_tool_call_that_was_started_again_counts_once(bus: Bus, served: 
     await page.goto(f"{served.base}/#/s/s1")
     await expect(page.locator(".turnrow")).to_contain_text("turn 0 · 1 tool")
 
-
-async def test_what_a_framework_stores_is_left_out_until_a_link_or_all_events_show_it(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
     await page.goto(served.url)
-    await bus.session("s1").publish(
+    message = UserMessage.text("long ago").model_copy(update={"timestamp": 1_700_000_000_000})
+    await bus.session("s2").publish(message, imported=True)
+    await bus.session("s2").publish(message)
+    await page.goto(f"{served.base}/#/s/s2")
+    await expect(row(page, 1).locator("time")).to_have_attribute("title", re.compile("2023"))
+    await expect(row(page, 1).locator(".day")).to_contain_text("2023")
+    await expect(row(page, 2).locator(".day")).not_to_contain_text("2023")
+
+    await page.goto(served.url)
+    await bus.session("s3").publish(
         UserMessage.text("first"),
         ExtensionMessage.of("store.langgraph.checkpoint", {"step": 1}),
         ExtensionMessage.of("store", {"step": 2}),
         ExtensionMessage.of("store.a2a.saved", {"step": 3}),
         UserMessage.text("last"),
     )
-    await page.goto(f"{served.base}/#/s/s1")
+    await page.goto(f"{served.base}/#/s/s3")
     await expect(row(page, 5)).to_be_visible()
     assert (await walk(page)).positions == [1, 3, 5]
-    await page.goto(f"{served.base}/#/s/s1?at=2")
+    await page.goto(f"{served.base}/#/s/s3?at=2")
     await expect(row(page, 2)).to_be_in_viewport()
     assert (await walk(page)).positions == [1, 2, 3, 5]
     await show_all_events(page)
     assert (await walk(page)).positions == [1, 2, 3, 4, 5]
-
-
-async def test_a_link_to_a_folded_event_unfolds_its_turn(bus: Bus, served: Served, page: "Page") -> None:
-    await page.goto(served.url)
-    await _fill(bus.session("s1"), 1000)
-    await page.goto(f"{served.base}/#/s/s1?at=508")
-    await expect(row(page, 508)).to_be_in_viewport()
-    await expect(row(page, 508).locator(".kind")).to_have_text("tool.ended")
-    await expect(page.locator(".turnrow[aria-expanded='true']")).to_have_count(1)
 
 
 # --- lanes --------------------------------------------------------------------------------------------------------
@@ -303,17 +297,6 @@ async def test_a_narrow_window_has_one_column_with_a_switch_of_lanes(
     await page.get_by_role("button", name="LLM").click()
     await expect(event).to_have_count(0)
     await expect(said).to_be_visible()
-
-
-async def test_imported_entries_show_their_own_time(bus: Bus, served: Served, page: "Page") -> None:
-    await page.goto(served.url)
-    message = UserMessage.text("long ago").model_copy(update={"timestamp": 1_700_000_000_000})
-    await bus.session("s1").publish(message, imported=True)
-    await bus.session("s1").publish(message)
-    await page.goto(f"{served.base}/#/s/s1")
-    await expect(row(page, 1).locator("time")).to_have_attribute("title", re.compile("2023"))
-    await expect(row(page, 1).locator(".day")).to_contain_text("2023")
-    await expect(row(page, 2).locator(".day")).not_to_contain_text("2023")
 
 
 # --- find ---------------------------------------------------------------------------------------------------------

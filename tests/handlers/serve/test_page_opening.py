@@ -2,17 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-import anyio
 import pytest
 
 from lanebus import Bus, UserMessage
 from lanebus.bus.messages import AgentStarted, TurnStarted
 from lanebus.messages import TurnId
-from tests.support.page.browsing import QUICK_ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
+from tests.support.page.browsing import QUICK_ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, hold, visit
 from tests.support.page.serving import Served
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
+    from playwright.async_api import Page
 
 
 pytestmark = QUICK_ON_A_BROWSER
@@ -33,21 +32,11 @@ async def test_the_entries_in_view_are_requested_before_the_list_and_the_inbox(
     assert asked.index("sessions/s1/entries") < asked.index("sessions")
     assert asked.index("sessions/s1/entries") < asked.index("waiting")
 
-
-async def test_the_head_comes_before_the_rights_and_the_page_in_view_alone(
-    bus: Bus, served: Served, page: "Page", seen: Seen
-) -> None:
-    held = anyio.Event()
-
-    async def hold(route: "Route") -> None:
-        await held.wait()
-        await route.continue_()
-
     await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(1000)))
     await page.goto(served.url)
     await expect(page.locator(".session")).to_be_visible()
     await page.goto("about:blank")  # ends the requests of the list that is shown
-    await page.route("**/entries?*", hold)
+    held = await hold(page, "**/entries?*")
     seen.requests.clear()
     async with page.expect_request("**/entries?*"):
         await page.goto(f"{served.base}/#/s/s1?at=500")
@@ -60,13 +49,16 @@ async def test_the_head_comes_before_the_rights_and_the_page_in_view_alone(
     await expect(page.locator(".row[data-position='500']")).to_be_visible()
 
 
-async def test_the_list_is_loaded_also_if_the_entries_cannot_be_read(bus: Bus, served: Served, page: "Page") -> None:
+async def test_the_list_is_loaded_also_if_the_entries_cannot_be_read(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     for name in ("s1", "s2"):
         await bus.session(name).publish(UserMessage.text("hello"))
     await page.route("**/api/sessions/s1", lambda route: route.abort())
     await visit(page, served, "#/s/s1")
     await page.reload()
     await expect(page.locator(".session")).to_have_count(2)
+    seen.forget()
 
 
 IN_PARTS = """{
@@ -101,7 +93,7 @@ async def test_a_page_opens_although_a_request_is_given_up_while_nothing_else_ar
     are drawn, and fill the view. The request of the page that is not in view any more is given up."""
     turn = TurnId(loop_id="s1.main.1", turn_index=0)
     long = UserMessage.text("\n\n".join(f"a long paragraph {number}" for number in range(100)))
-    async with browsing(browser, is_hurried=True) as (page, seen):
+    async with browsing(browser, is_hurried=True) as (page, _):
         await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(600)))
         await bus.session("s1").publish(
             AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),

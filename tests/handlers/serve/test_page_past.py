@@ -23,7 +23,7 @@ pytestmark = ON_A_BROWSER
 # --- an earlier position ------------------------------------------------------------------------------------------
 
 
-async def test_the_row_of_a_turn_says_only_what_was_known_at_an_earlier_position(
+async def test_rows_and_panels_say_only_what_was_known_at_an_earlier_position(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
     await record_loops(bus.session("s1"), turns=2, approved=0)
@@ -39,9 +39,6 @@ async def test_the_row_of_a_turn_says_only_what_was_known_at_an_earlier_position
     await expect(first.locator(".tool")).to_have_text("search")
     await expect(first).not_to_contain_text("runs")
 
-
-async def test_every_panel_says_that_a_call_waited_for_a_person_then(bus: Bus, served: Served, page: "Page") -> None:
-    await record_loops(bus.session("s1"), turns=2, approved=0)
     await visit_session(page, served, "s1?at=7&past=1")
     await expect(page.locator(".tm-then")).to_contain_text("the agent waited for a person")
     await expect(page.locator(".turn .status")).to_have_text(["waits for you"])

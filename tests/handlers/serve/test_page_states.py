@@ -11,7 +11,7 @@ from lanebus.bus.messages import AgentEnded, AgentStarted, ControlAnswered, Paus
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent import Run, Worker
 from tests.support.agent.agents import until
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, hold, visit
 from tests.support.page.commands import next_control
 from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import Served
@@ -44,7 +44,7 @@ async def shows(page: "Page", text: str) -> None:
     await expect(page.locator(".doing")).to_contain_text(text)
 
 
-async def test_a_dead_session_is_dead_everywhere_with_its_cause_and_is_redriven(
+async def test_a_dead_session_is_dead_everywhere_and_redriven_and_one_between_two_attempts_is_tried_again(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
     session = bus.session("s1")
@@ -72,10 +72,8 @@ async def test_a_dead_session_is_dead_everywhere_with_its_cause_and_is_redriven(
     await expect(again.locator(".failure, .stop")).to_have_count(0)
     await expect(failed).to_have_count(2)
 
-
-async def test_a_session_between_two_attempts_is_tried_again(bus: Bus, served: Served, page: "Page") -> None:
-    await bus.session("s1").publish(UserMessage.text("hello?"))
-    await visit(page, served, "#/s/s1")
+    await bus.session("s2").publish(UserMessage.text("hello?"))
+    await visit(page, served, "#/s/s2")
     async with failing(bus, RetryPolicy(attempts=5, base=600, jitter="none")):
         await shows(page, "is tried again")
         await expect(page.locator(".cause")).to_have_text("1 attempt failed: RuntimeError: the guard is broken")
@@ -84,13 +82,7 @@ async def test_a_session_between_two_attempts_is_tried_again(bus: Bus, served: S
 
 async def test_turns_that_are_still_requested_are_not_shown_as_none(bus: Bus, served: Served, page: "Page") -> None:
     await waiting_for_approval(bus.session("s1"), "delete it", "rm")
-    held = anyio.Event()
-
-    async def hold(route: "Route") -> None:
-        await held.wait()
-        await route.continue_()
-
-    await page.route("**/s1/turns*", hold)
+    held = await hold(page, "**/s1/turns*")
     await visit(page, served, "#/s/s1")
     panel = page.locator("#panel")
     await expect(panel).to_contain_text("Loading…")
@@ -165,7 +157,9 @@ async def test_a_call_that_was_approved_during_a_pause_is_shown_until_it_is_resu
     await expect(page.locator(".skips")).to_contain_text("A decided call is not carried out yet")
 
 
-async def test_a_decision_on_an_old_page_is_refused_with_the_first_one(bus: Bus, served: Served, page: "Page") -> None:
+async def test_a_decision_on_an_old_page_is_refused_with_the_first_one(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     session = bus.session("s1")
     turn = await waiting_for_approval(session, "delete it", "rm")
     await visit(page, served, "#/s/s1")
@@ -195,3 +189,4 @@ async def test_a_decision_on_an_old_page_is_refused_with_the_first_one(bus: Bus,
         return await page.locator(".ask .decided").count() == 1
 
     await until(is_told)
+    seen.forget()

@@ -9,7 +9,7 @@ import pytest
 from lanebus import AssistantMessage, Bus, SystemMessage, ToolCallBlock, UserMessage
 from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, visit_session
 from tests.support.page.recorded import record_loops
-from tests.support.page.serving import Served, serving
+from tests.support.page.serving import Served
 from tests.support.page.xss import PAYLOADS
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 pytestmark = ON_A_BROWSER
 
-READER = "reader-token-0123"
 AXE = """async () => (await axe.run()).violations.flatMap((found) =>
   found.nodes.map((node) => `${found.id}: ${node.target.join(" ")}: ${node.failureSummary}`))"""
 
@@ -54,7 +53,7 @@ async def test_the_timeline_shows_loops_turns_calls_tools_waits_and_sub_agents_i
     await expect(page.locator(".tl-facts").first).to_contain_text("$0.0200")
 
 
-async def test_a_row_links_to_its_entry_and_an_entry_s_position_selects_its_row(
+async def test_rows_link_to_entries_and_are_moved_through_folded_and_opened_by_the_keyboard(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
     await record_loops(bus.session("s1"), loops=2, turns=3)
@@ -69,10 +68,8 @@ async def test_a_row_links_to_its_entry_and_an_entry_s_position_selects_its_row(
     await expect(chosen).to_contain_text("search")
     await expect(page.get_by_role("complementary", name="The selected row")).to_contain_text("completed")
 
-
-async def test_the_keyboard_moves_folds_zooms_and_opens_an_entry(bus: Bus, served: Served, page: "Page") -> None:
-    await record_loops(bus.session("s1"), turns=3)
-    await visit_session(page, served, "s1/timeline")
+    await record_loops(bus.session("s2"), turns=3)
+    await visit_session(page, served, "s2/timeline")
     grid = page.get_by_role("treegrid")
     await expect(rows(page)).to_have_count(9)
     await grid.focus()
@@ -128,24 +125,9 @@ UNFOLD_AND_HOME = """async (grid) => {
 }"""
 
 
-async def test_home_shows_the_first_row_also_right_after_rows_unfold_and_when_it_is_selected(
+async def test_home_shows_the_first_row_and_the_row_at_the_top_stays_there_when_rows_unfold(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
-    await record_loops(bus.session("s1"), loops=10, turns=10)
-    await visit_session(page, served, "s1/timeline")
-    await expect(row(page, "turn 9")).to_be_visible()
-    grid = page.get_by_role("treegrid")
-    await grid.evaluate(UNFOLD_AND_HOME)
-    first = page.locator(".tl-row[aria-rowindex='2']")
-    await expect(first).to_be_in_viewport()
-    await expect(first).to_have_attribute("aria-selected", "true")
-    await grid.evaluate("(grid) => { grid.scrollTop = grid.scrollHeight }")
-    await expect(first).to_have_count(0)
-    await grid.press("Home")
-    await expect(first).to_be_in_viewport()
-
-
-async def test_the_row_at_the_top_stays_there_when_rows_above_it_unfold(bus: Bus, served: Served, page: "Page") -> None:
     await record_loops(bus.session("s1"), loops=10, turns=10)
     await visit_session(page, served, "s1/timeline")
     await expect(row(page, "turn 9")).to_be_visible()
@@ -157,6 +139,19 @@ async def test_the_row_at_the_top_stays_there_when_rows_above_it_unfold(bus: Bus
     await expect(grid).not_to_have_attribute("aria-rowcount", str(rows_above))
     await expect(last).to_be_in_viewport()
     assert abs(await last.evaluate("(row) => row.getBoundingClientRect().top") - before) < 2
+
+    await record_loops(bus.session("s2"), loops=10, turns=10)
+    await visit_session(page, served, "s2/timeline")
+    await expect(row(page, "turn 9")).to_be_visible()
+    grid = page.get_by_role("treegrid")
+    await grid.evaluate(UNFOLD_AND_HOME)
+    first = page.locator(".tl-row[aria-rowindex='2']")
+    await expect(first).to_be_in_viewport()
+    await expect(first).to_have_attribute("aria-selected", "true")
+    await grid.evaluate("(grid) => { grid.scrollTop = grid.scrollHeight }")
+    await expect(first).to_have_count(0)
+    await grid.press("Home")
+    await expect(first).to_be_in_viewport()
 
 
 async def test_the_charts_are_loaded_when_they_are_opened_and_say_their_values_in_words(
@@ -244,7 +239,7 @@ MOVE_AND_COMPARE = """async (bar) => {
 }"""
 
 
-async def test_a_link_that_is_followed_right_after_the_scrub_bar_moved_stays_open(
+async def test_links_to_the_past_stay_open_after_a_reload_when_entries_arrive_and_when_the_bar_has_just_moved(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
     last = await record_loops(bus.session("s1"), turns=2)
@@ -256,10 +251,6 @@ async def test_a_link_that_is_followed_right_after_the_scrub_bar_moved_stays_ope
     await expect(page.get_by_role("tab", name="Compare")).to_have_attribute("aria-selected", "true")
     await expect(bar).to_have_value(str(last))
 
-
-async def test_a_link_to_the_past_shows_it_after_a_reload_and_new_entries_do_not_move_it(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
     session = bus.session("s1")
     last = await record_loops(session, turns=2)
     await visit_session(page, served, "s1/timeline?at=6&past=1")
@@ -275,7 +266,7 @@ async def test_a_link_to_the_past_shows_it_after_a_reload_and_new_entries_do_not
 # --- what the model saw -------------------------------------------------------------------------------------------
 
 
-async def test_the_context_of_a_position_shows_what_is_new_since_the_turn_before(
+async def test_the_context_of_a_position_shows_what_is_new_and_the_recorded_request_of_a_turn_can_be_copied(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
     session = bus.session("s1")
@@ -299,12 +290,8 @@ async def test_the_context_of_a_position_shows_what_is_new_since_the_turn_before
     await page.get_by_role("button", name="JSON", exact=True).click()
     await expect(page.locator(".json")).to_contain_text("max_tokens")
 
-
-async def test_the_recorded_request_of_a_turn_opens_from_the_timeline_and_can_be_copied(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    await record_loops(bus.session("s1"), turns=3)
-    await visit_session(page, served, "s1/timeline")
+    await record_loops(bus.session("s2"), turns=3)
+    await visit_session(page, served, "s2/timeline")
     await row(page, "turn 1").click()
     await page.get_by_role("link", name="What the model saw").click()
     await expect(page.get_by_label("Recorded request")).to_be_checked()
@@ -319,7 +306,9 @@ async def test_the_recorded_request_of_a_turn_opens_from_the_timeline_and_can_be
 # --- compare ------------------------------------------------------------------------------------------------------
 
 
-async def test_two_positions_are_compared_by_entries_usage_and_context(bus: Bus, served: Served, page: "Page") -> None:
+async def test_two_positions_are_compared_by_entries_usage_and_context(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     last = await record_loops(bus.session("s1"), loops=2, turns=2)
     await visit_session(page, served, f"s1/compare?a=5&b={last}")
     await expect(page.locator(".cp-split")).to_contain_text("#5")
@@ -333,16 +322,13 @@ async def test_two_positions_are_compared_by_entries_usage_and_context(bus: Bus,
     await expect(page.locator(".cp-entries li")).to_have_count(0)
     assert f"a={last}" in page.url
 
-
-async def test_a_comparison_shows_invisible_characters_of_arguments_as_codes(
-    bus: Bus, served: Served, page: "Page", seen: Seen
-) -> None:
     call = ToolCallBlock(id="c0", name="write", arguments={"text": "a\ufeffb\u2028c\n\td\u00a0e"})
-    await bus.session("s1").publish(UserMessage.text("hi"), AssistantMessage(content=(call,), stop_reason="toolUse"))
-    await visit_session(page, served, "s1/compare?a=1&b=2")
+    await bus.session("s2").publish(UserMessage.text("hi"), AssistantMessage(content=(call,), stop_reason="toolUse"))
+    await visit_session(page, served, "s2/compare?a=1&b=2")
     line = page.locator(".cp-entries li span")
     await expect(line).to_have_text("write text: a⟨U+FEFF⟩b⟨U+2028⟩c d e")
     assert all("400" in error for error in seen.errors)  # no context: the session names no model
+    seen.forget()
 
 
 async def test_a_fork_is_made_at_a_position_and_compared_with_its_origin(
@@ -367,17 +353,6 @@ async def test_a_fork_is_made_at_a_position_and_compared_with_its_origin(
     await expect(page.locator(".cp-usage caption")).to_have_text("Usage since #10")
 
 
-async def test_a_reader_sees_the_past_and_no_button_to_fork(bus: Bus, page: "Page") -> None:
-    async with serving(bus, reader_token=READER) as served:
-        await record_loops(bus.session("s1"), turns=2)
-        await page.goto(f"{served.base}/#token={READER}")
-        await page.goto(f"{served.base}/#/s/s1/compare?a=5")
-        await expect(page.locator(".cp-usage")).to_be_visible()
-        await page.goto(f"{served.base}/#/s/s1/timeline?at=5&past=1")
-        await expect(page.locator(".tm-then")).to_contain_text("At #5")
-        await expect(page.get_by_role("button", name="Fork here")).to_have_count(0)
-
-
 # --- every view ---------------------------------------------------------------------------------------------------
 
 
@@ -385,7 +360,7 @@ async def test_a_reader_sees_the_past_and_no_button_to_fork(bus: Bus, page: "Pag
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_axe_finds_nothing_in_the_views_of_time(
-    bus: Bus, served: Served, page: "Page", referees: Path, width: int, scheme: Literal["light", "dark"]
+    bus: Bus, served: Served, page: "Page", referees: Path, *, width: int, scheme: Literal["light", "dark"]
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     await page.set_viewport_size({"width": width, "height": 900})

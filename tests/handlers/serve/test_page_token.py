@@ -70,7 +70,9 @@ async def test_the_token_leaves_the_url_and_is_sent_only_in_a_header(served: Ser
     assert TOKEN not in page.url
 
 
-async def test_without_a_token_the_page_asks_for_it_and_takes_the_printed_url(served: Served, page: "Page") -> None:
+async def test_without_a_token_the_page_asks_for_it_and_takes_the_printed_url(
+    served: Served, page: "Page", seen: Seen
+) -> None:
     await page.goto(served.base)
     await expect(page.get_by_role("alert")).to_contain_text("open the URL that the server printed")
     await page.get_by_label("Token").fill("wrong")
@@ -81,9 +83,12 @@ async def test_without_a_token_the_page_asks_for_it_and_takes_the_printed_url(se
     await expect(page.locator(".sessions")).to_be_visible()
     await page.goto(f"{served.base}/#/s/s1")
     await expect(page.locator(".connection")).to_have_attribute(*LIVE)
+    seen.forget()
 
 
-async def test_log_out_forgets_the_token_and_ends_the_stream(bus: Bus, served: Served, page: "Page") -> None:
+async def test_log_out_forgets_the_token_and_ends_the_stream(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     await bus.session("s1").publish(UserMessage.text("one"))
     await open_s1(page, served.url, served.base)
     await page.get_by_role("button", name="Log out").click()
@@ -92,10 +97,11 @@ async def test_log_out_forgets_the_token_and_ends_the_stream(bus: Bus, served: S
     await page.reload()
     await expect(page.get_by_label("Token")).to_be_visible()
     assert await page.evaluate("sessionStorage.length") == 0
+    seen.forget()
 
 
 async def test_a_replaced_token_ends_an_open_page_and_the_new_url_opens_it_again(
-    bus: Bus, page: "Page", tmp_path: Path
+    bus: Bus, page: "Page", tmp_path: Path, seen: Seen
 ) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")
@@ -108,3 +114,4 @@ async def test_a_replaced_token_ends_an_open_page_and_the_new_url_opens_it_again
         await page.goto(f"{served.base}/#token=the%20second")
         await page.goto(f"{served.base}/#/s/s1")
         await expect(page.locator(".connection")).to_have_attribute(*LIVE)
+    seen.forget()

@@ -2,10 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from lanebus import Bus, ExtensionMessage, UserMessage
-from tests.support.page.browsing import ON_A_BROWSER, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, expect, visit, visit_session
 from tests.support.page.recorded import record_loops
 from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import Served
@@ -24,17 +22,35 @@ async def box_of(found: "Locator") -> dict[str, float]:
     return {"x": box["x"], "right": box["x"] + box["width"], "height": box["height"]}
 
 
-@pytest.mark.parametrize("width", [1000, 1100, 1180, 1220, 1221, 1280, 1366, 1400, 1401, 1920])
 async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(
-    bus: Bus, served: Served, page: "Page", width: int
+    bus: Bus, served: Served, page: "Page"
 ) -> None:
-    await page.set_viewport_size({"width": width, "height": 900})
     await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
     await visit(page, served, "#/s/s1")
-    said, event = await box_of(page.locator(".message")), await box_of(page.locator(".event"))
-    assert said["right"] < event["x"]
-    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-    await expect(page.get_by_role("heading", name="Turns")).to_be_visible(visible=width > 1220)
+    for width in (1000, 1100, 1180, 1220, 1221, 1280, 1366, 1400, 1401, 1920):
+        await page.set_viewport_size({"width": width, "height": 900})
+        await expect(page.get_by_role("heading", name="Turns")).to_be_visible(visible=width > 1220)
+        said, event = await box_of(page.locator(".message")), await box_of(page.locator(".event"))
+        assert (width, said["right"] < event["x"]) == (width, True)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+
+
+async def test_nothing_is_wider_than_the_window_and_box_and_buttons_are_in_view(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    wide = ExtensionMessage.of("k" * 300, {"y": "z" * 3000})
+    await bus.session("s1").publish(UserMessage.text("x" * 3000), wide, ExtensionMessage.of("tick"))
+    await waiting_for_approval(bus.session("s2"), "hi", "x" * 60, "y" * 60)
+    for width, height in ((1400, 900), (900, 700), (420, 800)):
+        await page.set_viewport_size({"width": width, "height": height})
+        for session, shown in (("s1", ".row[data-position='3']"), ("s2", ".ask")):
+            await visit_session(page, served, session)
+            await expect(page.locator(shown).first).to_be_attached()
+            assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+            assert await page.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth") is True
+            await expect(page.get_by_label("Message to the agent")).to_be_in_viewport()
+        await expect(page.locator(".ask")).to_have_count(2)
+        await expect(page.get_by_role("button", name="Abort")).to_be_in_viewport()
 
 
 TARGETS = """() => [...document.querySelectorAll(".lanebar :is(button, label, input[type='search'])")]

@@ -17,8 +17,6 @@ from tests.support.log.said import said, told
 from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk
 
-__all__ = ()
-
 KEYS = Keys()
 SHARED = 4
 """the last position that the fork `f` shares with `s`"""

@@ -24,8 +24,6 @@ from tests.support.log.said import said, told
 from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk
 
-__all__ = ()
-
 KEYS = Keys()
 BUCKET = KEYS.bucket("s")
 HEAD, LLM, EXT, LIVE = KEYS.head("s"), KEYS.lane("s", Lane.LLM), KEYS.lane("s", Lane.EXTENSION), KEYS.live("s")

@@ -26,7 +26,7 @@ from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.suite.needs import find
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request
+    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request, Route
     from playwright.async_api._generated import LocatorAssertions  # the package does not export it
 
 QUICK_ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
@@ -206,6 +206,19 @@ def page(_browsed: "tuple[Page, Seen]") -> "Page":
 def seen(_browsed: "tuple[Page, Seen]") -> Seen:
     """What that page must not do."""
     return _browsed[1]
+
+
+async def hold(page: "Page", *urls: str) -> asyncio.Event:
+    """Hold the requests of URLs from now on, until the event is set."""
+    is_free = asyncio.Event()
+
+    async def wait(route: "Route") -> None:
+        await is_free.wait()
+        await route.continue_()
+
+    for url in urls:
+        await page.route(url, wait)
+    return is_free
 
 
 async def visit(page: "Page", served: Served, place: str) -> None:

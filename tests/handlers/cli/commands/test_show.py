@@ -18,12 +18,13 @@ def event(kind: str, **data: JsonValue) -> JsonValue:
     return {"role": "extension", "kind": f"agent.{kind}", "data": data}
 
 
-def talk(call: str = "c1", *more: JsonValue, turn: JsonValue = TURN) -> str:
+def talk(call: str = "c1", *more: JsonValue, loop: str = "s.main.1") -> str:
     """Return a session with a call of a tool that has run and a call that waits, as lines of JSON."""
+    turn: JsonValue = {"loopId": loop, "turnIndex": 0}
     about: dict[str, JsonValue] = {"turnId": turn, "toolCallId": call, "toolName": "write"}
     entries: list[JsonValue] = [
         {"role": "user", "content": "Please write \u202ethe file.\x1b[31m"},
-        event("started", loopId="s.main.1", agent="a"),
+        event("started", loopId=loop, agent="a"),
         event("turn.started", turnId=turn, prompts=[1]),
         {
             "role": "assistant",
@@ -79,22 +80,19 @@ def test_a_call_that_was_decided_waits_for_a_worker_and_takes_no_second_decision
     assert lanebus("sessions", "--waiting").out == ""
 
 
-ODD_TURN: JsonValue = {"loopId": "s.x; touch ran\x1b.1", "turnIndex": 0}
-
-
 @pytest.mark.parametrize(
-    ("call", "turn"),
+    ("call", "loop"),
     [
-        ("c1", TURN),
-        ("-x", TURN),
-        ("a b'$(touch ran)", TURN),
-        ("c1\x1b[5A\x1b[2K; touch ran\n\u202e\x9b'", TURN),
-        ("c1", ODD_TURN),
+        ("c1", "s.main.1"),
+        ("-x", "s.main.1"),
+        ("a b'$(touch ran)", "s.main.1"),
+        ("c1\x1b[5A\x1b[2K; touch ran\n\u202e\x9b'", "s.main.1"),
+        ("c1", "s.x; touch ran\x1b.1"),
     ],
-    ids=["plain", "option", "shell", "terminal", "turn"],
+    ids=["plain", "option", "shell", "terminal", "loop"],
 )
-def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Path, call: str, turn: JsonValue) -> None:
-    lanebus("publish", "s", "--json", stdin=talk(call, turn=turn))
+def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Path, call: str, loop: str) -> None:
+    lanebus("publish", "s", "--json", stdin=talk(call, loop=loop))
     printed = lanebus("show", "s").out.splitlines()[-2].strip()
     code = f"lanebus() {{ printf '%s\\0' \"$@\"; }}; {printed}"
     read = subprocess.run(
@@ -105,7 +103,7 @@ def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Pa
     answer = objects(lanebus("tail", "s", "--kind", "control.approve").out)[0]["message"]
     assert isinstance(answer, dict)
     assert isinstance(data := answer["data"], dict)
-    assert (data["toolCallId"], data["turnId"]) == (call, turn)
+    assert (data["toolCallId"], data["turnId"]) == (call, {"loopId": loop, "turnIndex": 0})
 
 
 def test_a_table_has_one_row_for_the_events_of_a_turn(lanebus: CommandLine) -> None:

@@ -40,8 +40,6 @@ from tests.support.agent.agents import (
 from tests.support.agent.editor import CWD, Decide, Editing, allow, cancelled, editing, never, reject
 from tests.support.servers.real import eventually
 
-__all__ = ()
-
 DISK = ToolCallBlock(id="call-1", name="format_disk", arguments={"disk": "é1"})
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 

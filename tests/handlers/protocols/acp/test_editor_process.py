@@ -14,11 +14,9 @@ from pydantic import JsonValue
 
 from tests.support.agent.editor import CWD, editing_process
 from tests.support.cli.command_line import SECONDS
-from tests.support.node.running import referees, run_node
+from tests.support.node.running import run_node
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, eventually
-
-__all__ = ("referees",)
 
 AGENT = "tests.support.agent.editor_agents:agent"
 

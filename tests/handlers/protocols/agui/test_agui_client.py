@@ -19,11 +19,8 @@ from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.agent.served_agent import served_agent
 from tests.support.cli.starter import Starter
 from tests.support.node.agui import AguiSeen, agui, dig, types_of
-from tests.support.node.running import referees
 from tests.support.page.serving import serving
 from tests.support.servers.real import RealServer, eventually
-
-__all__ = ("referees",)
 
 VERSIONS = pytest.mark.parametrize("version", [1, 0])
 SAY = {"do": "say", "id": "m1", "content": "hi"}

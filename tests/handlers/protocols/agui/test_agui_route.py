@@ -18,8 +18,6 @@ from tests.support.agent.served_agent import served_agent
 from tests.support.node.agui import dig, read_events, types_of
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
-__all__ = ()
-
 
 def asked(content: JsonValue = "hi", thread: str = "t1", **fields: JsonValue) -> dict[str, JsonValue]:
     said: list[JsonValue] = [] if content is None else [{"id": "m1", "role": "user", "content": content}]

@@ -9,8 +9,6 @@ from pydantic import JsonValue
 
 from lanebus.handlers.protocols.agui.encoder import json_end
 
-__all__ = ()
-
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 VALUES: st.SearchStrategy[JsonValue] = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(),

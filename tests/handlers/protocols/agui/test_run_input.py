@@ -12,8 +12,6 @@ from lanebus.handlers.protocols.run_events import RunRested, WaitingCall
 from lanebus.messages import DocumentBlock, ImageBlock, TurnId
 from tests.support.node.agui import dig
 
-__all__ = ()
-
 IDS: dict[str, JsonValue] = {"threadId": "t1", "runId": "r1"}
 
 

@@ -12,8 +12,6 @@ from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 from tests.support.node.agui import dig, read_events, types_of
 
-__all__ = ()
-
 ASKED = RunInput("s1", "r1", True, (), (), (), ())
 
 

@@ -15,11 +15,8 @@ from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, wait_for
 from tests.support.agent.served_agent import served_agent, wait_for_worker
 from tests.support.node.chat import Seen, chat, texts
-from tests.support.node.running import referees
 from tests.support.page.serving import serving, temporary_bus
 from tests.support.servers.real import eventually
-
-__all__ = ("referees",)
 
 VERSIONS = pytest.mark.parametrize("version", [5, 6, 7])
 WITH_APPROVALS = pytest.mark.parametrize("version", [6, 7])

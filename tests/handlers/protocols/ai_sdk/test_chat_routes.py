@@ -21,8 +21,6 @@ from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait
 from tests.support.agent.served_agent import served_agent, wait_for_worker
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
-__all__ = ()
-
 
 def said(text: str, id: str, chat: str = "c1", **fields: JsonValue) -> dict[str, JsonValue]:
     message: JsonValue = {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}

@@ -13,9 +13,7 @@ from lanebus import Delta, Envelope
 from lanebus.handlers.protocols import MessageStream, RunPlace, UiMessages
 from lanebus.handlers.protocols.ai_sdk.encoder import Version
 from tests.support.golden.chats import CHATS, HERE, VERSIONS, file_of, stream_of
-from tests.support.node.running import referees, run_node
-
-__all__ = ("referees",)
+from tests.support.node.running import run_node
 
 Object = dict[str, JsonValue]
 ALL: list[tuple[str, Version]] = [(name, version) for name in CHATS for version in VERSIONS]
