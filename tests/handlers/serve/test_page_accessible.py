@@ -39,7 +39,7 @@ async def findings(page: "Page", axe: str) -> list[str]:
 @pytest.mark.parametrize("scheme", ["Light colours", "Dark colours"])
 @pytest.mark.parametrize("width", [1440, 768, 390])
 async def test_axe_finds_nothing_in_any_place(
-    bus: Bus, served: Served, page: "Page", referees: Path, *, width: int, scheme: str
+    bus: Bus, served: Served, page: "Page", referees: Path, *, width: int, scheme: str, seen: Seen
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     await page.set_viewport_size({"width": width, "height": 900})
@@ -82,6 +82,7 @@ async def test_axe_finds_nothing_in_any_place(
         await page.get_by_role("button", name="Turns and cost").click()
         found["turns"] = await findings(page, axe)
     assert {place: told for place, told in found.items() if told} == {}
+    seen.forget()
 
 
 UNFOLD = """() => new Promise((done) => {
@@ -95,7 +96,7 @@ TABLE = "| name | value |\n|---|---|\n| a | 1 |\n"
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(
-    bus: Bus, page: "Page", referees: Path, *, width: int, scheme: Literal["light", "dark"]
+    bus: Bus, page: "Page", referees: Path, *, width: int, scheme: Literal["light", "dark"], seen: Seen
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     found: dict[str, list[str]] = {}
@@ -155,6 +156,7 @@ async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(
         found["a reader"] = await findings(page, axe)
         await page.emulate_media(color_scheme=None, reduced_motion="reduce")
         assert {place: told for place, told in found.items() if told} == {}
+    seen.forget()
 
 
 async def test_axe_would_find_a_button_without_a_name(served: Served, page: "Page", referees: Path) -> None:

@@ -360,7 +360,7 @@ async def test_a_fork_is_made_at_a_position_and_compared_with_its_origin(
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
 async def test_axe_finds_nothing_in_the_views_of_time(
-    bus: Bus, served: Served, page: "Page", referees: Path, *, width: int, scheme: Literal["light", "dark"]
+    bus: Bus, served: Served, page: "Page", referees: Path, *, width: int, scheme: Literal["light", "dark"], seen: Seen
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     await page.set_viewport_size({"width": width, "height": 900})
@@ -382,6 +382,7 @@ async def test_axe_finds_nothing_in_the_views_of_time(
         found[view] = await page.evaluate(AXE)
     await page.emulate_media(color_scheme=None, reduced_motion="reduce")
     assert {view: told for view, told in found.items() if told} == {}
+    seen.forget()
 
 
 async def test_an_imported_turn_tells_no_time_of_the_model(bus: Bus, served: Served, page: "Page") -> None:

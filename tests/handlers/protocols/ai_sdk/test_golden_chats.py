@@ -38,18 +38,12 @@ def chunks(stream: bytes) -> list[Object]:
 
 
 @pytest.mark.parametrize(("name", "version"), ALL)
-def test_a_recorded_run_gives_the_same_stream(name: str, version: Version) -> None:
-    assert stream_of(CHATS[name], version) == (HERE / file_of(name, version)).read_bytes()
-
-
-def test_there_is_no_other_recorded_stream() -> None:
-    assert {path.name for path in HERE.iterdir()} == {file_of(name, version) for name, version in ALL}
-
-
-@pytest.mark.parametrize(("name", "version"), ALL)
-def test_a_stream_has_only_what_its_version_reads(name: str, version: Version) -> None:
-    kinds = {str(each["type"]) for each in chunks(stream_of(CHATS[name], version))}
+def test_a_recorded_run_gives_the_same_stream_of_what_its_version_reads(name: str, version: Version) -> None:
+    stream = stream_of(CHATS[name], version)
+    assert stream == (HERE / file_of(name, version)).read_bytes()
+    kinds = {str(each["type"]) for each in chunks(stream)}
     assert {kind for kind in kinds if not kind.startswith("data-")} <= KNOWN[version]
+    assert {path.name for path in HERE.iterdir()} == {file_of(*each) for each in ALL}
 
 
 @pytest.mark.parametrize(("name", "version"), ALL)
