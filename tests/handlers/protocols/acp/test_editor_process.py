@@ -72,7 +72,6 @@ async def test_an_answer_goes_on_after_the_process_ended_in_its_middle(env: dict
     assert editor.told(session)[-1] == "agent: wait: that was all"
 
 
-@pytest.mark.needs("referees")
 @pytest.mark.full
 async def test_the_typescript_client_prompts_allows_loads_and_forks(
     referees: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
