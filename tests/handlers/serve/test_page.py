@@ -373,9 +373,18 @@ SILENT = """async () => {
 async def test_a_session_that_is_closed_or_whose_agent_has_no_worker_says_so(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
-    session = bus.session("s1")
-    await session.publish(UserMessage.text("one"))
+    await bus.session("s1", agent="support").publish(UserMessage.text("one"))
     await visit_session(page, served, "s1")
+    await expect(page.locator(".sessionhead .lacking")).to_have_text("no worker serves support")
+    await expect(page.locator(".session .lacking")).to_be_visible()
+    async with bus.consumer("agents", "w1", agents=("support",), heartbeat=600) as consumer:
+        await consumer.fetch(1)
+        await expect(page.locator(".sessionhead .fact", has_text="agent support")).to_be_visible()
+        await expect(page.locator(".lacking")).to_have_count(0)
+
+    session = bus.session("s2")
+    await session.publish(UserMessage.text("one"))
+    await visit_session(page, served, "s2")
     box, badge = page.get_by_label("Message to the agent"), page.locator(".sessionhead .closed")
     await until_at(page, 1)
     await expect(badge).to_have_count(0)
@@ -391,15 +400,6 @@ async def test_a_session_that_is_closed_or_whose_agent_has_no_worker_says_so(
     await until_at(page, 3)
     await expect(badge).to_have_count(0)
     await expect(box).to_be_enabled()
-
-    await bus.session("s2", agent="support").publish(UserMessage.text("one"))
-    await visit_session(page, served, "s2")
-    await expect(page.locator(".sessionhead .lacking")).to_have_text("no worker serves support")
-    await expect(page.locator(".session .lacking")).to_be_visible()
-    async with bus.consumer("agents", "w1", agents=("support",), heartbeat=600) as consumer:
-        await consumer.fetch(1)
-        await expect(page.locator(".sessionhead .fact", has_text="agent support")).to_be_visible()
-        await expect(page.locator(".lacking")).to_have_count(0)
 
 
 async def test_a_page_loads_again_after_the_log_lost_its_end(browser: SharedBrowser) -> None:

@@ -70,10 +70,8 @@ async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(served: 
 async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_escaped(
     bus: Bus, served: Served, page: "Page"
 ) -> None:
-    hidden = (
-        "\u202e\u2066\u200b\ufeff\u00ad\u2028\u061c\u3164\U000e0041\ufe0f\u2800\U00016fe4\U0001d159\ue000\x1b\u200d"
-    )
-    text = f"echo {hidden} {'a' * 20_000} ; rm -rf / # end"
+    hidden = "\u202e\u2066\u200b\ufeff\u00ad\u2028\u061c\u3164\U000e0041\ufe0f\u2800\U00016fe4\U0001d159\ue000\u200d"
+    text = f"echo {hidden}\x1b {'a' * 20_000} ; rm -rf / # end"
     call = ToolCallBlock(id="c0", name="she\u202ell", arguments={"command": text, "number": 12345678901234567891})
     session = bus.session("s1")
     await waiting(session, call)
@@ -85,7 +83,8 @@ async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_esca
     drawn = await page.locator(".ask").text_content() or ""
     assert "a" * 20_000 in drawn
     assert "she⟨U+202E⟩ll" in drawn
-    assert [one for one in hidden if one in drawn or f"⟨U+{ord(one):04X}⟩" not in drawn] == []
+    assert [one for one in hidden + "\x1b" if one in drawn] == []
+    assert [one for one in hidden if f"⟨U+{ord(one):04X}⟩" not in drawn] == []
     assert "not sent to the model" in (await page.get_by_label("is denied").get_attribute("placeholder") or "")
     await page.get_by_role("button", name="Approve").click()
     _, control = await next_control(session, 405)
