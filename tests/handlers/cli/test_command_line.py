@@ -137,8 +137,8 @@ def test_options_work_before_and_after_the_command_and_typed_ones_come_first(
     assert list(tmp_path.iterdir()) == []
     # A directory of the environment does not: a container image may set a default.
     assert lanebus("sessions", env=nowhere).code == 5
-    for words in (["server", "--data-dir", "/x", "status"], ["server", "status", "--data-dir", "/x"]):
-        assert lanebus(*words).object["data_dir"] == "/x"
+    for status in ("server --data-dir /x status", "server status --data-dir /x"):
+        assert lanebus(*status.split()).object["data_dir"] == "/x"
     lanebus("publish", "t", "one", "--namespace", "other")
     assert lanebus("sessions").object["session"] == "s"
     assert lanebus("sessions", env={"LANEBUS_NAMESPACE": "other"}).object["session"] == "t"

@@ -246,7 +246,6 @@ async def test_rows_count_a_restarted_call_once_leave_out_what_a_framework_store
     await page.goto(f"{served.base}/#/s/s1")
     await expect(page.locator(".turnrow")).to_contain_text("turn 0 · 1 tool")
 
-    await page.goto(served.url)
     message = UserMessage.text("long ago").model_copy(update={"timestamp": 1_700_000_000_000})
     await bus.session("s2").publish(message, imported=True)
     await bus.session("s2").publish(message)
@@ -255,7 +254,6 @@ async def test_rows_count_a_restarted_call_once_leave_out_what_a_framework_store
     await expect(row(page, 1).locator(".day")).to_contain_text("2023")
     await expect(row(page, 2).locator(".day")).not_to_contain_text("2023")
 
-    await page.goto(served.url)
     await bus.session("s3").publish(
         UserMessage.text("first"),
         ExtensionMessage.of("store.langgraph.checkpoint", {"step": 1}),

@@ -49,8 +49,8 @@ async def test_an_answer_goes_on_after_the_process_ended_in_its_middle(env: dict
     text = "wait: once upon a time there was a log"
     async with editing_process(AGENT, env=env) as editor:
         session = await editor.open()
-        prompt = [TextContentBlock(type="text", text=text)]
-        saying = asyncio.create_task(editor.client.prompt(session_id=session, prompt=prompt))
+        block = TextContentBlock(type="text", text=text)
+        saying = asyncio.create_task(editor.client.prompt(session_id=session, prompt=[block]))
         await editor.until(session, "once")
         assert editor.process is not None
         if is_killed:
