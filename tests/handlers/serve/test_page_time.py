@@ -280,7 +280,7 @@ async def test_links_to_the_past_stay_open_after_a_reload_when_entries_arrive_an
 
 
 async def test_the_context_of_a_position_shows_what_is_new_and_the_recorded_request_of_a_turn_can_be_copied(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: "Page", seen: Seen
 ) -> None:
     session = bus.session("s1")
     await session.publish(SystemMessage.text("Be brief."))
@@ -314,6 +314,7 @@ async def test_the_context_of_a_position_shows_what_is_new_and_the_recorded_requ
     await expect(page.get_by_role("button", name="Copied")).to_be_visible()
     assert '"messages"' in await page.evaluate("navigator.clipboard.readText()")
     await page.context.clear_permissions()
+    seen.forget()
 
 
 # --- compare ------------------------------------------------------------------------------------------------------
@@ -532,7 +533,9 @@ async def test_the_context_of_a_position_and_the_bar_agree_and_what_was_made_up_
     await expect(page.locator(".cx-made")).to_have_count(0)
 
 
-async def test_the_bar_leaves_the_recorded_request_of_a_turn(bus: Bus, served: Served, page: "Page") -> None:
+async def test_the_bar_leaves_the_recorded_request_of_a_turn(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     last = await record_loops(bus.session("s1"), turns=3)
     await visit_session(page, served, "s1/timeline")
     await page.locator(".tl-row.k-turn").nth(1).click()
@@ -543,6 +546,7 @@ async def test_the_bar_leaves_the_recorded_request_of_a_turn(bus: Bus, served: S
     await bar.press("ArrowLeft")
     await expect(page.get_by_label("Recorded request")).not_to_be_checked()
     await expect(page.locator(".cx-facts")).to_contain_text(f"after entry #{await bar.input_value()}")
+    seen.forget()
 
 
 # --- compare ------------------------------------------------------------------------------------------------------

@@ -402,6 +402,7 @@ async def test_a_closed_session_refuses_a_prompt_an_erased_one_is_not_found_and_
         await editor.client.load_session(cwd=CWD, session_id="s1", mcp_servers=[])
         assert [each.session_id for each in (await editor.client.list_sessions()).sessions] == ["s1"]
         assert editor.told("s1") == ["user: three"]
+    async with editing(bus, AgentLoop(ScriptedModel())) as editor:
         session = await editor.open()
         await bus.session(session).close()
         with pytest.raises(RequestError, match="closed"):
