@@ -18,7 +18,6 @@ from tests.support.page.serving import TOKEN, serving, temporary_bus
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 

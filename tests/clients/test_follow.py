@@ -1,5 +1,6 @@
-"""The TypeScript client in Node against a real server: it follows, resumes, and shows messages without repeats."""
+"""The TypeScript client in Node against a real server: it follows and resumes without repeats, sends, and uploads."""
 
+import hashlib
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,9 +12,12 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, tool
+from lanebus.bus.messages import Lane
 from lanebus.handlers.agent import Worker
 from lanebus.handlers.providers import Piece
 from lanebus.handlers.serve.bounds import UiBounds
+from lanebus.handlers.serve.uploads.folder import UploadBounds
+from lanebus.messages import ImageBlock
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.agent.served_agent import served_agent
 from tests.support.node.client import following
@@ -30,8 +34,6 @@ from tests.support.page.serving import (
 )
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import count, randomness
-
-__all__ = ()
 
 QUICK = {"retry": 10, "maxRetry": 100}
 SOON = UiBounds(retry_seconds=0.01)
@@ -54,10 +56,27 @@ def piece(text: str) -> Delta:
     return Delta(kind="text", message_id="m1", delta=text)
 
 
-async def test_stored_and_new_entries_of_both_lanes_come_in_order(built_client: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served:
+@asynccontextmanager
+async def served_behind(wire: Wire, bus: Bus) -> AsyncGenerator[Served]:
+    """Serve a bus behind a connection that a test can cut."""
+    async with serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served:
+        wire.target = served.port
+        yield served
+
+
+async def test_stored_and_new_entries_of_both_lanes_come_in_order_and_the_list_tells_of_them(
+    built_client: Path,
+) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        following(built_client, served.base, **PATIENT) as listed,
+    ):
+        await listed.until(lambda: "ready" in listed.types)
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick", 1))
+        await listed.until(lambda: "changed" in listed.types)
+        assert listed.items[-1]["sessions"] == [{"session": "s1", "position": 2}]
         async with following(built_client, served.base, "s1", **PATIENT) as run:
             await run.until_caught_up()
             await session.publish(UserMessage.text("two"))
@@ -71,27 +90,23 @@ async def test_stored_and_new_entries_of_both_lanes_come_in_order(built_client: 
     assert run.transcripts["s1"]["isClosed"] is False
 
 
-async def test_lanes_kinds_and_the_cursor_select_what_comes(built_client: Path) -> None:
+async def test_options_select_what_comes_and_a_trimmed_cursor_is_told_as_a_gap(built_client: Path) -> None:
     async with temporary_bus() as bus, serving(bus) as served:
         session = bus.session("s1")
-        await session.publish(
-            *(ExtensionMessage.of(kind, 1) for kind in ("tick", "tock", "tick")), UserMessage.text("x")
-        )
+        ticks = (ExtensionMessage.of(kind, 1) for kind in ("tick", "tock", "tick"))
+        await session.publish(*ticks, UserMessage.text("x"))
         chosen = (({"lanes": "extension"}, [1, 2, 3]), ({"kinds": "tick,user"}, [1, 3, 4]), ({"after": 2}, [3, 4]))
         for options, wanted in chosen:
             async with following(built_client, served.base, "s1", **PATIENT, **options) as run:
                 await run.until_caught_up()
             assert run.positions == wanted, options
-
-
-async def test_without_live_no_text_comes_before_its_message(built_client: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served:
-        session = bus.session("s1")
-        async with following(built_client, served.base, "s1", live=False, **PATIENT) as run:
+        await session.trim(before=4, force=True)
+        async with following(built_client, served.base, "s1", after=1, live=False, **PATIENT) as run:
             await run.until_caught_up()
             await session.preview(piece("Hel"))
             await session.publish(whole("Hello.", "m1"))
-            await run.until(lambda: run.shown == ["assistant: Hello."])
+            await run.until(lambda: run.shown == ["user: x", "assistant: Hello."])
+    assert (run.items[1]["type"], run.items[1]["firstKept"]) == ("gap", 4)
     assert "delta" not in run.types
 
 
@@ -180,18 +195,6 @@ async def test_a_log_that_lost_its_end_replaces_what_was_shown(built_client: Pat
             await run.until(lambda: run.shown == ["user: other", "user: more"])
 
 
-async def test_a_trimmed_cursor_is_told_as_a_gap(built_client: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served:
-        session = bus.session("s1")
-        await session.publish(*(UserMessage.text(str(number)) for number in range(1, 6)))
-        await session.trim(before=4, force=True)
-        async with following(built_client, served.base, "s1", after=1, **PATIENT) as run:
-            await run.until_caught_up()
-    gap = run.items[1]
-    assert (gap["type"], gap["firstKept"]) == ("gap", 4)
-    assert run.shown == ["user: 4", "user: 5"]
-
-
 async def test_several_sessions_come_over_one_connection_that_resumes_each(built_client: Path) -> None:
     names, chance = ("a", "b", "c"), randomness("client-many")
     async with temporary_bus() as bus, wire_to() as wire, served_behind(wire, bus):
@@ -209,18 +212,6 @@ async def test_several_sessions_come_over_one_connection_that_resumes_each(built
     assert {name: run.transcripts[name]["messages"] for name in names} == {
         name: [f"user: {number}" for number in range(counts[name])] for name in names
     }
-
-
-async def test_the_list_of_sessions_is_followed(built_client: Path) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus) as served,
-        following(built_client, served.base, **PATIENT) as run,
-    ):
-        await run.until(lambda: "ready" in run.types)
-        await bus.session("s1").publish(UserMessage.text("one"))
-        await run.until(lambda: "changed" in run.types)
-    assert run.items[-1]["sessions"] == [{"session": "s1", "position": 1}]
 
 
 async def test_wrong_tokens_and_erased_sessions_end_with_a_typed_error(built_client: Path) -> None:
@@ -256,9 +247,42 @@ async def test_requests_send_approve_and_read_what_the_types_name(built_client: 
     }
 
 
-@asynccontextmanager
-async def served_behind(wire: Wire, bus: Bus) -> AsyncGenerator[Served]:
-    """Serve a bus behind a connection that a test can cut."""
-    async with serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served:
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 200
+
+
+async def test_an_upload_that_is_cut_in_a_piece_goes_on_behind_what_has_come(
+    built_client: Path, tmp_path: Path
+) -> None:
+    digest = hashlib.sha256(PICTURE).hexdigest()
+    bounds = UiBounds(uploads=UploadBounds(buffer_bytes=1))
+    async with (
+        temporary_bus() as bus,
+        wire_to() as wire,
+        serving(bus, bounds=bounds, allowed_hosts=[f"127.0.0.1:{wire.port}"], uploads=tmp_path / "u") as served,
+    ):
         wire.target = served.port
-        yield served
+        wire.passed = 20_000
+        asked = {"url": f"http://127.0.0.1:{wire.port}", "token": TOKEN, "session": "s", "hex": PICTURE.hex()}
+        script = Path(__file__).parent / "upload.mjs"
+        done: list[bytes] = []
+
+        async def run() -> None:
+            command = [str(NODE), str(script), str(built_client), json.dumps(asked)]
+            done.append((await anyio.run_process(command)).stdout)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run)
+            await eventually(lambda: wire.is_held)
+            # The server drops what it has received and not read yet, when the connection is lost.
+            await eventually(lambda: any(each.stat().st_size for each in (tmp_path / "u").rglob("*.part")))
+            wire.passed = None
+            wire.cut()
+        (envelope,) = [each async for each in bus.session("s").read(lanes={Lane.LLM})]
+    told = json.loads(done[0])
+    assert told["block"] == {"type": "image", "media": {"kind": "sha256", "sha256": digest}}
+    assert told["progress"][0] == 0
+    assert 0 < told["progress"][1] < 20_000
+    assert told["progress"][-1] == len(PICTURE)
+    assert isinstance(envelope.message, UserMessage)
+    assert isinstance(block := envelope.message.content[-1], ImageBlock)
+    assert block.media.sha256 == digest

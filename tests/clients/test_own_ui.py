@@ -15,8 +15,6 @@ from tests.support.node.running import NODE
 from tests.support.page.serving import TOKEN
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 PAGE = ROOT / "docs/how-to/own-ui.md"
 BLOCKS = {block.title: block for block in blocks(PAGE) if block.language in {"ts", "tsx"}}
 OPTIONS = {

@@ -1,21 +1,24 @@
-"""The command line as a whole: help, settings, exit codes and signals."""
+"""The command line as a whole: help, options, wrong usages, errors, signals and pipes."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import click
 import pytest
 
+from lanebus import Bus
+from lanebus.bus.embedded.server import find_binary
 from lanebus.handlers.cli import access
 from lanebus.handlers.cli.group import COMMANDS, load_command, run_command_line
 from tests.support.cli.command_line import CommandLine, without_hint
 from tests.support.paths import ROOT
-
-__all__ = ()
+from tests.support.servers.real import RealServer, real_server
 
 SILENT = (
     "error: the server did not answer within 0.2 s\nhint: check that it runs, or wait until it has loaded its log\n"
@@ -24,16 +27,6 @@ NAMES = [name for group in COMMANDS.values() for name in group]
 
 
 # --- help ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-def test_help_lists_every_command(lanebus: CommandLine) -> None:
-    shown = lanebus("--help")
-    assert shown.code == 0
-    for group in COMMANDS.values():
-        for name, text in group.items():
-            assert f"  {name} " in shown.out
-            assert text in shown.out
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
@@ -52,12 +45,12 @@ def test_help_loads_neither_the_bus_nor_pydantic(tmp_path: Path, mode: int) -> N
     assert loaded & {"pydantic", "bus", "redis", "anyio", "asyncio", "starlette"} == set()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_help_of_each_command_has_an_example(name: str) -> None:
-    command = load_command(name)
-    assert command.name == name
-    for each in command.commands.values() if isinstance(command, click.Group) else [command]:
-        assert f"Example: lanebus {name}" in (each.help or "")
+def test_the_help_of_each_command_has_an_example() -> None:
+    for name in NAMES:
+        command = load_command(name)
+        assert command.name == name
+        for each in command.commands.values() if isinstance(command, click.Group) else [command]:
+            assert f"Example: lanebus {name}" in (each.help or "")
 
 
 SESSION = '{"role":"user","content":"hi"}'
@@ -116,23 +109,39 @@ def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_
     assert (answer.code, expected in answer.out + answer.err) == (code, True), answer
 
 
-@pytest.mark.full
-def test_version_prints_one_line(lanebus: CommandLine) -> None:
-    answer = lanebus("--version")
-    assert (answer.code, answer.out.count("\n"), answer.out.split()[0]) == (0, 1, "lanebus")
-
-
 # --- settings -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_bus_options_work_before_and_after_the_command(lanebus: CommandLine, tmp_path: Path) -> None:
+def test_options_work_before_and_after_the_command_and_typed_ones_come_first(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    shown, version = lanebus("--help"), lanebus("--version")
+    assert lanebus() == shown
+    assert all(
+        f"  {name} " in shown.out and text in shown.out for group in COMMANDS.values() for name, text in group.items()
+    )
+    assert (version.code, version.out.count("\n"), version.out.split()[0]) == (0, 1, "lanebus")
     elsewhere = {"LANEBUS_DATA_DIR": str(tmp_path / "never-made")}
-    assert lanebus("publish", "s", "one", "--data-dir", lanebus.data_dir, env=elsewhere).code == 0
-    assert lanebus("--data-dir", lanebus.data_dir, "sessions", env=elsewhere).object["session"] == "s"
-    # The option after the command overrides the one before it.
-    assert lanebus("--data-dir", tmp_path / "no", "sessions", "--data-dir", lanebus.data_dir).object["session"] == "s"
+    nowhere = {"LANEBUS_URL": "redis://127.0.0.1:1"}
+    place = ("--data-dir", lanebus.data_dir)
+    assert lanebus("publish", "s", "one", *place, env=elsewhere).code == 0
+    for words, env in (
+        ((*place, "sessions"), elsewhere),
+        # The option after the command overrides the one before it.
+        (("--data-dir", tmp_path / "no", "sessions", *place), {}),
+        # A typed directory overrides a URL of the environment.
+        (("sessions", *place), nowhere),
+    ):
+        assert lanebus(*words, env=env).object["session"] == "s"
     assert list(tmp_path.iterdir()) == []
+    # A directory of the environment does not: a container image may set a default.
+    assert lanebus("sessions", env=nowhere).code == 5
+    for status in ("server --data-dir /x status", "server status --data-dir /x"):
+        assert lanebus(*status.split()).object["data_dir"] == "/x"
+    lanebus("publish", "t", "one", "--namespace", "other")
+    assert lanebus("sessions").object["session"] == "s"
+    assert lanebus("sessions", env={"LANEBUS_NAMESPACE": "other"}).object["session"] == "t"
 
 
 @pytest.mark.full
@@ -145,63 +154,28 @@ def test_options_of_the_output_work_before_and_after_the_command(lanebus: Comman
     assert lanebus("projections", "--json", "list", "s").code == 0
 
 
-@pytest.mark.full
-def test_bus_options_work_before_and_after_a_subcommand(lanebus: CommandLine) -> None:
-    for words in (["server", "--data-dir", "/x", "status"], ["server", "status", "--data-dir", "/x"]):
-        assert lanebus(*words).object["data_dir"] == "/x"
-
-
-@pytest.mark.full
-def test_a_typed_directory_overrides_a_url_of_the_environment(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "one")
-    nowhere = {"LANEBUS_URL": "redis://127.0.0.1:1"}
-    assert lanebus("sessions", "--data-dir", lanebus.data_dir, env=nowhere).code == 0
-    # A directory of the environment does not: a container image may set a default.
-    assert lanebus("sessions", env=nowhere).code == 5
-
-
-@pytest.mark.full
-def test_a_typed_url_and_a_typed_directory_exclude_each_other(lanebus: CommandLine) -> None:
-    answer = lanebus("--url", "redis://127.0.0.1:1", "sessions", "--data-dir", "x")
-    assert answer.code == 2
-    assert "exclude each other" in answer.err
-
-
-@pytest.mark.full
-def test_namespaces_do_not_see_each_other(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "one", "--namespace", "other")
-    assert lanebus("sessions").out == ""
-    assert lanebus("sessions", env={"LANEBUS_NAMESPACE": "other"}).object["session"] == "s"
-
-
 # --- errors -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.full
-def test_an_error_message_contains_no_control_characters(lanebus: CommandLine) -> None:
-    answer = lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","x\\u001b[31m":1}')
-    assert answer.code == 6
-    assert answer.err.startswith("error: line 1: x\\x1b[31m: ")
+def test_output_that_cannot_be_written_is_an_error_and_a_pipe_without_a_reader_is_none(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "so little that it is written only at the end")
+    command = [sys.executable, "-m", "lanebus.handlers.cli", "tail", "s", "--data-dir", str(lanebus.data_dir)]
 
+    def tail_to(stdout: int) -> tuple[int, str]:
+        done = subprocess.run(command, cwd=ROOT, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False)
+        os.close(stdout)
+        return done.returncode, without_hint(done.stderr)
 
-@pytest.mark.full
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
-def test_a_full_disk_under_stdout_is_an_error(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "one")
-    with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "lanebus.handlers.cli", "tail", "s", "--data-dir", lanebus.data_dir],
-            cwd=ROOT,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
+    reading, writing = os.pipe()
+    os.close(reading)
+    assert tail_to(writing) == (141, "")
+    if Path("/dev/full").exists():
+        assert tail_to(os.open("/dev/full", os.O_WRONLY)) == (
+            1,
+            "error: the output could not be written: No space left on device\n"
+            "hint: free space, or write to another place\n",
         )
-    assert (done.returncode, without_hint(done.stderr)) == (
-        1,
-        "error: the output could not be written: No space left on device\n"
-        "hint: free space, or write to another place\n",
-    )
 
 
 # --- signals and pipes --------------------------------------------------------------------------------------------
@@ -221,103 +195,232 @@ def test_a_signal_ends_a_command_without_output(unopened: CommandLine, number: s
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("follow", [[], ["--follow"]])
-def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(lanebus: CommandLine, follow: list[str]) -> None:
-    text = 20_000 * "x"  # five of them do not fit into a pipe
+@pytest.mark.parametrize(("words", "size"), [([], 20_000), (["--follow"], 20_000), (["--follow"], 1)])
+def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(
+    lanebus: CommandLine, words: list[str], size: int
+) -> None:
+    text = size * "x"  # five of the large ones do not fit into a pipe
     assert lanebus("publish", "s", "--json", stdin=5 * f'{{"role":"user","content":"{text}"}}\n').code == 0
-    with lanebus.running("tail", "s", *follow) as process:
+    with lanebus.running("tail", "s", *words) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         assert process.wait(60) == 141
         assert process.stderr.read() == ""
-
-
-@pytest.mark.full
-def test_a_command_ends_without_output_if_its_pipe_has_no_reader(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "so little that it is written only at the end")
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "lanebus.handlers.cli", "tail", "s", "--data-dir", lanebus.data_dir],
-            cwd=ROOT,
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-    finally:
-        os.close(writing)
-    assert (done.returncode, without_hint(done.stderr)) == (141, "")
-
-
-@pytest.mark.full
-def test_a_follower_ends_when_its_reader_closes_the_pipe_even_without_new_entries(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "one")
-    with lanebus.running("tail", "s", "--follow") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
-        assert process.wait(60) == 141
-        assert process.stderr.read() == ""
-
-
-def wait_ready(server: subprocess.Popen[str]) -> None:
-    """Wait until a redis-server accepts connections."""
-    assert server.stdout is not None
-    assert any("ready to accept" in line.lower() for line in server.stdout)
 
 
 @pytest.mark.full
 def test_a_silent_server_is_an_error_and_a_retry_with_a_key_adds_nothing(
-    lanebus: CommandLine,
-    redis_server: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    lanebus: CommandLine, valkey: RealServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    socket = lanebus.data_dir.parent / "redis.sock"
-    words = [redis_server, "--port", "0", "--unixsocket", socket, "--appendonly", "yes", "--dir", tmp_path]
-    words += ["--aof-load-truncated", "no"]
-    with subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True) as server:
-        try:
-            wait_ready(server)
-            publish = ["publish", "s", "one", "--key", "k", "--url", f"unix://{socket}"]
-            assert lanebus(*publish).object["is_duplicate"] is False
-            server.send_signal(signal.SIGSTOP)
-            monkeypatch.setattr(access, "OPEN_SECONDS", 0.2)
-            assert run_command_line(publish) == 5
-            assert capsys.readouterr() == ("", SILENT)
-            server.send_signal(signal.SIGCONT)
-            assert lanebus(*publish).object == {"session": "s", "positions": [1], "is_duplicate": True}
-        finally:
-            server.kill()
+    publish = ["publish", "s", "one", "--key", "k", "--url", valkey.url]
+    assert lanebus(*publish).object["is_duplicate"] is False
+    valkey.pause()
+    monkeypatch.setattr(access, "OPEN_SECONDS", 0.2)
+    assert run_command_line(publish) == 5
+    assert capsys.readouterr() == ("", SILENT)
+    valkey.resume()
+    assert lanebus(*publish).object == {"session": "s", "positions": [1], "is_duplicate": True}
+
+
+@pytest.mark.full
+def test_a_server_without_an_append_only_file_causes_a_warning_where_it_matters() -> None:
+    code = "import sys\nfrom lanebus.handlers.cli import main\nmain()"
+    warning = "warning: the server keeps no append-only file: acknowledged messages may be lost\n"
+    with real_server(find_binary(), "--appendonly", "no") as server:
+        for words, warns in ((["publish", "s", "one"], False), (["sessions"], False), (["verify", "s"], True)):
+            command = [sys.executable, "-c", code, *words, "--url", server.url]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            assert done.stderr.startswith(warning) is warns
+
+
+NOWHERE = "redis://127.0.0.1:1"
+
+WRONG: dict[str, tuple[int, str, str]] = {
+    # commands
+    "tial": (2, "no such command 'tial'", "did you mean tail?"),
+    "sesions": (2, "no such command 'sesions'", "did you mean sessions?"),
+    "xyz": (2, "no such command 'xyz'", "`lanebus --help` lists the commands"),
+    "dead": (2, "lanebus dead needs a command", "write one of list, redrive, show"),
+    "dead shwo": (2, "no such command 'shwo'", "did you mean show?"),
+    "groups xyz": (2, "no such command 'xyz'", "`lanebus groups --help` lists the commands"),
+    "help exit-code": (2, "there is no help on 'exit-code'", "did you mean exit-codes?"),
+    "help dead xyz": (2, "there is no help on 'xyz'", "`lanebus dead --help` lists the commands"),
+    # options and arguments
+    "tail s --json --table": (2, "--json and --table exclude each other", "give one of them"),
+    "--json tail s --table": (2, "--json and --table exclude each other", "give one of them"),
+    "--json demo --once": (2, "--json does not stand before demo", "write `lanebus demo --json`, after the command"),
+    "--wide worker a:b": (2, "--wide does not stand before worker", "leave it out"),
+    "--follow tail s": (2, "no such option '--follow'", "write it after the command, such as `lanebus tail --follow`"),
+    "dead --yes redrive": (
+        2,
+        "no such option '--yes'",
+        "write it after the command, such as `lanebus dead redrive --yes`",
+    ),
+    "tail s --folow": (2, "no such option '--folow'", "did you mean --follow?"),
+    "sessions --name-space x": (2, "no such option '--name-space'", "did you mean --namespace?"),
+    "--ulr x sessions": (2, "no such option '--ulr'", "did you mean --url?"),
+    "sessions --data-dir=": (2, "--data-dir is empty", "give it a value, or leave it out"),
+    "tail s --kind=": (2, "--kind is empty", "give it a value, or leave it out"),
+    "--namespace= sessions": (2, "--namespace is empty", "give it a value, or leave it out"),
+    "tail s -x": (2, "no such option '-x'", "`lanebus tail --help` lists the options"),
+    "tail": (2, "missing argument 'SESSION'", "write lanebus tail [OPTIONS] SESSION"),
+    "tail s t": (2, "got unexpected extra argument (t)", "`lanebus tail --help` shows how to use it"),
+    "tail s --after": (2, "option '--after' requires an argument", "`lanebus tail --help` shows how to use it"),
+    "convert --to native": (2, "missing option '--from'", "write lanebus convert [OPTIONS]"),
+    "tail s -n x": (2, "invalid value for '-n' / '--lines': 'x' is not a valid integer", "`lanebus tail --help`"),
+    "tail s --lane lmm": (2, "'lmm' is not one of 'llm', 'extension'", "did you mean llm?"),
+    "control s abrot": (2, "'abrot' is not one of", "did you mean abort?"),
+    "control s xyz": (2, "'xyz' is not one of", "`lanebus control --help` shows how to use it"),
+    "control s steer": (2, "steer needs TEXT after its name", "write lanebus control SESSION steer TEXT"),
+    "control s pause --to ann": (2, "pause has no option --to", "leave it out"),
+    "control s steer hi --when turn": (2, "steer cannot be sent with --when turn", "use --when next or now"),
+    "verify": (2, "SESSION and --all: one of them is needed", "give either SESSION or --all"),
+    "archive s": (2, "no archive is set", "name one with --archive or LANEBUS_ARCHIVE"),
+    "erase s": (2, "nothing was erased: there is no terminal to ask on", "confirm with --yes"),
+    "publish s": (2, "the message is empty", "write its text as TEXT or on stdin"),
+    "publish s hi --json": (2, "--json reads messages from stdin", "leave out TEXT"),
+    "demo --json": (2, "--json needs --once", "add --once"),
+    "serve --token a --reader-token a": (2, "--reader-token and --token are the same", "use two different tokens"),
+    "serve --port 0 --allow-host http://x": (2, "'http://x' is no host", "leave out the scheme and the path: x"),
+    "serve --port 0 --monitor 127.0.0.1:0 --monitor-allow-host http://x": (
+        2,
+        "'http://x' is no host",
+        "leave out the scheme and the path: x",
+    ),
+    "worker lanebus.handlers.agent.demo:agent --monitor 127.0.0.1:0 --monitor-allow-host *.x": (
+        2,
+        "'*.x' is no host",
+        "name each host; several are allowed by several options",
+    ),
+    "serve --port 0 --trusted-proxy 0.0.0.0/0": (2, "'0.0.0.0/0' is no address of a proxy", "name your proxies"),
+    "serve --port 0 --uploads /dev/null/u": (
+        2,
+        "upload directory /dev/null/u cannot be created: Not a directory",
+        "choose another directory",
+    ),
+    "serve --port 0 --data-dir /dev/null/d": (
+        2,
+        "data directory /dev/null/d cannot be created",
+        "choose another directory",
+    ),
+    "replay s --projection usge": (2, "'usge' is no projection", "did you mean usage?"),
+    "projections remove s usage": (2, "'usage' is not a projection", "write NAME@VERSION"),
+    f"projections remove s usage@{'9' * 5_000}": (2, "is not a projection", "write NAME@VERSION"),
+    f"serve --port 0 --monitor 127.0.0.1:{'9' * 5_000}": (2, "is no address", "write HOST:PORT"),
+    f"context s --turn main.1#{'9' * 5_000}": (2, "invalid value", "`lanebus context --help` shows how to use it"),
+    "context s --at 1 --turn main.1#0": (2, "--at and --turn exclude each other", "give one of them"),
+    "context s --turn x": (2, "invalid value: 'x'", "`lanebus context --help` shows how to use it"),
+    "import nosuch.jsonl": (2, "File 'nosuch.jsonl' does not exist", "`lanebus import --help` shows how to use it"),
+    "worker nosuch:agent": (2, "no agent at 'nosuch:agent': there is no module 'nosuch'", "write module:attribute"),
+    "worker a:b --agent c": (2, "--agent 'c' names no agent", "write --agent NAME=MODULE:ATTRIBUTE"),
+    # ids, settings and what is not there
+    "tail a!b": (2, "session id 'a!b' does not match", "use letters, digits, _ and -"),
+    "tail s --after x": (2, "'x' is not a cursor", 'use a position, or copy "cursor"'),
+    "dead show x": (2, "'x' is not the id of a dead letter", "use "),
+    "sessions --namespace a{b": (2, "namespace 'a{b' is not allowed", "use 1 to 64 letters"),
+    "sessions --url http://localhost": (2, "server URL: unknown scheme", "begin with one of redis://"),
+    f"sessions --url {NOWHERE} --data-dir x": (2, "--url and --data-dir exclude each other", "use --url for"),
+    "sessions --url redis://localhost:port": (
+        2,
+        "server URL: its host or port is not valid",
+        "write redis://[USER:PASSWORD@]HOST:PORT",
+    ),
+    "sessions --data-dir /dev/null/d": (2, "data directory /dev/null/d cannot be created", "choose another directory"),
+    "archive --all --archive /dev/null/a": (
+        2,
+        "archive directory /dev/null/a cannot be cr",
+        "choose another directory",
+    ),
+    "server status --url redis://x": (2, "controls the embedded server only", "leave out --url"),
+    "tail nosuch": (3, "session 'nosuch' has no entries", "`lanebus sessions` lists the sessions that exist"),
+    "tail s --after 9": (3, "session 's' has no entry 9", "use a position up to 1"),
+    "context s --turn main.9#0": (3, "the request of turn s.main.9#0", "`lanebus turns s` lists the turns"),
+    "replay s --until 9": (3, "session 's' has no entry 9", "use a position up to 1"),
+    "dead show 1:1-0": (3, "there is no dead letter 1:1-0", "`lanebus dead list` lists the ids"),
+    "groups remove none --yes": (3, "there is no consumer group 'none'", "the groups are crew"),
+    "dead list --group none": (3, "there is no consumer group 'none'", "the groups are crew"),
+    "dead show 1:1-0 --group none": (3, "there is no consumer group 'none'", "the groups are crew"),
+    "dead redrive --group none --yes": (3, "there is no consumer group 'none'", "the groups are crew"),
+    "agents --group none": (3, "there is no consumer group 'none'", "the groups are crew"),
+    "top --once --group none": (3, "there is no consumer group 'none'", "the groups are crew"),
+    "projections remove s x@1": (3, "session 's' stores no projection 'x@1'", "`lanebus projections list s`"),
+    "publish s hi --expected 7": (4, "session 's' is at position 1, expected 7", '--expected and the "cursor"'),
+    "publish shut hi": (4, "session 'shut' is closed", "`lanebus reopen shut` opens it again"),
+    f"sessions --url {NOWHERE}": (5, "127.0.0.1:1: Connection refused", "check its address"),
+    "control s pause --wait 0": (5, "no worker answered the command", "start one with `lanebus worker`"),
+    "publish s --extension k {": (6, "not JSON", "correct the input and try again"),
+}
+"""arguments → exit code, a part of the reason, and the beginning of the next step, if sessions `s` and `shut` exist"""
+
+
+@pytest.fixture(scope="module")
+def wrong(module_lanebus: CommandLine) -> CommandLine:
+    """A bus with the sessions and the group that the wrong usages name."""
+    module_lanebus("publish", "s", "hi")
+    module_lanebus("publish", "shut", "hi")
+    module_lanebus("close", "shut")
+
+    async def make_group() -> None:
+        async with Bus.open(data_dir=module_lanebus.data_dir) as bus, bus.consumer("crew", "w1") as consumer:
+            with anyio.fail_after(120):
+                await consumer.fetch(1)
+            await consumer.deregister()
+
+    anyio.run(make_group)
+    return module_lanebus
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_usage_has_its_exit_code_its_reason_and_a_next_step(wrong: CommandLine, line: str) -> None:
+    code, reason, next_step = WRONG[line]
+    answer = wrong(*line.split())
+    assert (answer.code, answer.out) == (code, "")
+    assert re.fullmatch("error: .+\nhint: .+\n", answer.err), answer.err
+    error, hint = answer.err.splitlines()
+    assert reason in error
+    assert hint.removeprefix("hint: ").startswith(next_step) or next_step in hint
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("command", "warns"), [(["publish", "s", "one"], False), (["sessions"], False), (["verify", "s"], True)]
+    ("words", "code", "reason"),
+    [
+        (f"serve --port 0 --wait 0 --url {NOWHERE}", 5, "127.0.0.1:1: Connection refused"),
+        (f"sessions --url {NOWHERE}", 5, "127.0.0.1:1: Connection refused"),
+        ("serve --port 0", 2, "data directory ~"),
+        ("sessions", 2, "data directory ~"),
+        ("server status", 2, "data directory ~"),
+    ],
 )
-def test_a_server_without_an_append_only_file_causes_a_warning_where_it_matters(
-    command: list[str], warns: bool, lanebus: CommandLine, redis_server: Path, tmp_path: Path
+def test_only_a_command_that_needs_a_home_directory_is_refused_without_one(
+    wrong: CommandLine, words: str, code: int, reason: str
 ) -> None:
-    socket = lanebus.data_dir.parent / "redis.sock"
-    words = [redis_server, "--port", "0", "--unixsocket", socket, "--appendonly", "no", "--save", "", "--dir", tmp_path]
-    with subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True) as server:
-        try:
-            wait_ready(server)
-            code = "import sys\nfrom lanebus.handlers.cli import main\nmain()"
-            done = subprocess.run(
-                [sys.executable, "-c", code, *command, "--url", f"unix://{socket}"],
-                cwd=ROOT,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        finally:
-            server.kill()
-    warning = "warning: the server keeps no append-only file: acknowledged messages may be lost\n"
-    assert done.stderr.startswith(warning) is warns
+    answer = wrong(*words.split(), env={"HOME": "", "XDG_DATA_HOME": "", "LANEBUS_DATA_DIR": ""})
+    assert answer.code == code, answer.err
+    assert reason in answer.err
+    if code == 2:
+        assert "LANEBUS_DATA_DIR" in answer.err
+
+
+@pytest.mark.full
+@pytest.mark.full
+def test_a_module_that_raises_is_shown_by_its_own_traceback_alone(wrong: CommandLine, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text("def load():\n    return 1 / 0\n\n\nagent = load()\n")
+    for words in (("worker", f"{broken}:agent"), ("replay", "s", "--projection", f"{broken}:agent")):
+        answer = wrong(*words)
+        assert (answer.code, answer.out, str(ROOT) in answer.err) == (1, "", False)
+        assert re.findall('File "([^"]+)"', answer.err) == 2 * [str(broken)]
+        error, hint = answer.err.splitlines()[-2:]
+        assert error == f"error: {broken}:agent raised ZeroDivisionError while it was imported"
+        assert hint.startswith("hint: ")
+    broken.write_text("agent = = 1\n")
+    answer = wrong("worker", f"{broken}:agent")
+    assert (answer.code, re.findall('File "([^"]+)", line (.)', answer.err)) == (1, [(str(broken), "1")])
+    # An error of the bus in a module is no traceback.
+    broken.write_text("from lanebus.agent import load_model\n\nagent = load_model('nobody/x')\n")
+    answer = wrong("worker", f"{broken}:agent")
+    assert (answer.code, answer.err.startswith("error: no model at 'nobody/x'\nhint: write api/name")) == (2, True)

@@ -18,8 +18,6 @@ from lanebus.messages import Cost
 from lanebus.projections import USAGE, project
 from tests.support.cli.command_line import CommandLine, objects
 
-__all__ = ()
-
 RECEIPT = "session positions is_duplicate"
 TOKENS = "input output reasoning cache_read cache_write total_tokens cost"
 LETTER = "letter group session position attempts time worker reason size_bytes"
@@ -78,18 +76,14 @@ NOT_HERE = frozenset({"server stop", "namespace accept"})
 MAY_BE_EMPTY = frozenset({"sessions --waiting --state open"})
 """commands that list what there is not"""
 
-COST = {"input", "output", "cache_read", "cache_write", "total"}
-
 
 def keys(value: JsonValue) -> Iterator[str]:
     if isinstance(value, dict):
+        yield from value
         for key, inner in value.items():
-            yield key
-            if key not in OF_OTHERS:
-                yield from keys(inner)
+            yield from keys(inner) if key not in OF_OTHERS else ()
     elif isinstance(value, list):
-        for inner in value:
-            yield from keys(inner)
+        yield from (key for inner in value for key in keys(inner))
 
 
 def costs(value: JsonValue) -> Iterator[JsonValue]:
@@ -98,18 +92,16 @@ def costs(value: JsonValue) -> Iterator[JsonValue]:
         for key, inner in value.items():
             yield from [inner] if key == "cost" else costs(inner)
     elif isinstance(value, list):
-        for inner in value:
-            yield from costs(inner)
+        yield from (cost for inner in value for cost in costs(inner))
 
 
 def is_wire_cost(value: JsonValue) -> bool:
     """Whether a cost is null or has the form of message JSON: exact amounts, as text."""
-    if value is None:
-        return True
-    return (
-        isinstance(value, dict)
-        and value.keys() - {"source"} == COST
-        and all(isinstance(value[key], str) and Decimal(str(value[key])) >= 0 for key in COST)
+    if not isinstance(value, dict):
+        return value is None
+    amounts = {"input", "output", "cache_read", "cache_write", "total"}
+    return value.keys() - {"source"} == amounts and all(
+        isinstance(value[key], str) and Decimal(str(value[key])) >= 0 for key in amounts
     )
 
 

@@ -13,8 +13,6 @@ from pydantic import JsonValue
 from tests.support.cli.command_line import Answer, CommandLine
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 pytestmark = pytest.mark.full
 
 BAD = "\x1b[2K\x07\x9b\x7f\r\b\u202e\u200b\u2066\u2028\U000e0041\t"
@@ -42,12 +40,13 @@ def event(kind: str, **data: JsonValue) -> JsonValue:
     return {"role": "extension", "kind": f"agent.{kind}", "data": data}
 
 
-def hostile() -> str:
+def hostile() -> list[str]:
     """Return a session with unsafe characters in each text that a message has, as lines of JSON."""
     turn: JsonValue = {"loopId": f"s.main{BAD}.1", "turnIndex": 0}
     about: dict[str, JsonValue] = {"turnId": turn, "toolCallId": f"c1{BAD}", "toolName": f"run{BAD}"}
-    failed: JsonValue = {"role": "assistant", "stopReason": "error", "error_message": f"no{BAD}", "content": []}
+    call: dict[str, JsonValue] = {"type": "toolCall", "id": f"c1{BAD}", "name": f"run{BAD}"}
     picture = {"mimeType": "image/png", "data": "iVBORw0KGgo=", "filename": f"a{BAD}.png"}
+    said = f"text{BAD}\n```{BAD}\ncode{BAD}\n```\n[a{BAD}](https://example.com/{BAD})"
     entries: list[JsonValue] = [
         {"role": "user", "content": [{"type": "text", "text": f"title{BAD}"}, {"type": "image", **picture}]},
         event("started", loopId=f"s.main{BAD}.1", agent=f"a{BAD}"),
@@ -58,25 +57,14 @@ def hostile() -> str:
             "provider": f"p{BAD}",
             "content": [
                 {"type": "thinking", "thinking": f"thought{BAD}"},
-                {"type": "text", "text": f"text{BAD}\n```{BAD}\ncode{BAD}\n```\n[a{BAD}](https://example.com/{BAD})"},
-                {
-                    "type": "toolCall",
-                    "id": f"c1{BAD}",
-                    "name": f"run{BAD}",
-                    "arguments": {f"key{BAD}": [f"value{BAD}"]},
-                },
-                {"type": "toolCall", "id": "c2", "name": "x", "arguments": {f"k{BAD}": f"a\n{BAD}"}},
+                {"type": "text", "text": said},
+                {**call, "arguments": {f"key{BAD}": [f"value{BAD}"]}},
+                {**call, "id": "c2", "arguments": {f"k{BAD}": f"a\n{BAD}"}},
             ],
             "stopReason": "toolUse",
         },
         event("tool.started", **about),
-        {
-            "role": "toolResult",
-            "toolCallId": f"c1{BAD}",
-            "toolName": f"run{BAD}",
-            "content": f"r{BAD}",
-            "isError": True,
-        },
+        {"role": "toolResult", **about, "content": f"r{BAD}", "isError": True},
         event("tool.ended", **about, isError=True, outcome="timed_out", position=6),
         event("tool.waiting", **about),
         event("turn.ended", turnId=turn, stopReason=f"odd{BAD}", usage={"total_tokens": 1}, message=4),
@@ -84,16 +72,16 @@ def hostile() -> str:
         event("ended", loopId=f"s.main{BAD}.1", stopReason=f"why{BAD}", rejection=f"r{BAD}", turns=1),
         {"role": "extension", "kind": f"note{BAD}", "data": {f"k{BAD}": f"v{BAD}"}},
         {"role": "compaction", "summary": f"s{BAD}", "firstKept": 4},
-        failed,
+        {"role": "assistant", "stopReason": "error", "error_message": f"no{BAD}", "content": []},
     ]
-    return "".join(f"{json.dumps(entry)}\n" for entry in entries)
+    return [json.dumps(entry) for entry in entries]
 
 
 @pytest.fixture(scope="module")
 def filled(module_lanebus: CommandLine) -> CommandLine:
     """Return a command line whose session `s` has every hostile entry that a bus accepts."""
-    for line in hostile().splitlines():
-        answer = module_lanebus("publish", "s", "--json", stdin=f"{line}\n")
+    for line in hostile():
+        answer = module_lanebus("publish", "s", "--json", stdin=line)
         assert_safe(answer, line[:80])
         assert answer.code in {0, 6}, answer.err
     assert int(str(module_lanebus("sessions").object["position"])) > 9
@@ -109,17 +97,14 @@ READING = (
 )
 
 
-@pytest.mark.parametrize("words", READING)
-def test_a_hostile_session_controls_no_terminal(filled: CommandLine, words: str) -> None:
-    assert_safe(filled(*words.split()), words)
-
-
-@pytest.mark.parametrize("words", ["show s", "tail s --json", "turns s", "sessions"])
-def test_neither_does_it_in_the_output_for_a_terminal(filled: CommandLine, words: str) -> None:
-    shown = filled.at_terminal(*words.split(), columns=200).out
-    for colour in ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[31m", "\x1b[0m"):
-        shown = shown.replace(colour, "")
-    assert unsafe(shown) == set()
+def test_a_hostile_session_controls_no_terminal(filled: CommandLine) -> None:
+    for words in READING:
+        assert_safe(filled(*words.split()), words)
+    for words in ("show s", "tail s --json", "turns s", "sessions"):
+        shown = filled.at_terminal(*words.split(), columns=200).out
+        for colour in ("\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[31m", "\x1b[0m"):
+            shown = shown.replace(colour, "")
+        assert (words, unsafe(shown)) == (words, set())
 
 
 GIVEN: tuple[tuple[str, ...], ...] = (
@@ -133,9 +118,9 @@ GIVEN: tuple[tuple[str, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize("words", GIVEN, ids=ascii)
-def test_an_error_that_quotes_an_argument_controls_no_terminal(filled: CommandLine, words: tuple[str, ...]) -> None:
-    assert_safe(filled(*words), words)
+def test_an_error_that_quotes_an_argument_controls_no_terminal(filled: CommandLine) -> None:
+    for words in GIVEN:
+        assert_safe(filled(*words), words)
 
 
 def test_an_unexpected_error_is_printed_without_control_characters_and_passwords(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import anyio
@@ -12,8 +11,6 @@ import pytest
 
 from lanebus.bus import stop_server
 from tests.support.paths import ROOT
-
-__all__ = ()
 
 PUBLISH = "from lanebus.handlers.cli import main; main()"
 INSTRUMENTED = f"""
@@ -27,43 +24,36 @@ set_tracer_provider(provider)
 """
 
 
-def publish(
-    folder: Path, *options: str, code: str = PUBLISH, variables: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def publish(folder: Path, *options: str, code: str = PUBLISH, **variables: str) -> subprocess.CompletedProcess[str]:
     """Publish one message with the command line, in a process of its own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LANEBUS_", "OTEL_"))}
     command = [sys.executable, "-c", code, "publish", "--data-dir", str(folder), *options, "s1", "Hello"]
     try:
         return subprocess.run(
-            command,
-            cwd=ROOT,
-            env=kept | dict(variables or {}),
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
+            command, cwd=ROOT, env=kept | variables, capture_output=True, text=True, timeout=240, check=False
         )
     finally:
         anyio.run(stop_server, folder)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("options", "variables"),
-    [
-        (["--traces"], {}),
-        ([], {"LANEBUS_TRACES": "1"}),
-    ],
-    ids=["option", "variable"],
-)
-def test_a_publish_of_the_command_line_is_recorded_on_stderr(
-    short_dir: Path, options: list[str], variables: Mapping[str, str]
-) -> None:
-    console = {"OTEL_TRACES_EXPORTER": "console", **variables}
-    run = publish(short_dir / "d", *options, variables=console)
-    assert (run.returncode, json.loads(run.stdout)["session"]) == (0, "s1")
-    told = run.stderr
-    assert json.loads(told[told.index("\n{") : told.rindex("\n}") + 2])["name"] == "send {session}"
+def test_a_publish_is_recorded_if_an_argument_a_variable_or_the_file_says_so(short_dir: Path, tmp_path: Path) -> None:
+    file = tmp_path / "lanebus.toml"
+    file.write_text("traces = true\n")
+    of_file = ["--config", str(file)]
+    for options, traces, is_recorded in (
+        (["--traces"], {}, True),
+        ([], {"LANEBUS_TRACES": "1"}, True),
+        (of_file, {}, True),
+        (of_file, {"LANEBUS_TRACES": "0"}, False),
+        ([], {}, False),
+    ):
+        run = publish(short_dir / "d", *options, OTEL_TRACES_EXPORTER="console", **traces)
+        assert (run.returncode, json.loads(run.stdout)["session"]) == (0, "s1")
+        told = run.stderr
+        assert ("send {session}" in told) is is_recorded
+        if is_recorded:
+            assert json.loads(told[told.index("\n{") : told.rindex("\n}") + 2])["name"] == "send {session}"
 
 
 @pytest.mark.full
@@ -75,37 +65,31 @@ def test_a_publish_is_recorded_by_an_sdk_that_is_set_up(short_dir: Path) -> None
     assert (run.returncode, json.loads(span)["name"]) == (0, "send {session}")
 
 
-@pytest.mark.full
-def test_the_settings_file_switches_traces_on_unless_the_variable_says_no(short_dir: Path, tmp_path: Path) -> None:
-    file = tmp_path / "lanebus.toml"
-    file.write_text("traces = true\n")
-    for variables, is_recorded in (({}, True), ({"LANEBUS_TRACES": "0"}, False)):
-        console = {"OTEL_TRACES_EXPORTER": "console", **variables}
-        run = publish(short_dir / "d", "--config", str(file), variables=console)
-        assert (run.returncode, "send {session}" in run.stderr) == (0, is_recorded)
-
-
-@pytest.mark.full
-def test_without_an_sdk_a_publish_records_nothing(short_dir: Path) -> None:
-    run = publish(short_dir / "d", variables={"OTEL_TRACES_EXPORTER": "console"})
-    assert (run.returncode, "send {session}" in run.stderr) == (0, False)
-
-
-@pytest.mark.full
-def test_an_exporter_that_is_missing_is_named_with_its_remedy(short_dir: Path) -> None:
-    run = publish(short_dir / "d", "--traces", variables={"OTEL_TRACES_EXPORTER": "nowhere"})
-    assert run.returncode != 0
-    assert "the exporter 'nowhere' of OTEL_TRACES_EXPORTER is not installed" in run.stderr
+GRPC, HTTP = (f"opentelemetry-exporter-otlp-proto-{name}" for name in ("grpc", "http"))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("hidden", "remedy"), [("opentelemetry", "'lanebus[otel]'"), ("opentelemetry.sdk", "opentelemetry-sdk")]
+    ("hidden", "variables", "told"),
+    [
+        ("opentelemetry", {}, "is not installed\nhint: run pip install 'lanebus[otel]'"),
+        ("opentelemetry.sdk", {}, "is not installed\nhint: run pip install opentelemetry-sdk"),
+        (None, {"OTEL_TRACES_EXPORTER": "nowhere"}, "'nowhere' of OTEL_TRACES_EXPORTER is not installed"),
+        (None, {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, f"'{GRPC}' is not installed\nhint: run pip install {GRPC}"),
+        (
+            None,
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"},
+            f"'{HTTP}' is not installed\nhint: run pip install {HTTP}",
+        ),
+    ],
+    ids=["api", "sdk", "exporter", "grpc", "http"],
 )
-def test_a_package_that_is_missing_is_named_with_its_remedy(short_dir: Path, hidden: str, remedy: str) -> None:
-    run = publish(short_dir / "d", "--traces", code=f"import sys; sys.modules[{hidden!r}] = None; {PUBLISH}")
-    assert run.returncode != 0
-    assert f"is not installed\nhint: run pip install {remedy}" in run.stderr
+def test_a_package_that_is_missing_is_named_with_its_remedy(
+    short_dir: Path, hidden: str | None, variables: dict[str, str], told: str
+) -> None:
+    code = f"import sys; sys.modules[{hidden!r}] = None; {PUBLISH}" if hidden else PUBLISH
+    run = publish(short_dir / "d", "--traces", code=code, **variables)
+    assert (run.returncode != 0, told in run.stderr) == (True, True), run.stderr
 
 
 EXPORTER = """
@@ -131,42 +115,21 @@ def exporters(tmp_path: Path) -> Path:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("variables", "used"),
-    [
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "", "OTEL_TRACES_EXPORTER": ""}, "over_grpc"),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}, "over_http"),
-        (
-            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf"},
-            "over_http",
-        ),
-        ({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp_proto_grpc"}, "over_grpc"),
-    ],
-    ids=["default", "http", "of traces", "named exporter"],
-)
-def test_the_protocol_of_otlp_chooses_the_exporter(
-    short_dir: Path, exporters: Path, variables: Mapping[str, str], used: str
+def test_the_protocol_of_otlp_chooses_the_exporter_and_an_unknown_one_is_refused(
+    short_dir: Path, exporters: Path
 ) -> None:
-    run = publish(short_dir / "d", "--traces", variables={"PYTHONPATH": str(exporters), **variables})
-    assert run.returncode == 0, run.stderr
-    assert [line for line in run.stderr.splitlines() if line.startswith("sent over")] == [f"sent over {used}"]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("variable", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
-def test_an_unknown_protocol_of_otlp_is_refused_with_those_that_are_known(
-    short_dir: Path, exporters: Path, variable: str
-) -> None:
-    run = publish(short_dir / "d", "--traces", variables={"PYTHONPATH": str(exporters), variable: "http/json"})
-    assert run.returncode != 0
-    assert f"traces cannot be sent: {variable} is 'http/json', which is not supported" in run.stderr
-    assert "hint: set it to grpc or http/protobuf" in run.stderr
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("protocol", "package"), [("grpc", "grpc"), ("http/protobuf", "http")])
-def test_a_missing_exporter_of_otlp_is_named_with_its_package(short_dir: Path, protocol: str, package: str) -> None:
-    run = publish(short_dir / "d", "--traces", variables={"OTEL_EXPORTER_OTLP_PROTOCOL": protocol})
-    assert run.returncode != 0
-    name = f"opentelemetry-exporter-otlp-proto-{package}"
-    assert f"'{name}' is not installed\nhint: run pip install {name}" in run.stderr
+    protocol, of_traces = "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
+    for variables, used in (
+        ({protocol: "", "OTEL_TRACES_EXPORTER": ""}, "over_grpc"),
+        ({protocol: "http/protobuf"}, "over_http"),
+        ({protocol: "grpc", of_traces: "http/protobuf"}, "over_http"),
+        ({protocol: "http/protobuf", "OTEL_TRACES_EXPORTER": "otlp_proto_grpc"}, "over_grpc"),
+    ):
+        run = publish(short_dir / "d", "--traces", PYTHONPATH=str(exporters), **variables)
+        assert run.returncode == 0, run.stderr
+        assert [line for line in run.stderr.splitlines() if line.startswith("sent over")] == [f"sent over {used}"]
+    for variable in (protocol, of_traces):
+        run = publish(short_dir / "d", "--traces", PYTHONPATH=str(exporters), **{variable: "http/json"})
+        assert run.returncode != 0
+        assert f"traces cannot be sent: {variable} is 'http/json', which is not supported" in run.stderr
+        assert "hint: set it to grpc or http/protobuf" in run.stderr

@@ -18,10 +18,8 @@ from lanebus.handlers.protocols import (
 from lanebus.handlers.protocols.acp.encoder import prompt_message
 from lanebus.handlers.protocols.client_content import InvalidMediaUrl
 from lanebus.handlers.serve.api.bodies import PostedMedia, read_posted_message
-from lanebus.messages import Block, DocumentBlock, ImageBlock, MediaRef, TextBlock
+from lanebus.messages import DocumentBlock, ImageBlock, MediaRef, UserMessage
 from tests.support.page.serving import client_of, serving, temporary_bus
-
-__all__ = ()
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 GEMINI_FILE = "https://generativelanguage.googleapis.com/v1beta/files/of-another-tenant"
@@ -75,34 +73,32 @@ def media_of(block: object) -> MediaRef:
 
 
 @pytest.mark.parametrize("read", WITH_ADDRESSES)
-@pytest.mark.parametrize(
-    "url",
-    [
+def test_each_protocol_accepts_only_an_allowed_address(read: Reader) -> None:
+    for url in (
         *("https://cdn.example/a.png", "http://10.0.0.1/a", "gs://bucket/a", "s3://bucket/a", GEMINI_FILE),
         *("file:///etc/passwd", "/etc/passwd", "javascript:alert(1)", "agentflow://a/b", "data:text/plain,hi", ""),
-    ],
-)
-def test_no_protocol_accepts_an_address_that_was_not_allowed(read: Reader, url: str) -> None:
-    for rules in (DEFAULT_CONTENT_RULES, ContentRules(MediaAddresses(["https://other.example"]))):
-        with pytest.raises(DecodeError):
-            read({"url": url, "type": "image/png"}, rules)
-
-
-@pytest.mark.parametrize("read", WITH_ADDRESSES)
-def test_each_protocol_accepts_an_allowed_address(read: Reader) -> None:
+    ):
+        for rules in (DEFAULT_CONTENT_RULES, ContentRules(MediaAddresses(["https://other.example"]))):
+            with pytest.raises(DecodeError):
+                read({"url": url, "type": "image/png"}, rules)
     rules = ContentRules(MediaAddresses(["https://cdn.example/public"]))
-    (block,) = read({"url": "https://cdn.example/public/a.png?size=2", "type": "image/png", "kind": "image"}, rules)
+    allowed = "https://cdn.example/public/a.png?size=2"
+    (block,) = read({"url": allowed, "type": "image/png", "kind": "image"}, rules)
     media = media_of(block)
-    assert (media.kind, media.url, media.mime_type) == (
-        *("url", "https://cdn.example/public/a.png?size=2", "image/png"),
-    )
+    assert (media.kind, media.url, media.mime_type) == ("url", allowed, "image/png")
 
 
 @pytest.mark.parametrize("read", ALL)
-@pytest.mark.parametrize("told", ["image/png\r\nX-Evil: 1", "a b/c", "x", "text/\n", "é/png"])
-def test_no_protocol_accepts_a_media_type_that_is_none(read: Reader, told: str) -> None:
-    with pytest.raises(DecodeError):
-        read({"data": b64encode(b"a,b").decode(), "type": told}, DEFAULT_CONTENT_RULES)
+def test_no_protocol_accepts_a_media_type_that_is_none_and_the_first_bytes_decide(read: Reader) -> None:
+    for told in ("image/png\r\nX-Evil: 1", "a b/c", "x", "text/\n", "é/png"):
+        with pytest.raises(DecodeError):
+            read({"data": b64encode(b"a,b").decode(), "type": told}, DEFAULT_CONTENT_RULES)
+    file: Fields = {"data": b64encode(PNG).decode(), "type": "application/pdf", "kind": "image"}
+    (block,) = read(file, DEFAULT_CONTENT_RULES)
+    assert media_of(block).mime_type == "image/png"
+    if read is agui:  # the types of posted messages are compared when uploads are known
+        with pytest.raises(DecodeError, match="is image, and the media are of text/csv"):
+            read({"data": b64encode(b"a,b").decode(), "type": "text/csv", "kind": "image"}, DEFAULT_CONTENT_RULES)
 
 
 @pytest.mark.parametrize("read", [posted, chat, acp])
@@ -112,27 +108,12 @@ def test_a_file_name_is_made_safe_in_each_protocol(read: Reader) -> None:
     assert media_of(block).filename == "aX-Evil: 1.csv"
 
 
-@pytest.mark.parametrize("read", ALL)
-def test_the_first_bytes_decide_the_media_type_in_each_protocol(read: Reader) -> None:
-    file: Fields = {"data": b64encode(PNG).decode(), "type": "application/pdf", "kind": "image"}
-    (block,) = read(file, DEFAULT_CONTENT_RULES)
-    assert media_of(block).mime_type == "image/png"
-
-
 @pytest.mark.parametrize("read", WITH_ADDRESSES)
 def test_each_protocol_has_the_same_limits(read: Reader) -> None:
     file: Fields = {"data": b64encode(PNG).decode(), "type": "image/png", "kind": "image"}
     for rules in (ContentRules(inline_bytes=len(PNG) - 1), ContentRules(blocks=0)):
         with pytest.raises(DecodeError, match=r"inline media|blocks"):
             read(file, rules)
-
-
-@pytest.mark.parametrize("read", [posted, agui])
-def test_an_image_whose_bytes_are_no_image_is_refused(read: Reader) -> None:
-    if read is posted:  # its types are compared when uploads are known
-        return
-    with pytest.raises(DecodeError, match="is image, and the media are of text/csv"):
-        read({"data": b64encode(b"a,b").decode(), "type": "text/csv", "kind": "image"}, DEFAULT_CONTENT_RULES)
 
 
 def test_an_image_of_an_editor_has_a_media_type_without_parameters() -> None:
@@ -150,63 +131,46 @@ ALLOWED = MediaAddresses(
 )
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("https://cdn.example/a.png", "HTTPS://CDN.Example/a", "https://cdn.example:443/a", "https://cdn.example"),
-        *("https://cdn.example/a%2Fb?x=%2F", "https://files.example/public", "https://files.example/public/a/b"),
-        *("http://dev.example:8080/a/b", "gs://bucket/shared/a", "https://[2001:db8::1]/a", "https://cdn.example/a@b"),
-    ],
+BELOW = (
+    *("https://cdn.example/a.png", "HTTPS://CDN.Example/a", "https://cdn.example:443/a", "https://cdn.example"),
+    *("https://cdn.example/a%2Fb?x=%2F", "https://files.example/public", "https://files.example/public/a/b"),
+    *("http://dev.example:8080/a/b", "gs://bucket/shared/a", "https://[2001:db8::1]/a", "https://cdn.example/a@b"),
 )
-def test_an_address_below_an_allowed_one_is_allowed(url: str) -> None:
-    assert ALLOWED.allows(url)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("http://cdn.example/a", "https://cdn.example:444/a", "https://cdn.example:80/a", "https://cdn.example:/a"),
-        *("https://cdn.example.evil/a", "https://evil.cdn.example/a", "https://cdn.example./a", "https://cdn.exampl/a"),
-        *("https://cdn.example@evil.example/a", "https://a:b@cdn.example/a", "https://cdn.example:443@evil.example/"),
-        *("https://evil.example/https://cdn.example/", "https://evil.example?https://cdn.example/", "//cdn.example/a"),
-        *("https://cdn.example\\@evil.example/", "https:\\\\cdn.example/a", "https:/cdn.example/a", "cdn.example/a"),
-        *("https://cdn.example/a\n", " https://cdn.example/a", "https://cdn.example/a b", "https://cdn.example/\ta"),
-        *("https://cdn.exаmple/a", "https://ｃdn.example/a", "https://cdn。example/a", "https://%63dn.example/a"),
-        *("https://files.example/", "https://files.example/publicity", "https://files.example/PUBLIC/a"),
-        *("https://files.example/public/../private", "https://files.example/public/%2e%2e/private"),
-        *("https://files.example/public/%252e%252e/x", "https://files.example/public/..%2fx"),
-        *(
-            "https://files.example/public/%5c..%5cx",
-            "https://files.example/./public/a",
-            "https://files.example//public",
-        ),
-        *("https://files.example/%70ublic/a", "https://files.example/public%2Fa", "https://files.example/public;/../a"),
-        *(
-            "https://files.example/private?/public/",
-            "https://files.example/public/..",
-            "https://files.example/public/./a",
-        ),
-        *("http://dev.example/a/b", "gs://bucket/other", "gs://other/shared/a", "s3://bucket/shared/a", "https://", ""),
-        *(
-            "https://cdn.example/a#b",
-            "data:image/png;base64,AAAA",
-            "https://cdn.example/%zz",
-            "https://cdn.example/a/%2E%2e/b",
-        ),
-    ],
+LIKE = (
+    *("http://cdn.example/a", "https://cdn.example:444/a", "https://cdn.example:80/a", "https://cdn.example:/a"),
+    *("https://cdn.example.evil/a", "https://evil.cdn.example/a", "https://cdn.example./a", "https://cdn.exampl/a"),
+    *("https://cdn.example@evil.example/a", "https://a:b@cdn.example/a", "https://cdn.example:443@evil.example/"),
+    *("https://evil.example/https://cdn.example/", "https://evil.example?https://cdn.example/", "//cdn.example/a"),
+    *("https://cdn.example\\@evil.example/", "https:\\\\cdn.example/a", "https:/cdn.example/a", "cdn.example/a"),
+    *("https://cdn.example/a\n", " https://cdn.example/a", "https://cdn.example/a b", "https://cdn.example/\ta"),
+    *("https://cdn.exаmple/a", "https://ｃdn.example/a", "https://cdn。example/a", "https://%63dn.example/a"),
+    *("https://files.example/", "https://files.example/publicity", "https://files.example/PUBLIC/a"),
+    *("https://files.example/public/../private", "https://files.example/public/%2e%2e/private"),
+    *("https://files.example/public/%252e%252e/x", "https://files.example/public/..%2fx"),
+    *("https://files.example/public/%5c..%5cx", "https://files.example/./public/a", "https://files.example//public"),
+    *("https://files.example/%70ublic/a", "https://files.example/public%2Fa", "https://files.example/public;/../a"),
+    *("https://files.example/private?/public/", "https://files.example/public/..", "https://files.example/public/./a"),
+    *("http://dev.example/a/b", "gs://bucket/other", "gs://other/shared/a", "s3://bucket/shared/a", "https://", ""),
+    *(
+        "https://cdn.example/a#b",
+        "data:image/png;base64,AAAA",
+        "https://cdn.example/%zz",
+        "https://cdn.example/a/%2E%2e/b",
+    ),
 )
-def test_an_address_that_only_looks_like_an_allowed_one_is_refused(url: str) -> None:
-    assert not ALLOWED.allows(url)
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        *("*", "https://*.example", "https://cdn.example/*", "cdn.example", "https://", "https://a@cdn.example", ""),
-        *("ftp://cdn.example", "https://cdn.example/a?b", "https://cdn.example/../a", "https://münchen.example"),
-        *("file:///srv", "data:", "agentflow://a", "https://cdn.example/a b", "https://cdn.example\n"),
-    ],
+PATTERNS = (
+    *("*", "https://*.example", "https://cdn.example/*", "cdn.example", "https://", "https://a@cdn.example", ""),
+    *("ftp://cdn.example", "https://cdn.example/a?b", "https://cdn.example/../a", "https://münchen.example"),
+    *("file:///srv", "data:", "agentflow://a", "https://cdn.example/a b", "https://cdn.example\n"),
 )
+
+
+def test_only_an_address_below_an_allowed_one_is_allowed_and_none_that_looks_like_it() -> None:
+    assert [url for url in BELOW if not ALLOWED.allows(url)] == []
+    assert [url for url in LIKE if ALLOWED.allows(url)] == []
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
 def test_a_pattern_that_would_allow_something_else_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidMediaUrl):
         MediaAddresses([pattern])
@@ -218,16 +182,14 @@ async def test_the_server_allows_only_the_addresses_that_it_was_told_to_allow() 
         serving(bus, allowed_media_urls=["https://cdn.example/public"]) as served,
         client_of(served) as client,
     ):
-        found = list[int]()
-        for url in ("https://cdn.example/public/a.png", "https://cdn.example/private/a.png", GEMINI_FILE):
+        for url, status in (
+            ("https://cdn.example/public/a.png", 201),
+            ("https://cdn.example/private/a.png", 400),
+            (GEMINI_FILE, 400),
+        ):
             media: JsonValue = {"kind": "url", "url": url, "mimeType": "image/png"}
             body: JsonValue = {"content": [{"type": "image", "media": media}]}
-            found.append((await client.post("/api/sessions/s1/messages", json=body)).status_code)
-        assert found == [201, 400, 400]
-        blocks: list[Block] = [block async for entry in bus.session("s1").read() for block in content_of(entry.message)]
-        assert [media_of(block).url for block in blocks] == ["https://cdn.example/public/a.png"]
-
-
-def content_of(message: object) -> tuple[Block, ...]:
-    found: tuple[Block, ...] = getattr(message, "content", (TextBlock(text=""),))
-    return found
+            assert (await client.post("/api/sessions/s1/messages", json=body)).status_code == status
+        (message,) = [entry.message async for entry in bus.session("s1").read()]
+        assert isinstance(message, UserMessage)
+        assert [media_of(block).url for block in message.content] == ["https://cdn.example/public/a.png"]

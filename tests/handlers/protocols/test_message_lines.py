@@ -12,18 +12,21 @@ from lanebus.bus.errors import SetupError
 from lanebus.handlers.protocols import MessageLines, ProtocolFiles, message_lines
 from tests.support.agent.agents import SECONDS
 
-__all__ = ()
-
 
 @asynccontextmanager
 async def lines(said: bytes, *, line_bytes: int = 64) -> AsyncGenerator[tuple[MessageLines, int]]:
-    """Yield the messages of an editor that said this and ended, and the file from which it reads."""
+    """Yield the messages of an editor that says this and ends, and the file from which it reads."""
     (stdin, editor), (answers, stdout) = os.pipe(), os.pipe()
-    os.write(editor, said)
-    os.close(editor)
+
+    def say() -> None:
+        with os.fdopen(editor, "wb") as pipe:
+            pipe.write(said)
+
     files = ProtocolFiles(os.fdopen(stdin, "rb", buffering=0), os.fdopen(stdout, "wb", buffering=0))
     async with message_lines(files, line_bytes=line_bytes, end_seconds=SECONDS) as found:
+        saying = asyncio.create_task(asyncio.to_thread(say))
         yield found, answers
+        await saying
 
 
 async def test_a_line_over_the_bound_is_refused_and_the_next_one_is_read() -> None:
@@ -44,16 +47,8 @@ async def test_a_line_of_too_many_values_or_too_deep_is_refused_and_the_next_one
     value: str, fault: str
 ) -> None:
     said = f'{{"method": "m", "params": [{value}]}}\n{{"method": "n"}}\n'.encode()
-    (stdin, editor), (answers, stdout) = os.pipe(), os.pipe()
-    files = ProtocolFiles(os.fdopen(stdin, "rb", buffering=0), os.fdopen(stdout, "wb", buffering=0))
-    async with message_lines(files, line_bytes=1_000_000, end_seconds=SECONDS) as found:
-        writing = asyncio.create_task(asyncio.to_thread(os.write, editor, said))
-        received = asyncio.create_task(found.receive())
-        left = said[await writing :]
-        while left:
-            left = left[await asyncio.to_thread(os.write, editor, left) :]
-        assert await received == {"method": "n"}
-        os.close(editor)
+    async with lines(said, line_bytes=1_000_000) as (found, answers):
+        assert await found.receive() == {"method": "n"}
     assert fault in json.loads(os.read(answers, 10_000))["error"]["message"]
     os.close(answers)
 

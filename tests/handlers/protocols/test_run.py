@@ -23,8 +23,6 @@ from tests.support.agent.folding import log_of
 from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 
-__all__ = ()
-
 SESSIONS = {folder.name: envelopes(read_session(folder), f"golden-{folder.name}") for folder in FOLDERS}
 
 

@@ -1,7 +1,8 @@
 """The page in Chromium, on a real bus and a real server."""
 
-import base64
 import re
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from time import time_ns
 from typing import TYPE_CHECKING
 
@@ -26,33 +27,32 @@ from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import Compaction, ThinkingBlock
 from tests.support.agent.agents import until
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, wire_to
+from tests.support.page.browsing import (
+    ON_A_BROWSER,
+    Seen,
+    SharedBrowser,
+    Wire,
+    browsing,
+    expect,
+    visit,
+    visit_session,
+    wire_to,
+)
 from tests.support.page.log import HARMFUL, show_all_events, show_plain_text, walk
-from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
+from tests.support.page.serving import TOKEN, Served, serving, temporary_dir
 from tests.support.page.xss import PAYLOADS
 from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 from tests.support.suite.scale import count, randomness
 
 if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
+    from playwright.async_api import Page
 
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-
 
 SOON = UiBounds(retry_seconds=0.1)
-
-
-async def open_session(page: "Page", served: Served, session: str) -> None:
-    await page.goto(served.url)
-    await page.goto(f"{served.base}/#/s/{session}")
-    await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
 
 
 async def positions(page: "Page") -> list[int]:
@@ -66,110 +66,114 @@ async def until_at(page: "Page", position: int) -> None:
 # --- writing and reading ------------------------------------------------------------------------------------------
 
 
-async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=2400) as (page, seen):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(answer_all, bus.session("chat-1"))
-            await page.goto(served.url)
-            assert TOKEN not in page.url
-            await page.get_by_role("button", name="New session").click()
-            await expect(page.get_by_text("No entries yet")).to_be_visible()
-            box = page.get_by_label("Message to the agent")
-            await expect(box).to_be_focused()
-            await box.press_sequentially("What is 17 × 23?")
-            await box.press("Enter")
-            await expect(page.get_by_text(ANSWER)).to_be_visible()
-            await show_all_events(page)
-            await until_at(page, ENTRIES)
-            tasks.cancel_scope.cancel()
-
-        assert await positions(page) == list(range(1, ENTRIES + 1))
-        left = page.locator(".row.llm .left")
-        await expect(left).to_contain_text(["What is 17 × 23?", "calculator", "391", ANSWER])
-        assert await page.locator(".row.extension .right .kind").count() == ENTRIES - 4
-        assert await page.locator(".row.llm .right > *, .row.extension .left > *").count() == 0
-        await expect(page.locator(".preview")).to_have_count(0)
-        await expect(page.locator(".turn")).to_have_count(2)
-        await expect(page.locator(".turn .status")).to_have_text(["completed", "completed"])
-        await expect(page.locator(".turn .cost")).to_have_text(["$0.0125", "$0.0125"])
-        await expect(page.locator(".sums dd")).to_have_text(["$0.0250", "2", "200", "40", "100", "0"])
-
-        before = await page.locator(".rows").text_content() or ""
-        await page.reload()
-        await until_at(page, ENTRIES)
-        await expect(page.locator(".rows")).to_have_text(before)
-        await expect(page.locator(".sums dd").first).to_have_text("$0.0250")
-        assert seen.off_origin(served.base) == []
-        assert seen.errors == []
-
-
-async def test_shift_enter_starts_a_line_and_enter_sends_a_text_that_is_not_empty(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        await open_session(page, served, "s1")
-        box = page.get_by_label("Message to the agent")
-        await box.press("Enter")
-        await box.press_sequentially("one")
-        await box.press("Shift+Enter")
-        await box.press_sequentially("two")
-        await box.press("Enter")
-        await expect(page.locator(".row .text")).to_have_text("one\ntwo")
-        await expect(box).to_have_value("")
-        assert (await bus.session("s1").head()).position == 1
-
-
-async def test_a_preview_grows_in_place_until_the_complete_message_replaces_it(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("Say hello"))
-        await open_session(page, served, "s1")
-        await session.preview(Delta(kind="thinking", message_id="m1", delta="politely"))
-        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
-        preview = page.locator(".preview")
-        await expect(preview.locator(".text")).to_have_text(["politely", "Hel"])
-        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
-        await expect(preview.locator(".text")).to_have_text(["politely", "Hello"])
-        await session.publish(AssistantMessage(id="m1", content=(TextBlock(text="Hello"),)))
-        await until_at(page, 2)
-        await expect(preview).to_have_count(0)
-        await session.preview(Delta(kind="text", message_id="m1", delta="late"))
-        await session.preview(
-            Delta(kind="text", message_id="m2", delta="And"), Delta(kind="cut", message_id="m2", delta="aborted")
-        )
-        await expect(preview).to_have_count(1)
-        await expect(preview.locator(".failure")).to_have_text("aborted")
-        await expect(page.get_by_text("late")).to_have_count(0)
-
-
-async def test_a_page_opened_during_an_answer_shows_all_of_its_text(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("Say hello"))
-        await session.preview(Delta(kind="thinking", message_id="m1", delta="polite"))
-        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
-        # More entries than the page loads at first, so the message is above its first row.
-        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
-        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
-        await open_session(page, served, "s1")
-        texts = page.locator(".preview .text")
-        await expect(texts).to_have_text(["polite", "Hello"])
-        await session.preview(Delta(kind="text", message_id="m1", block=1, delta=" there"))
-        await expect(texts).to_have_text(["polite", "Hello there"])
-
-
-async def test_a_connection_lost_during_an_answer_doubles_and_loses_nothing(
-    browser: SharedBrowser,
+async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(
+    bus: Bus, served: Served, page: "Page", seen: Seen
 ) -> None:
+    await page.set_viewport_size({"width": 1400, "height": 2400})
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answer_all, bus.session("chat-1"))
+        await page.goto(served.url)
+        assert TOKEN not in page.url
+        await page.get_by_role("button", name="New session").click()
+        await expect(page.get_by_text("No entries yet")).to_be_visible()
+        box = page.get_by_label("Message to the agent")
+        await expect(box).to_be_focused()
+        await box.press_sequentially("What is 17 × 23?")
+        await box.press("Enter")
+        await expect(page.get_by_text(ANSWER)).to_be_visible()
+        await show_all_events(page)
+        await until_at(page, ENTRIES)
+        tasks.cancel_scope.cancel()
+
+    assert await positions(page) == list(range(1, ENTRIES + 1))
+    left = page.locator(".row.llm .left")
+    await expect(left).to_contain_text(["What is 17 × 23?", "calculator", "391", ANSWER])
+    assert await page.locator(".row.extension .right .kind").count() == ENTRIES - 4
+    assert await page.locator(".row.llm .right > *, .row.extension .left > *").count() == 0
+    await expect(page.locator(".preview")).to_have_count(0)
+    await expect(page.locator(".turn")).to_have_count(2)
+    await expect(page.locator(".turn .status")).to_have_text(["completed", "completed"])
+    await expect(page.locator(".turn .cost")).to_have_text(["$0.0125", "$0.0125"])
+    await expect(page.locator(".sums dd")).to_have_text(["$0.0250", "2", "200", "40", "100", "0"])
+
+    before = await page.locator(".rows").text_content() or ""
+    await page.reload()
+    await until_at(page, ENTRIES)
+    await expect(page.locator(".rows")).to_have_text(before)
+    await expect(page.locator(".sums dd").first).to_have_text("$0.0250")
+    assert seen.off_origin(served.base) == []
+
+
+async def test_shift_enter_starts_a_line_and_enter_sends_a_text_that_is_not_empty(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    await visit_session(page, served, "s1")
+    box = page.get_by_label("Message to the agent")
+    await box.press("Enter")
+    await box.press_sequentially("one")
+    await box.press("Shift+Enter")
+    await box.press_sequentially("two")
+    await box.press("Enter")
+    await expect(page.locator(".row .text")).to_have_text("one\ntwo")
+    await expect(box).to_have_value("")
+    assert (await bus.session("s1").head()).position == 1
+
+
+async def test_a_preview_grows_in_place_until_the_complete_message_replaces_it(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    session = bus.session("s1")
+    await session.publish(UserMessage.text("Say hello"))
+    await visit_session(page, served, "s1")
+    await session.preview(Delta(kind="thinking", message_id="m1", delta="politely"))
+    await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
+    preview = page.locator(".preview")
+    await expect(preview.locator(".text")).to_have_text(["politely", "Hel"])
+    await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
+    await expect(preview.locator(".text")).to_have_text(["politely", "Hello"])
+    await session.publish(AssistantMessage(id="m1", content=(TextBlock(text="Hello"),)))
+    await until_at(page, 2)
+    await expect(preview).to_have_count(0)
+    await session.preview(Delta(kind="text", message_id="m1", delta="late"))
+    await session.preview(
+        Delta(kind="text", message_id="m2", delta="And"), Delta(kind="cut", message_id="m2", delta="aborted")
+    )
+    await expect(preview).to_have_count(1)
+    await expect(preview.locator(".failure")).to_have_text("aborted")
+    await expect(page.get_by_text("late")).to_have_count(0)
+
+    session = bus.session("s2")
+    await session.publish(UserMessage.text("Say hello"))
+    await session.preview(Delta(kind="thinking", message_id="m1", delta="polite"))
+    await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
+    # More entries than the page loads at first, so the message is above its first row.
+    await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
+    await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
+    await visit_session(page, served, "s2")
+    texts = page.locator(".preview .text")
+    await expect(texts).to_have_text(["polite", "Hello"])
+    await session.preview(Delta(kind="text", message_id="m1", block=1, delta=" there"))
+    await expect(texts).to_have_text(["polite", "Hello there"])
+
+
+@asynccontextmanager
+async def behind_a_wire(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple[Wire, "Page", Served]]:
+    """Yield a connection that can be cut, a page without long delays, and the server that it reaches by it."""
     async with (
-        temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
         browsing(browser, is_hurried=True) as (page, _),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
+        yield wire, page, Served(bus, f"{base}/#token={TOKEN}", base, wire.port)
+
+
+async def test_a_connection_lost_during_an_answer_doubles_and_loses_nothing(browser: SharedBrowser, bus: Bus) -> None:
+    async with behind_a_wire(browser, bus) as (wire, page, served):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Count"))
-        await open_session(page, Served(bus, f"{base}/#token={TOKEN}", base, wire.port), "s1")
+        await visit_session(page, served, "s1")
         text = ""
         for number in range(6):
             await session.preview(Delta(kind="text", message_id="m1", delta=f"{number} "))
@@ -184,75 +188,61 @@ async def test_a_connection_lost_during_an_answer_doubles_and_loses_nothing(
             await expect(page.locator(".preview .text")).to_have_text(text.strip())
 
 
-async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_published_once(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, browsing(browser) as (page, _):
-        async with serving(bus) as served:
-            await open_session(page, served, "s1")
-        box = page.get_by_label("Message to the agent")
-        await box.fill("Are you there?")
-        await box.press("Enter")
-        await expect(page.locator(".composer .fault")).to_contain_text("does not answer")
-        await expect(box).to_have_value("Are you there?")
-        async with serving(bus, port=served.port):
-            await page.get_by_role("button", name="Send again").click()
-            await until_at(page, 1)
-            await expect(box).to_have_value("")
-            assert await positions(page) == [1]
+async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_published_once(
+    bus: Bus, page: "Page", seen: Seen
+) -> None:
+    async with serving(bus) as served:
+        await visit_session(page, served, "s1")
+    box = page.get_by_label("Message to the agent")
+    await box.fill("Are you there?")
+    await box.press("Enter")
+    await expect(page.locator(".composer .fault")).to_contain_text("does not answer")
+    await expect(box).to_have_value("Are you there?")
+    async with serving(bus, port=served.port):
+        await page.get_by_role("button", name="Send again").click()
+        await until_at(page, 1)
+        await expect(box).to_have_value("")
+        assert await positions(page) == [1]
+    seen.forget()
 
 
-async def test_the_newest_session_is_shown_first_and_each_has_its_url(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        await bus.session("older").publish(UserMessage.text("from the older"))
-        said_at = time_ns() // 1_000_000
-        await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries have times in milliseconds
-        await bus.session("newer").publish(UserMessage.text("from the newer"))
-        await page.goto(served.url)
-        await expect(page.locator(".row .text")).to_have_text("from the newer")
-        await page.get_by_role("link", name="older").click()
-        await expect(page.locator(".row .text")).to_have_text("from the older")
-        await page.reload()
-        await expect(page.locator(".row .text")).to_have_text("from the older")
-        await bus.session("third").publish(UserMessage.text("from the third"))
-        await expect(page.locator(".session .name")).to_have_text(["third", "newer", "older"])
-        await page.go_back()
-        await expect(page.locator(".row .text")).to_have_text("from the newer")
+async def test_the_newest_session_is_shown_first_and_each_has_its_url(bus: Bus, served: Served, page: "Page") -> None:
+    await bus.session("older").publish(UserMessage.text("from the older"))
+    said_at = time_ns() // 1_000_000
+    await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries have times in milliseconds
+    await bus.session("newer").publish(UserMessage.text("from the newer"))
+    await page.goto(served.url)
+    await expect(page.locator(".row .text")).to_have_text("from the newer")
+    await page.get_by_role("link", name="older").click()
+    await expect(page.locator(".row .text")).to_have_text("from the older")
+    await page.reload()
+    await expect(page.locator(".row .text")).to_have_text("from the older")
+    await bus.session("third").publish(UserMessage.text("from the third"))
+    await expect(page.locator(".session .name")).to_have_text(["third", "newer", "older"])
+    await page.go_back()
+    await expect(page.locator(".row .text")).to_have_text("from the newer")
 
 
-async def test_a_click_on_an_old_turn_shows_it_in_the_lanes(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        session = bus.session("s1")
-        await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
-        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(700)))
-        await open_session(page, served, "s1")
-        await until_at(page, 701)
-        await page.locator(".turn button").click()
-        await expect(page.get_by_text("the first answer")).to_be_in_viewport()
-        assert (await walk(page)).positions == list(range(1, 702))
-
-
-async def test_an_image_is_drawn_from_its_bytes_and_never_from_a_url(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        await bus.session("s1").publish(UserMessage.with_images("see", [PIXEL, "https://pictures.example/cat.png"]))
-        await open_session(page, served, "s1")
-        await expect(page.locator(".rows img")).to_have_js_property("naturalWidth", 1)
-        await expect(page.locator(".media")).to_contain_text("https://pictures.example/cat.png")
-        assert (seen.off_origin(served.base), seen.errors) == ([], [])
+async def test_a_click_on_an_old_turn_shows_it_in_the_lanes(bus: Bus, served: Served, page: "Page") -> None:
+    session = bus.session("s1")
+    await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
+    await session.publish(*(ExtensionMessage.of("tick", number) for number in range(700)))
+    await visit_session(page, served, "s1")
+    await until_at(page, 701)
+    await page.locator(".turn button").click()
+    await expect(page.get_by_text("the first answer")).to_be_in_viewport()
+    assert (await walk(page)).positions == list(range(1, 702))
 
 
 # --- lost connections ---------------------------------------------------------------------------------------------
 
 
-async def test_a_page_resumes_after_a_lost_connection_without_loss_or_duplicates(browser: SharedBrowser) -> None:
-    async with (
-        temporary_bus() as bus,
-        wire_to() as wire,
-        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(browser, is_hurried=True) as (page, _),
-    ):
-        wire.target = served.port
-        base = f"http://127.0.0.1:{wire.port}"
+async def test_a_page_resumes_after_a_lost_connection_with_the_incarnation_and_without_loss_or_duplicates(
+    browser: SharedBrowser, bus: Bus
+) -> None:
+    async with behind_a_wire(browser, bus) as (wire, page, served):
         session = bus.session("s1")
-        await open_session(page, Served(bus, f"{base}/#token={TOKEN}", base, wire.port), "s1")
+        await visit_session(page, served, "s1")
         for batch in range(3):
             await session.publish(*(ExtensionMessage.of("tick", {"batch": batch}) for _ in range(20)))
             await until_at(page, 40 * batch + 20)
@@ -261,17 +251,27 @@ async def test_a_page_resumes_after_a_lost_connection_without_loss_or_duplicates
             await until_at(page, 40 * batch + 40)
         assert (await walk(page)).positions == list(range(1, 121))
         resumed = re.findall(rb"^GET \S+/events\?after=([^&\s]+)", wire.asked, re.MULTILINE)[1:]
-        log = (await session.head()).cursor.incarnation.encode()
-        without_proofs = [cursor.rpartition(b".")[0] for cursor in resumed]
+        cursor = (await session.head()).cursor
+        log = cursor.incarnation.encode()
+        without_proofs = [each.rpartition(b".")[0] for each in resumed]
         assert without_proofs == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
+        # After a refusal the browser stops, and the page reconnects.
+        await page.route("**/events?*", lambda route: route.fulfill(status=503))
+        wire.cut()
+        async with page.expect_request(f"**/events?after={cursor}&lanes=all"):
+            pass
+        await page.unroute("**/events?*")
+        await session.publish(UserMessage.text("the last"))
+        await until_at(page, 121)
+        assert (await walk(page)).positions == list(range(1, 122))
 
 
-async def test_a_page_continues_after_a_restart_of_the_server(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, browsing(browser, is_hurried=True) as (page, _):
+async def test_a_page_continues_after_a_restart_of_the_server(browser: SharedBrowser, bus: Bus) -> None:
+    async with browsing(browser, is_hurried=True) as (page, _):
         session = bus.session("s1")
         async with serving(bus, bounds=SOON) as served:
             await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
-            await open_session(page, served, "s1")
+            await visit_session(page, served, "s1")
             await until_at(page, 2)
         await expect(page.locator(".connection")).to_have_attribute("data-state", "reconnecting")
         await session.publish(UserMessage.text("three"))
@@ -288,43 +288,48 @@ WITHOUT_RETRIES = """() => {
 
 
 @pytest.mark.parametrize("place", ["#/s/s1", "#/inbox"])
-async def test_a_browser_that_goes_offline_says_so_and_comes_back_by_itself(browser: SharedBrowser, place: str) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        session, state = bus.session("s1"), page.locator(".connection")
-        await session.publish(UserMessage.text("one"))
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/{place}")
-        await expect(page.locator(".session .title")).to_have_text("one")
-        if place == "#/s/s1":
-            await expect(state).to_have_attribute("data-state", "live")
-            await page.evaluate(WITHOUT_RETRIES)
-        try:
-            await page.context.set_offline(True)
-            await expect(state).to_have_attribute("data-state", "offline")
-            await expect(page.get_by_text("This browser is offline.").first).to_be_visible()
-            await session.publish(UserMessage.text("two"))
-        finally:
-            await page.context.set_offline(False)
-        if place == "#/s/s1":
-            await until_at(page, 2)
-            await expect(state).to_have_attribute("data-state", "live")
-        else:
-            await expect(state).to_have_count(0)
-        await expect(page.locator(".session .rest")).to_contain_text("2 entries")
-        await expect(page.get_by_text("This browser is offline.")).to_have_count(0)
-
-
-async def test_a_browser_without_a_network_stays_live_if_it_reaches_the_server(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("one"))
-        await open_session(page, served, "s1")
-        await page.evaluate("Object.defineProperty(navigator, 'onLine', { value: false, configurable: true })")
-        await page.evaluate("void dispatchEvent(new Event('offline'))")
+async def test_a_browser_that_goes_offline_says_so_and_comes_back_by_itself(
+    bus: Bus, served: Served, page: "Page", place: str, seen: Seen
+) -> None:
+    session, state = bus.session("s1"), page.locator(".connection")
+    await session.publish(UserMessage.text("one"))
+    await visit(page, served, f"{place}")
+    await expect(page.locator(".session .title")).to_have_text("one")
+    if place == "#/s/s1":
+        await expect(state).to_have_attribute("data-state", "live")
+        await page.evaluate(WITHOUT_RETRIES)
+    try:
+        await page.context.set_offline(True)
+        await expect(state).to_have_attribute("data-state", "offline")
+        await expect(page.get_by_text("This browser is offline.").first).to_be_visible()
         await session.publish(UserMessage.text("two"))
+    finally:
+        await page.context.set_offline(False)
+    if place == "#/s/s1":
         await until_at(page, 2)
-        await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
-        await expect(page.get_by_text("This browser is offline.")).to_have_count(0)
+        await expect(state).to_have_attribute("data-state", "live")
+    else:
+        await expect(state).to_have_count(0)
+    await expect(page.locator(".session .rest")).to_contain_text("2 entries")
+    await expect(page.get_by_text("This browser is offline.")).to_have_count(0)
+    seen.forget()
+
+
+async def test_a_page_is_live_as_long_as_it_reaches_the_server_and_its_stream_has_signs_of_it(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    session = bus.session("s1")
+    await session.publish(UserMessage.text("one"))
+    await visit_session(page, served, "s1")
+    await page.evaluate("Object.defineProperty(navigator, 'onLine', { value: false, configurable: true })")
+    await page.evaluate("void dispatchEvent(new Event('offline'))")
+    await session.publish(UserMessage.text("two"))
+    await until_at(page, 2)
+    await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+    await expect(page.get_by_text("This browser is offline.")).to_have_count(0)
+
+    await page.goto(f"{served.base}/")
+    assert await page.evaluate(SILENT) == ["open", "event", "event", "event", "end"]
 
 
 SILENT = """async () => {
@@ -365,75 +370,36 @@ SILENT = """async () => {
 }"""
 
 
-async def test_a_stream_without_a_sign_of_the_server_ends(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        await page.goto(f"{served.base}/")
-        assert await page.evaluate(SILENT) == ["open", "event", "event", "event", "end"]
+async def test_a_session_that_is_closed_or_whose_agent_has_no_worker_says_so(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    await bus.session("s1", agent="support").publish(UserMessage.text("one"))
+    await visit_session(page, served, "s1")
+    await expect(page.locator(".sessionhead .lacking")).to_have_text("no worker serves support")
+    await expect(page.locator(".session .lacking")).to_be_visible()
+    async with bus.consumer("agents", "w1", agents=("support",), heartbeat=600) as consumer:
+        await consumer.fetch(1)
+        await expect(page.locator(".sessionhead .fact", has_text="agent support")).to_be_visible()
+        await expect(page.locator(".lacking")).to_have_count(0)
 
-
-async def test_a_reconnecting_page_sends_the_incarnation_of_the_log(browser: SharedBrowser) -> None:
-    async with (
-        temporary_bus() as bus,
-        wire_to() as wire,
-        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(browser, is_hurried=True) as (page, seen),
-    ):
-        wire.target = served.port
-        base = f"http://127.0.0.1:{wire.port}"
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
-        await open_session(page, Served(bus, f"{base}/#token={TOKEN}", base, wire.port), "s1")
-        await until_at(page, 2)
-
-        async def refuse(route: "Route") -> None:
-            await route.fulfill(status=503)
-
-        await page.route("**/events?*", refuse)  # after a refusal the browser stops, and the page reconnects
-        wire.cut()
-        cursor = (await session.head()).cursor
-        async with page.expect_request(f"**/events?after={cursor}&lanes=all"):
-            pass
-        await page.unroute("**/events?*")
-        await session.publish(UserMessage.text("three"))
-        await until_at(page, 3)
-        assert await positions(page) == [1, 2, 3]
-        assert seen.off_origin(base) == []
-
-
-async def test_a_closed_session_is_shown_as_closed_until_it_is_reopened(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("one"))
-        await open_session(page, served, "s1")
-        box, badge = page.get_by_label("Message to the agent"), page.locator(".sessionhead .closed")
-        await until_at(page, 1)
-        await expect(badge).to_have_count(0)
-        await session.close(reason="done")
-        await until_at(page, 2)
-        await expect(badge).to_have_text("closed")
-        await expect(box).to_be_disabled()
-        await expect(box).to_have_attribute("placeholder", "This session is closed")
-        await page.reload()
-        await expect(badge).to_have_text("closed")
-        await expect(box).to_be_disabled()
-        await session.reopen()
-        await until_at(page, 3)
-        await expect(badge).to_have_count(0)
-        await expect(box).to_be_enabled()
-        assert seen.errors == []
-
-
-async def test_a_session_without_a_worker_for_its_agent_says_so(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        await bus.session("s1", agent="support").publish(UserMessage.text("one"))
-        await open_session(page, served, "s1")
-        await expect(page.locator(".sessionhead .lacking")).to_have_text("no worker serves support")
-        await expect(page.locator(".session .lacking")).to_be_visible()
-        async with bus.consumer("agents", "w1", agents=("support",), heartbeat=600) as consumer:
-            await consumer.fetch(1)
-            await expect(page.locator(".sessionhead .fact", has_text="agent support")).to_be_visible()
-            await expect(page.locator(".lacking")).to_have_count(0)
-        assert seen.errors == []
+    session = bus.session("s2")
+    await session.publish(UserMessage.text("one"))
+    await visit_session(page, served, "s2")
+    box, badge = page.get_by_label("Message to the agent"), page.locator(".sessionhead .closed")
+    await until_at(page, 1)
+    await expect(badge).to_have_count(0)
+    await session.close(reason="done")
+    await until_at(page, 2)
+    await expect(badge).to_have_text("closed")
+    await expect(box).to_be_disabled()
+    await expect(box).to_have_attribute("placeholder", "This session is closed")
+    await page.reload()
+    await expect(badge).to_have_text("closed")
+    await expect(box).to_be_disabled()
+    await session.reopen()
+    await until_at(page, 3)
+    await expect(badge).to_have_count(0)
+    await expect(box).to_be_enabled()
 
 
 async def test_a_page_loads_again_after_the_log_lost_its_end(browser: SharedBrowser) -> None:
@@ -446,7 +412,7 @@ async def test_a_page_loads_again_after_the_log_lost_its_end(browser: SharedBrow
     ):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"), UserMessage.text("lost"))
-        await open_session(page, served, "s1")
+        await visit_session(page, served, "s1")
         await until_at(page, 2)
         with Resp(embedded.socket) as server:
             server("FLUSHALL")
@@ -499,50 +465,33 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
 
 
 @pytest.mark.full
-async def test_payloads_in_every_field_are_shown_as_text(browser: SharedBrowser) -> None:
+async def test_payloads_in_every_field_are_shown_as_text(bus: Bus, served: Served, page: "Page", seen: Seen) -> None:
     assert len(PAYLOADS) >= 60
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, height=5000) as (page, seen):
-        session = bus.session("s1")
-        await open_session(page, served, "s1")
-        payloads = randomness("payloads").sample(PAYLOADS, count(len(PAYLOADS)))
-        for bad in payloads:
-            await _publish_everywhere(session, bad)
-        await until_at(page, 9 * len(payloads))
-        await expect(page.locator(f".rows :is({HARMFUL})")).to_have_count(0)
-        assert (await walk(page, unfolds=True)).harmful == []
-        await show_plain_text(page)
-        drawn = await walk(page, unfolds=True)
-        for bad in payloads:
-            assert bad in drawn.text
-        assert drawn.harmful == []
-        assert await page.locator(".rows .cell a, .rows [style]").count() == 0
-        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+    await page.set_viewport_size({"width": 1400, "height": 5000})
+    session = bus.session("s1")
+    await visit_session(page, served, "s1")
+    payloads = randomness("payloads").sample(PAYLOADS, count(len(PAYLOADS)))
+    for bad in payloads:
+        await _publish_everywhere(session, bad)
+    await until_at(page, 9 * len(payloads))
+    await expect(page.locator(f".rows :is({HARMFUL})")).to_have_count(0)
+    assert (await walk(page, unfolds=True)).harmful == []
+    await show_plain_text(page)
+    drawn = await walk(page, unfolds=True)
+    for bad in payloads:
+        assert bad in drawn.text
+    assert drawn.harmful == []
+    assert await page.locator(".rows .cell a, .rows [style]").count() == 0
+    assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
-async def test_the_payload_tests_would_notice_a_script_that_ran(browser: SharedBrowser) -> None:
+async def test_the_payload_tests_would_notice_a_script_that_ran(served: Served, page: "Page", seen: Seen) -> None:
     """The payload test is valid only if a script that runs is noticed."""
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        await open_session(page, served, "s1")
-        await page.evaluate("alert('seen')")
-        assert seen.dialogs == ["seen"]
-        refused = await page.evaluate(
-            "(() => { try { document.body.innerHTML = '<i>x</i>'; return false } catch { return true } })()"
-        )
-        assert refused is True
-
-
-@pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
-async def test_nothing_is_wider_than_the_window(browser: SharedBrowser, width: int, height: int) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus) as served,
-        browsing(browser, width=width, height=height) as (page, _),
-    ):
-        await bus.session("s1").publish(
-            UserMessage.text("x" * 3000), ExtensionMessage.of("k" * 300, {"y": "z" * 3000}), ExtensionMessage.of("tick")
-        )
-        await open_session(page, served, "s1")
-        await until_at(page, 3)
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-        assert await page.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth") is True
-        await expect(page.get_by_label("Message to the agent")).to_be_in_viewport()
+    await visit_session(page, served, "s1")
+    await page.evaluate("alert('seen')")
+    assert seen.dialogs == ["seen"]
+    refused = await page.evaluate(
+        "(() => { try { document.body.innerHTML = '<i>x</i>'; return false } catch { return true } })()"
+    )
+    assert refused is True
+    seen.forget()

@@ -1,318 +1,258 @@
 """The page's buttons in Chromium, on a real bus and a real server."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
+from lanebus import Bus, ExtensionMessage, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop
-from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, Deny, ToolWaiting, TurnStarted
+from lanebus.bus.messages import AgentStarted, Approve, ControlAnswered, Deny
 from lanebus.handlers.agent import Worker
 from lanebus.handlers.providers import Piece
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, hold, visit
 from tests.support.page.commands import next_control
 from tests.support.page.log import HARMFUL
-from tests.support.page.serving import Served, serving, temporary_bus
+from tests.support.page.samples import waiting, waiting_for_approval
+from tests.support.page.serving import Served
 from tests.support.page.xss import PAYLOADS
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Route
 
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
-DELETE = ToolCallBlock(id="c0", name="delete_file", arguments={"path": "delete_file"})
 
 
-@asynccontextmanager
-async def opened(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple["Page", Seen, Served]]:
-    """Open the page at session s1."""
-    async with serving(bus) as served, browsing(browser) as (page, seen):
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
-        yield page, seen, served
+async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click(
+    served: Served, page: "Page", bus: Bus
+) -> None:
+    await visit(page, served, "#/s/s1")
+    session = bus.session("s1")
+    call = ToolCallBlock(id="c0", name="delete_file", arguments={"path": "delete_file"})
+    await waiting(session, call)
+    ask = page.locator(".ask")
+    await expect(ask).to_contain_text("delete_file")
+    await expect(ask).to_contain_text('"path": "delete_file"')
+    await expect(page.locator(".doing")).to_have_attribute("data-doing", "waiting")
+    await page.get_by_role("button", name="Approve").click()
+    position, control = await next_control(session, 5)
+    about = {"turnId": {"loopId": TURN.loop_id, "turnIndex": 0}, "toolCallId": "c0"}
+    assert control.as_extension().data == {**about, "callHash": call.call_hash, "by": "page"}
+    assert control.KIND == "control.approve"
+    await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: waits for the worker")
+    await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+    await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: applied")
+    rows = page.locator(".row.extension .line .words")
+    await expect(rows.nth(-2)).to_have_text("delete_file · c0 · by page")
+    await expect(rows.last).to_have_text(f"#{position} applied · delete_file")
+    await expect(ask).to_have_count(0)
 
 
-def _call(name: str, at: int) -> ToolCallBlock:
-    return ToolCallBlock(id=f"c{at}", name=name, arguments={"path": name})
+async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(served: Served, page: "Page", bus: Bus) -> None:
+    await visit(page, served, "#/s/s1")
+    is_free = await hold(page, "**/call?*")
+    await waiting_for_approval(bus.session("s1"), "hi", "rm")
+    await expect(page.locator(".ask")).to_contain_text("arguments are loading")
+    await expect(page.get_by_role("button", name="Approve")).to_be_disabled()
+    await page.get_by_label("Why rm is denied").focus()
+    is_free.set()
+    await expect(page.locator(".ask .whole")).to_have_text('{\n  "path": "rm"\n}')
+    await expect(page.get_by_label("Why rm is denied")).to_be_focused()  # a user who types goes on typing
+    await expect(page.get_by_role("button", name="Approve")).to_be_enabled()
 
 
-async def wait_at(session: Session, *tools: str) -> None:
-    """Publish a loop whose tool calls wait for a person."""
-    blocks = tuple(_call(name, at) for at, name in enumerate(tools))
-    await session.publish(
-        UserMessage.text("hi"),
-        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=TURN).as_extension(),
-        AssistantMessage(content=blocks, turn_id=TURN, stop_reason="toolUse"),
-        *(ToolWaiting(turn_id=TURN, tool_call_id=block.id, tool_name=block.name).as_extension() for block in blocks),
-    )
-
-
-async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
-        session = bus.session("s1")
-        await wait_at(session, "delete_file")
-        ask = page.locator(".ask")
-        await expect(ask).to_contain_text("delete_file")
-        await expect(ask).to_contain_text('"path": "delete_file"')
-        await expect(page.locator(".doing")).to_have_attribute("data-doing", "waiting")
-        await page.get_by_role("button", name="Approve").click()
-        position, control = await next_control(session, 5)
-        about = {"turnId": {"loopId": TURN.loop_id, "turnIndex": 0}, "toolCallId": "c0"}
-        assert control.as_extension().data == {**about, "callHash": DELETE.call_hash, "by": "page"}
-        assert control.KIND == "control.approve"
-        await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: waits for the worker")
-        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
-        await expect(page.locator(".sent")).to_have_text(f"approve delete_file #{position}: applied")
-        rows = page.locator(".row.extension .line .words")
-        await expect(rows.nth(-2)).to_have_text("delete_file · c0 · by page")
-        await expect(rows.last).to_have_text(f"#{position} applied · delete_file")
-        await expect(ask).to_have_count(0)
-        assert seen.errors == []
-
-
-async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        is_free = anyio.Event()
-
-        async def hold(route: "Route") -> None:
-            await is_free.wait()
-            await route.continue_()
-
-        await page.route("**/call?*", hold)
-        await wait_at(bus.session("s1"), "rm")
-        await expect(page.locator(".ask")).to_contain_text("arguments are loading")
-        await expect(page.get_by_role("button", name="Approve")).to_be_disabled()
-        await page.get_by_label("Why rm is denied").focus()
-        is_free.set()
-        await expect(page.locator(".ask .whole")).to_have_text('{\n  "path": "rm"\n}')
-        await expect(page.get_by_label("Why rm is denied")).to_be_focused()  # a user who types goes on typing
-        await expect(page.get_by_role("button", name="Approve")).to_be_enabled()
-
-
-async def test_the_arguments_of_a_call_in_an_earlier_entry_are_shown(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus:
-        session = bus.session("s1")
-        await wait_at(session, "rm")
-        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
-        async with opened(browser, bus) as (page, _, _):
-            await expect(page.locator(".ask .whole")).to_contain_text('"path": "rm"')
-
-
-async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_escaped(browser: SharedBrowser) -> None:
-    hidden = (
-        "\u202e\u2066\u200b\u200d\ufeff\u00ad\u2028\u061c\u3164\U000e0041\x1b\ufe0f\u2800\U00016fe4\U0001d159\ue000"
-    )
-    text = f"echo {hidden} {'a' * 20_000} ; rm -rf / # end"
+async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_escaped(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    hidden = "\u202e\u2066\u200b\ufeff\u00ad\u2028\u061c\u3164\U000e0041\ufe0f\u2800\U00016fe4\U0001d159\ue000\u200d"
+    text = f"echo {hidden}\x1b {'a' * 20_000} ; rm -rf / # end"
     call = ToolCallBlock(id="c0", name="she\u202ell", arguments={"command": text, "number": 12345678901234567891})
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        session = bus.session("s1")
-        await session.publish(
-            UserMessage.text("hi"),
-            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=TURN).as_extension(),
-            AssistantMessage(content=(call,), turn_id=TURN, stop_reason="toolUse"),
-            ToolWaiting(turn_id=TURN, tool_call_id="c0", tool_name=call.name).as_extension(),
-        )
-        whole = page.locator(".ask .whole")
-        await expect(whole).to_contain_text("rm -rf / # end")
-        await expect(whole).to_contain_text("12345678901234567891")
-        drawn = await page.locator(".ask").text_content() or ""
-        assert "a" * 20_000 in drawn
-        assert "she⟨U+202E⟩ll" in drawn
-        assert [one for one in hidden if one in drawn] == []
-        for code in (
-            "202E",
-            "2066",
-            "200B",
-            "FEFF",
-            "00AD",
-            "2028",
-            "061C",
-            "3164",
-            "E0041",
-            "FE0F",
-            "2800",
-            "16FE4",
-            "1D159",
-            "E000",
-        ):
-            assert f"⟨U+{code}⟩" in drawn
-        assert "not sent to the model" in (await page.get_by_label("is denied").get_attribute("placeholder") or "")
-        await page.get_by_role("button", name="Approve").click()
-        _, control = await next_control(session, 5)
-        assert isinstance(control, Approve)
-        assert control.call_hash == call.call_hash
+    session = bus.session("s1")
+    await waiting(session, call)
+    await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))  # the call is far above
+    await visit(page, served, "#/s/s1")
+    whole = page.locator(".ask .whole")
+    await expect(whole).to_contain_text("rm -rf / # end")
+    await expect(whole).to_contain_text("12345678901234567891")
+    drawn = await page.locator(".ask").text_content() or ""
+    assert "a" * 20_000 in drawn
+    assert "she⟨U+202E⟩ll" in drawn
+    assert [one for one in hidden + "\x1b" if one in drawn] == []
+    assert [one for one in hidden if f"⟨U+{ord(one):04X}⟩" not in drawn] == []
+    assert "not sent to the model" in (await page.get_by_label("is denied").get_attribute("placeholder") or "")
+    await page.get_by_role("button", name="Approve").click()
+    _, control = await next_control(session, 405)
+    assert isinstance(control, Approve)
+    assert control.call_hash == call.call_hash
 
 
-async def test_a_denial_sends_its_reason_and_shows_a_late_outcome(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        session = bus.session("s1")
-        await wait_at(session, "rm", "mv")
-        await page.get_by_role("button", name="Next call").click()
-        await page.get_by_label("Why mv is denied").fill("not this one")
-        await page.locator(".ask", has_text="mv").get_by_role("button", name="Deny").click()
-        position, control = await next_control(session, 6)
-        assert control.KIND == "control.deny"
-        data = control.as_extension().data
-        assert isinstance(data, dict)
-        assert (data["toolCallId"], data["reason"]) == ("c1", "not this one")
-        answered = ControlAnswered(control=position, outcome="late", reason="it has its result")
-        await session.publish(answered.as_extension())
-        await expect(page.locator(".sent")).to_have_text(f"deny mv #{position}: late (it has its result)")
-        await expect(page.locator(".row.extension", has_text="it has its result")).to_have_count(1)
+async def test_a_denial_sends_its_reason_and_the_shown_call_stays_while_others_come_and_go(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    await visit(page, served, "#/s/s1")
+    session = bus.session("s1")
+    await waiting_for_approval(session, "hi", "rm", "mv")
+    await page.get_by_role("button", name="Next call").click()
+    await page.get_by_label("Why mv is denied").fill("not this one")
+    await page.locator(".ask", has_text="mv").get_by_role("button", name="Deny").click()
+    position, control = await next_control(session, 6)
+    assert control.KIND == "control.deny"
+    data = control.as_extension().data
+    assert isinstance(data, dict)
+    assert (data["toolCallId"], data["reason"]) == ("c1", "not this one")
+    answered = ControlAnswered(control=position, outcome="late", reason="it has its result")
+    await session.publish(answered.as_extension())
+    await expect(page.locator(".sent")).to_have_text(f"deny mv #{position}: late (it has its result)")
+    await expect(page.locator(".row.extension", has_text="it has its result")).to_have_count(1)
+
+    await visit(page, served, "#/s/s2")
+    session = bus.session("s2")
+    turn = await waiting_for_approval(session, "hi", "one", "two", "three")
+    await page.get_by_role("button", name="Previous call").click()  # before the first comes the last
+    shown, count = page.locator(".ask:not([hidden]) .tool"), page.locator(".pager [role=status]")
+    await expect(shown).to_have_text("three")
+    await page.get_by_role("button", name="Previous call").click()
+    await page.get_by_label("Why two is denied").fill("not this one")
+    decision = Approve(
+        turn_id=turn,
+        tool_call_id="c0",
+        call_hash=ToolCallBlock(id="c0", name="one", arguments={"path": "one"}).call_hash,
+    )
+    await session.publish(decision.as_extension())
+    await session.publish(ControlAnswered(control=(await session.head()).position, outcome="applied").as_extension())
+    await expect(count).to_have_text("1 of 2")
+    await expect(shown).to_have_text("two")
+    await expect(page.get_by_label("Why two is denied")).to_have_value("not this one")
 
 
-async def test_the_buttons_match_the_agents_state(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        session, buttons = bus.session("s1"), page.locator(".buttons button")
-        await expect(page.get_by_text("This session does not exist yet")).to_be_visible()
-        await expect(page.locator(".control")).to_have_count(0)
-        await session.publish(UserMessage.text("hi"))
-        await expect(buttons).to_have_text(["Pause"])
-        await expect(page.get_by_role("button", name="Steer now")).to_have_count(0)
-        await session.publish(AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension())
-        await expect(buttons).to_have_text(["Pause", "Abort"])
-        await expect(page.get_by_role("button", name="Steer now")).to_be_disabled()
-        await page.get_by_role("button", name="Pause").click()
-        position, _ = await next_control(session, 2)
-        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
-        await expect(buttons).to_have_text(["Resume", "Abort"])
-        await expect(page.locator(".doing")).to_have_text("paused")
-        await session.close()
-        await expect(buttons).to_have_count(0)
+async def test_the_buttons_match_the_agents_state(served: Served, page: "Page", bus: Bus) -> None:
+    await visit(page, served, "#/s/s1")
+    session, buttons = bus.session("s1"), page.locator(".buttons button")
+    await expect(page.get_by_text("This session does not exist yet")).to_be_visible()
+    await expect(page.locator(".control")).to_have_count(0)
+    await session.publish(UserMessage.text("hi"))
+    await expect(buttons).to_have_text(["Pause"])
+    await expect(page.get_by_role("button", name="Steer now")).to_have_count(0)
+    await session.publish(AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension())
+    await expect(buttons).to_have_text(["Pause", "Abort"])
+    await expect(page.get_by_role("button", name="Steer now")).to_be_disabled()
+    await page.get_by_role("button", name="Pause").click()
+    position, _ = await next_control(session, 2)
+    await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+    await expect(buttons).to_have_text(["Resume", "Abort"])
+    await expect(page.locator(".doing")).to_have_text("paused")
+    await session.close()
+    await expect(buttons).to_have_count(0)
 
 
-async def test_steer_now_cuts_the_answer_and_the_agent_continues_with_the_message(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
-        pause = Pause()
-        model = ScriptedModel([Piece("text", "It is a long st"), pause], answer("Very short."))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Worker(bus, AgentLoop(model)).run)
-            box = page.get_by_label("Message to the agent")
-            await box.fill("Tell me a story")
-            await box.press("Enter")
-            await expect(page.locator(".preview")).to_contain_text("It is a long st")
-            await expect(page.locator(".doing")).to_have_attribute("data-doing", "model")
-            await box.fill("Shorter!")
-            await page.get_by_role("button", name="Steer now").click()
-            await expect(page.locator(".row.llm .left")).to_contain_text(
-                ["Tell me a story", "Shorter!", "It is a long st", "Very short."]
-            )
-            await expect(page.locator(".sent")).to_contain_text("applied")
-            await expect(page.locator(".doing")).to_have_attribute("data-doing", "idle")
-            await expect(box).to_have_value("")
-            tasks.cancel_scope.cancel()
-        assert seen.errors == []
+async def test_an_answer_is_steered_aborted_and_followed_up(bus: Bus, served: Served, page: "Page") -> None:
+    box, said = page.get_by_label("Message to the agent"), page.locator(".row.llm .left")
+    pause, long = Pause(), Piece("text", "It is a long st")
+    answers = ([long, Pause()], answer("Very short."), [long, Pause()], [pause, *answer("First.")], answer("Second."))
+    model = ScriptedModel(*answers)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Worker(bus, AgentLoop(model)).run)
+        await visit(page, served, "#/s/s1")
+        await box.fill("Tell me a story")
+        await box.press("Enter")
+        await expect(page.locator(".preview")).to_contain_text("It is a long st")
+        await expect(page.locator(".doing")).to_have_attribute("data-doing", "model")
+        await box.fill("Shorter!")
+        await page.get_by_role("button", name="Steer now").click()
+        await expect(said).to_contain_text(["Tell me a story", "Shorter!", "It is a long st", "Very short."])
+        await expect(page.locator(".sent")).to_contain_text("applied")
+        await expect(page.locator(".doing")).to_have_attribute("data-doing", "idle")
+        await expect(box).to_have_value("")
 
-
-async def test_abort_ends_the_answer(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        model = ScriptedModel([Piece("text", "It is a long st"), Pause()])
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Worker(bus, AgentLoop(model)).run)
-            await bus.session("s1").publish(UserMessage.text("Tell me a story"))
-            await expect(page.locator(".preview")).to_contain_text("It is a long st")
-            await page.get_by_role("button", name="Abort").click()
-            await expect(page.locator(".message.assistant .stop")).to_have_text("aborted")
-            await expect(page.locator(".sent.applied")).to_contain_text("abort")
-            await expect(page.locator(".buttons button")).to_have_text(["Pause"])
-            tasks.cancel_scope.cancel()
-
-
-async def test_a_follow_up_waits_until_the_loop_has_ended(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        pause = Pause()
-        model = ScriptedModel([pause, *answer("First.")], answer("Second."))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Worker(bus, AgentLoop(model)).run)
-            await bus.session("s1").publish(UserMessage.text("one"))
-            await page.get_by_label("send after the loop").check()
-            box = page.get_by_label("Message to the agent")
-            await box.fill("two")
-            await box.press("Enter")
-            await expect(page.locator(".row.llm .left")).to_contain_text(["one", "two"])
-            pause.over.set()
-            await expect(page.locator(".row.llm .left")).to_contain_text(["one", "two", "First.", "Second."])
-            tasks.cancel_scope.cancel()
-        assert [len(request.context.messages) for request in model.requests] == [1, 3]
-
-
-async def test_a_reader_gets_no_buttons(browser: SharedBrowser) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, reader_token="reader") as served,
-        browsing(browser) as (page, seen),
-    ):
-        await wait_at(bus.session("s1"), "rm")
-        await page.goto(f"{served.base}/#token=reader")
-        await page.goto(f"{served.base}/#/s/s1")
-        await expect(page.locator(".ask")).to_contain_text("rm")
-        await expect(page.get_by_text("This link is read-only")).to_be_visible()
-        await expect(page.locator(".control button, .composer")).to_have_count(0)
-        assert seen.errors == []
-
-
-async def test_a_command_whose_response_was_lost_is_published_once_when_repeated(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        session = bus.session("s1")
-        await wait_at(session, "rm")
-        await expect(page.locator(".ask")).to_have_count(1)
-
-        async def lose(route: "Route") -> None:
-            await route.fetch()
-            await route.abort()
-
-        await page.route("**/commands", lose, times=1)
+        await bus.session("s2").publish(UserMessage.text("Tell me a story"))
+        await visit(page, served, "#/s/s2")
+        await expect(page.locator(".preview")).to_contain_text("It is a long st")
         await page.get_by_role("button", name="Abort").click()
-        await expect(page.locator(".control .fault")).to_contain_text("does not answer")
-        await page.get_by_role("button", name="Abort").click()
-        await expect(page.locator(".sent")).to_contain_text("abort #6")
-        assert (await session.head()).position == 6
+        await expect(page.locator(".message.assistant .stop")).to_have_text("aborted")
+        await expect(page.locator(".sent.applied")).to_contain_text("abort")
+        await expect(page.locator(".buttons button")).to_have_text(["Pause"])
+
+        await bus.session("s3").publish(UserMessage.text("one"))
+        await visit(page, served, "#/s/s3")
+        await page.get_by_label("send after the loop").check()
+        await box.fill("two")
+        await box.press("Enter")
+        await expect(said).to_contain_text(["one", "two"])
+        pause.over.set()
+        await expect(said).to_contain_text(["one", "two", "First.", "Second."])
+        tasks.cancel_scope.cancel()
+    assert [len(request.context.messages) for request in model.requests[-2:]] == [1, 3]
+
+
+async def test_a_command_whose_response_was_lost_is_published_once_when_repeated(
+    served: Served, page: "Page", bus: Bus, seen: Seen
+) -> None:
+    await visit(page, served, "#/s/s1")
+    session = bus.session("s1")
+    await waiting_for_approval(session, "hi", "rm")
+    await expect(page.locator(".ask")).to_have_count(1)
+
+    async def lose(route: "Route") -> None:
+        await route.fetch()
+        await route.abort()
+
+    await page.route("**/commands", lose, times=1)
+    await page.get_by_role("button", name="Abort").click()
+    await expect(page.locator(".control .fault")).to_contain_text("does not answer")
+    await page.get_by_role("button", name="Abort").click()
+    await expect(page.locator(".sent")).to_contain_text("abort #6")
+    assert (await session.head()).position == 6
+    seen.forget()
+
+
+HOSTILE = ("script", "iframe", "img", "form", "object", "style", "link", "base", "meta")
 
 
 def _said_by(payload: str) -> list[ExtensionMessage]:
     """Commands, an answer and a waiting call, with the payload in every field."""
-    names = ("reason", "by", "to", "toolCallId", "when")
+
+    def told(*names: str) -> dict[str, JsonValue]:
+        return dict.fromkeys(names, payload)
+
     kinds = ("control.abort", "control.deny", "control.handoff", "control.resume")
-    told: dict[str, JsonValue] = dict.fromkeys(names, payload)
-    answered: dict[str, JsonValue] = dict.fromkeys(("control", "outcome", "reason"), payload)
-    waiting: dict[str, JsonValue] = dict.fromkeys(("toolName", "why"), payload)
     return [
-        *(ExtensionMessage.of(kind, told) for kind in kinds),
-        ExtensionMessage.of("agent.control.answered", answered),
-        ExtensionMessage.of("agent.tool.waiting", waiting),
+        *(ExtensionMessage.of(kind, told("reason", "by", "to", "toolCallId", "when")) for kind in kinds),
+        ExtensionMessage.of("agent.control.answered", told("control", "outcome", "reason")),
+        ExtensionMessage.of("agent.tool.waiting", told("toolName", "why")),
     ]
 
 
 @pytest.mark.full
-async def test_payloads_in_calls_and_command_answers_are_shown_as_text(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, served):
-        session = bus.session("s1")
-        bad = [payload for payload in PAYLOADS if payload.isprintable()]
-        await wait_at(session, *bad)
-        await expect(page.locator(".ask")).to_have_count(len(bad))
-        drawn = await page.locator(".asks").text_content() or ""
-        assert all(payload in drawn for payload in bad)
-        await page.get_by_role("button", name="Pause").click()
-        position, _ = await next_control(session, 4 + len(bad))
-        await session.publish(*(message for payload in PAYLOADS for message in _said_by(payload)))
-        await session.publish(ControlAnswered(control=position, outcome="refused", reason=PAYLOADS[4]).as_extension())
-        await expect(page.locator(".sent.refused")).to_contain_text(PAYLOADS[4])
-        hostile = ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta")
-        for name in hostile:
-            assert await page.locator(f".control {name}").count() == 0
-        assert await page.locator(f".rows :is({HARMFUL})").count() == 0
-        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+async def test_payloads_in_titles_calls_and_command_answers_are_shown_as_text(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
+    session = bus.session("s1")
+    bad = [payload for payload in PAYLOADS if payload.isprintable()]
+    for number, payload in enumerate(bad[:12]):
+        await waiting_for_approval(bus.session(f"t{number}"), payload, payload)
+    await visit(page, served, "#/inbox")
+    await expect(page.locator(".waitingcall .whole")).to_have_count(12)
+    await expect(page.locator(".session .title", has_text=bad[0]).first).to_be_visible()
+    assert await page.locator(f":is(.inbox, .virtual) :is({', '.join(HOSTILE)})").count() == 0
+    await waiting_for_approval(session, "hi", *bad)
+    await visit(page, served, "#/s/s1")
+    await expect(page.locator(".ask")).to_have_count(len(bad))
+    drawn = await page.locator(".asks").text_content() or ""
+    assert all(payload in drawn for payload in bad)
+    await page.get_by_role("button", name="Pause").click()
+    position, _ = await next_control(session, 4 + len(bad))
+    await session.publish(*(message for payload in PAYLOADS for message in _said_by(payload)))
+    await session.publish(ControlAnswered(control=position, outcome="refused", reason=PAYLOADS[4]).as_extension())
+    await expect(page.locator(".sent.refused")).to_contain_text(PAYLOADS[4])
+    assert await page.locator(f".control :is({', '.join((*HOSTILE, 'svg', 'a'))})").count() == 0
+    assert await page.locator(f".rows :is({HARMFUL})").count() == 0
+    assert seen.off_origin(served.base) == []
 
 
 HIDDEN_PART = """(found) => {
@@ -353,60 +293,46 @@ WINDOWS = {
 
 @pytest.mark.parametrize("window", WINDOWS)
 async def test_a_waiting_call_is_whole_in_view_and_says_how_many_wait_in_any_window(
-    browser: SharedBrowser, window: str
+    bus: Bus, served: Served, page: "Page", window: str
 ) -> None:
     width, height = WINDOWS[window]
-    async with (
-        temporary_bus() as bus,
-        serving(bus) as served,
-        browsing(browser, width=width, height=height) as (page, seen),
-    ):
-        lines: JsonValue = {"lines": [f"line {number} of a long call" for number in range(200)]}
-        calls = [ToolCallBlock(id=f"c{at}", name=f"tool_{at}", arguments=lines) for at in range(2)]
-        await bus.session("s1").publish(
-            UserMessage.text("hi"),
-            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=TURN).as_extension(),
-            AssistantMessage(content=tuple(calls), turn_id=TURN, stop_reason="toolUse"),
-            *(ToolWaiting(turn_id=TURN, tool_call_id=call.id, tool_name=call.name).as_extension() for call in calls),
-        )
-        await page.goto(served.url)
-        for place in ("#/s/s1", "#/s/s1/timeline"):
-            await page.goto(f"{served.base}/{place}")
-            for number, press in ((1, "Next call"), (2, "Previous call")):
-                ask = page.locator(".ask:not([hidden])")
-                await expect(ask.locator(".tool")).to_have_text(f"tool_{number - 1}")
-                await expect(page.locator(".pager [role=status]")).to_have_text(f"{number} of 2")
-                whole = ask.locator(".whole")
-                await expect(whole).to_contain_text("line 199")
-                for share in (0, 1) if height > 300 else (0,):  # however the rest of the session is scrolled
-                    await page.locator("main").evaluate("(one, share) => one.scrollTo(0, share * 9999)", share)
-                    assert await hidden_parts(page) == []
-                    await whole.evaluate("(one, share) => one.scrollTo(0, share * 99999)", share)
-                    assert await whole.evaluate(
-                        "(one) => one.clientHeight >= 19 && one.scrollHeight > one.clientHeight"
-                    )
-                    assert await hidden_parts(page) == []
-                await page.get_by_role("button", name=press).click()
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-        if window != "laptop":
-            await page.goto(f"{served.base}/#/s/s1")
-            box = page.get_by_label("Message to the agent")
-            await box.scroll_into_view_if_needed()
-            await expect(box).to_be_in_viewport(ratio=1)
-        assert seen.errors == []
+    await page.set_viewport_size({"width": width, "height": height})
+    lines: JsonValue = {"lines": [f"line {number} of a long call" for number in range(200)]}
+    calls = [ToolCallBlock(id=f"c{at}", name=f"tool_{at}", arguments=lines) for at in range(2)]
+    await waiting(bus.session("s1"), *calls)
+    await page.goto(served.url)
+    for place in ("#/s/s1", "#/s/s1/timeline"):
+        await page.goto(f"{served.base}/{place}")
+        for number, press in ((1, "Next call"), (2, "Previous call")):
+            ask = page.locator(".ask:not([hidden])")
+            await expect(ask.locator(".tool")).to_have_text(f"tool_{number - 1}")
+            await expect(page.locator(".pager [role=status]")).to_have_text(f"{number} of 2")
+            whole = ask.locator(".whole")
+            await expect(whole).to_contain_text("line 199")
+            for share in (0, 1) if height > 300 else (0,):  # however the rest of the session is scrolled
+                await page.locator("main").evaluate("(one, share) => one.scrollTo(0, share * 9999)", share)
+                assert await hidden_parts(page) == []
+                await whole.evaluate("(one, share) => one.scrollTo(0, share * 99999)", share)
+                assert await whole.evaluate("(one) => one.clientHeight >= 19 && one.scrollHeight > one.clientHeight")
+                assert await hidden_parts(page) == []
+            await page.get_by_role("button", name=press).click()
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+    if window != "laptop":
+        await page.goto(f"{served.base}/#/s/s1")
+        box = page.get_by_label("Message to the agent")
+        await box.scroll_into_view_if_needed()
+        await expect(box).to_be_in_viewport(ratio=1)
 
 
 @pytest.mark.parametrize("place", ["#/s/s1", "#/inbox"])
 async def test_presses_at_one_point_answer_one_call_until_the_next_one_can_be_read(
-    browser: SharedBrowser, place: str
+    browser: SharedBrowser, bus: Bus, served: Served, place: str
 ) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser, is_hurried=True) as (page, seen):
+    async with browsing(browser, is_hurried=True) as (page, _):
         await page.clock.install()
         session = bus.session("s1")
-        await wait_at(session, "one", "two", "three", "four", "five")
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/{place}")
+        await waiting_for_approval(session, "hi", "one", "two", "three", "four", "five")
+        await visit(page, served, f"{place}")
         await expect(page.locator(".ask .whole")).to_have_count(5)
         answers = page.locator(".ask:not([hidden]) .answers").first
 
@@ -453,39 +379,3 @@ async def test_presses_at_one_point_answer_one_call_until_the_next_one_can_be_re
         await page.mouse.move(*at)
         await press()
         await answered(Approve, "c3", position)
-        assert seen.errors == []
-
-
-async def test_the_shown_call_stays_while_others_come_and_go(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
-        session = bus.session("s1")
-        await wait_at(session, "one", "two", "three")
-        await page.get_by_role("button", name="Previous call").click()  # before the first comes the last
-        shown, count = page.locator(".ask:not([hidden]) .tool"), page.locator(".pager [role=status]")
-        await expect(shown).to_have_text("three")
-        await page.get_by_role("button", name="Previous call").click()
-        await page.get_by_label("Why two is denied").fill("not this one")
-        about = Approve(turn_id=TURN, tool_call_id="c0", call_hash=_call("one", 0).call_hash)
-        await session.publish(about.as_extension())
-        await session.publish(
-            ControlAnswered(control=(await session.head()).position, outcome="applied").as_extension()
-        )
-        await expect(count).to_have_text("1 of 2")
-        await expect(shown).to_have_text("two")
-        await expect(page.get_by_label("Why two is denied")).to_have_value("not this one")
-
-
-@pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
-async def test_the_buttons_are_visible_in_any_window(browser: SharedBrowser, width: int, height: int) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus) as served,
-        browsing(browser, width=width, height=height) as (page, _),
-    ):
-        await wait_at(bus.session("s1"), "x" * 60, "y" * 60)
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
-        await expect(page.locator(".ask")).to_have_count(2)
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-        for found in (page.get_by_role("button", name="Abort"), page.get_by_label("Message to the agent")):
-            await expect(found).to_be_in_viewport()

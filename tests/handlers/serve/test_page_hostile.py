@@ -8,14 +8,13 @@ import anyio.lowlevel
 import pytest
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock, UserMessage
+from lanebus import Bus, ExtensionMessage, ToolCallBlock, UserMessage
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.bus.messages.json_reader import read_delta
 from lanebus.handlers.serve.bounds import UiBounds
-from lanebus.messages import TurnId
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
-from tests.support.page.serving import serving, temporary_bus
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
+from tests.support.page.samples import waiting
+from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.page.xss import PAYLOADS
 
 if TYPE_CHECKING:
@@ -52,39 +51,37 @@ async def is_alive(page: "Page", position: int) -> None:
     await expect(page.locator(f'[data-position="{position}"]')).to_have_count(1, timeout=60_000)
 
 
-async def test_a_malformed_event_does_not_hide_the_entries_after_it(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        session = bus.session("s1")
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
-        for kind in ("agent.tool.started", "agent.input.rejected", "agent.progress"):
-            for data in MALFORMED:
-                await session.publish(ExtensionMessage.of(kind, data))
-        await session.publish(ExtensionMessage.of("agent.ended", {"turns": {}, "stopReason": [[]]}))
-        receipt = await session.publish(UserMessage.text("still here"))
-        await is_alive(page, receipt.position)
-        await expect(page.locator(".row.llm", has_text="still here")).to_have_count(1)
-        assert seen.errors == []
+async def test_a_malformed_event_does_not_hide_the_entries_after_it(bus: Bus, served: Served, page: "Page") -> None:
+    session = bus.session("s1")
+    await visit(page, served, "#/s/s1")
+    for kind in ("agent.tool.started", "agent.input.rejected", "agent.progress"):
+        for data in MALFORMED:
+            await session.publish(ExtensionMessage.of(kind, data))
+    await session.publish(ExtensionMessage.of("agent.ended", {"turns": {}, "stopReason": [[]]}))
+    receipt = await session.publish(UserMessage.text("still here"))
+    await is_alive(page, receipt.position)
+    await expect(page.locator(".row.llm", has_text="still here")).to_have_count(1)
 
 
-async def test_a_row_that_cannot_be_drawn_is_shown_as_json_among_the_others(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("one"), UserMessage.text("two"), UserMessage.text("three"))
+async def test_a_row_that_cannot_be_drawn_is_shown_as_json_among_the_others(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
+    session = bus.session("s1")
+    await session.publish(UserMessage.text("one"), UserMessage.text("two"), UserMessage.text("three"))
 
-        # No message of the bus has this form: it stands for what a later version or a foreign client writes.
-        frames = "".join(
-            f'event: entry\nid: {at}-0\ndata: {{"position":{at},"delta":0,"lane":"llm","time":1,"message":{body}}}\n\n'
-            for at, body in (
-                *((1, '{"role":"user","content":5}'), (2, "null"), (3, '{"role":"user","content":[null]}')),
-                (4, '{"role":"user","content":[{"type":"text","text":"still here"}]}'),
-            )
+    # No message of the bus has this form: it stands for what a later version or a foreign client writes.
+    frames = "".join(
+        f'event: entry\nid: {at}-0\ndata: {{"position":{at},"delta":0,"lane":"llm","time":1,"message":{body}}}\n\n'
+        for at, body in (
+            *((1, '{"role":"user","content":5}'), (2, "null"), (3, '{"role":"user","content":[null]}')),
+            (4, '{"role":"user","content":[{"type":"text","text":"still here"}]}'),
         )
-        await page.route("**/events?*", lambda route: route.fulfill(body=frames, content_type="text/event-stream"))
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
-        await expect(page.locator(".row.llm", has_text="still here")).to_have_count(1)
-        await expect(page.locator(".row.broken")).to_have_count(3)
+    )
+    await page.route("**/events?*", lambda route: route.fulfill(body=frames, content_type="text/event-stream"))
+    await visit(page, served, "#/s/s1")
+    await expect(page.locator(".row.llm", has_text="still here")).to_have_count(1)
+    await expect(page.locator(".row.broken")).to_have_count(3)
+    seen.forget()
 
 
 async def test_a_delta_with_a_huge_block_is_refused_by_the_codec_and_ignored_by_the_page(
@@ -108,14 +105,15 @@ async def test_a_delta_with_a_huge_block_is_refused_by_the_codec_and_ignored_by_
 
 
 @pytest.mark.parametrize("count", [500, 10_000])
-async def test_a_page_that_gets_random_events_shows_the_next_entry(browser: SharedBrowser, count: int) -> None:
+async def test_a_page_that_gets_random_events_shows_the_next_entry(
+    bus: Bus, page: "Page", seen: Seen, count: int
+) -> None:
     seeded = random.Random(20_261_123)  # noqa: S311  # no secret
     patient = UiBounds(wait_seconds=120)  # a request that waits longer for the folds of others is answered with 503
-    async with temporary_bus() as bus, serving(bus, bounds=patient) as served, browsing(browser) as (page, seen):
+    async with serving(bus, bounds=patient) as served:
         session = bus.session("s1")
         await session.publish(UserMessage.text("start"))
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
+        await visit(page, served, "#/s/s1")
         await is_alive(page, 1)
         for _ in range(count // 100):
             events = [ExtensionMessage.of(seeded.choice(KINDS), drawn_value(seeded)) for _ in range(100)]
@@ -127,24 +125,17 @@ async def test_a_page_that_gets_random_events_shows_the_next_entry(browser: Shar
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
-async def test_payloads_in_the_arguments_of_a_call_are_shown_as_text(browser: SharedBrowser) -> None:
-    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+async def test_payloads_in_the_arguments_of_a_call_are_shown_as_text(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
     arguments = cast("dict[str, JsonValue]", {payload: [payload] for payload in PAYLOADS})
     call = ToolCallBlock(id="c0", name=PAYLOADS[0], arguments=arguments)
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        await bus.session("s1").publish(
-            UserMessage.text("hi"),
-            AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=turn).as_extension(),
-            AssistantMessage(content=(call,), turn_id=turn, stop_reason="toolUse"),
-            ToolWaiting(turn_id=turn, tool_call_id="c0", tool_name=call.name).as_extension(),
-        )
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/s1")
-        await expect(page.locator(".ask .whole")).to_contain_text("alert(document.domain)")
-        for name in ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta"):
-            assert await page.locator(f".ask {name}").count() == 0
-        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+    await waiting(bus.session("s1"), call)
+    await visit(page, served, "#/s/s1")
+    await expect(page.locator(".ask .whole")).to_contain_text("alert(document.domain)")
+    for name in ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta"):
+        assert await page.locator(f".ask {name}").count() == 0
+    assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
 WIDE_TABLE = "a|" * 550 + "\n" + "-|" * 550 + "\n" + "|\n" * 21 + "|"
@@ -178,36 +169,33 @@ DRAW_BLOCKS = """async (blocks) => {
 @pytest.mark.full
 @pytest.mark.parametrize("count", [1, 55])
 async def test_a_text_of_many_parts_becomes_few_elements_also_if_an_entry_has_many_such_texts(
-    browser: SharedBrowser, count: int
+    served: Served, page: "Page", count: int
 ) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
-        await page.goto(served.url)
-        for name, text in COSTLY.items():
-            await page.evaluate("document.getElementById('drawn')?.remove()")
-            texts = [text, "**the last**"] if count == 1 else [text] * count
-            await page.evaluate(DRAW_BLOCKS, [{"type": "text", "text": each} for each in texts])
-            if count == 1:  # a text that costs little is drawn as Markdown beside one that costs much
-                await expect(page.locator("#drawn strong", has_text="the last")).to_have_count(1)
-            else:
-                await expect(page.get_by_role("button", name="Show more (5 blocks)")).to_have_count(1)
-            folded = "#drawn button[aria-expanded=false]"
-            await page.evaluate(f"document.querySelectorAll('{folded}').forEach((each) => each.click())")
-            await expect(page.locator(folded)).to_have_count(0)
-            number = await page.locator("#drawn *").count()
-            assert (name, number < 12_000) == (name, True), number
-        assert seen.errors == []
+    await page.goto(served.url)
+    for name, text in COSTLY.items():
+        await page.evaluate("document.getElementById('drawn')?.remove()")
+        texts = [text, "**the last**"] if count == 1 else [text] * count
+        await page.evaluate(DRAW_BLOCKS, [{"type": "text", "text": each} for each in texts])
+        if count == 1:  # a text that costs little is drawn as Markdown beside one that costs much
+            await expect(page.locator("#drawn strong", has_text="the last")).to_have_count(1)
+        else:
+            await expect(page.get_by_role("button", name="Show more (5 blocks)")).to_have_count(1)
+        folded = "#drawn button[aria-expanded=false]"
+        await page.evaluate(f"document.querySelectorAll('{folded}').forEach((each) => each.click())")
+        await expect(page.locator(folded)).to_have_count(0)
+        number = await page.locator("#drawn *").count()
+        assert (name, number < 12_000) == (name, True), number
 
 
-async def test_a_message_of_many_blocks_and_arguments_is_drawn_in_steps(browser: SharedBrowser) -> None:
+async def test_a_message_of_many_blocks_and_arguments_is_drawn_in_steps(served: Served, page: "Page") -> None:
     call: JsonValue = {"type": "toolCall", "id": "c1", "name": "t", "arguments": {f"key{at}": at for at in range(300)}}
     texts: list[JsonValue] = [{"type": "text", "text": f"**number {at}**"} for at in range(119)]
-    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
-        await page.goto(served.url)
-        await page.evaluate(DRAW_BLOCKS, [call, *texts])
-        await expect(page.locator("#drawn .arguments > div")).to_have_count(51)
-        strong = page.locator("#drawn strong")
-        await expect(strong).to_have_count(49)
-        for name, number in (("Show more (70 blocks)", 99), ("Show more (20 blocks)", 119)):
-            await page.get_by_role("button", name=name).click()
-            await expect(strong).to_have_count(number)
-        await expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+    await page.goto(served.url)
+    await page.evaluate(DRAW_BLOCKS, [call, *texts])
+    await expect(page.locator("#drawn .arguments > div")).to_have_count(51)
+    strong = page.locator("#drawn strong")
+    await expect(strong).to_have_count(49)
+    for name, number in (("Show more (70 blocks)", 99), ("Show more (20 blocks)", 119)):
+        await page.get_by_role("button", name=name).click()
+        await expect(strong).to_have_count(number)
+    await expect(page.get_by_role("button", name="Show more")).to_have_count(0)

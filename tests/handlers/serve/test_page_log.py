@@ -28,14 +28,13 @@ from lanebus.handlers.projections import Views
 from lanebus.handlers.serve.api import turns
 from lanebus.handlers.serve.api.turns import timeline_view
 from lanebus.messages import ThinkingBlock, TurnId
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
 from tests.support.page.log import show_all_events, walk
-from tests.support.page.serving import serving, temporary_bus
+from tests.support.page.serving import Served, serving, temporary_bus
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 
@@ -105,81 +104,80 @@ async def _scroll(page: "Page") -> None:
 
 @pytest.mark.full
 async def test_ten_thousand_entries_keep_the_document_small_while_the_user_scrolls(
-    browser: SharedBrowser,
+    bus: Bus, served: Served, page: "Page"
 ) -> None:
-    async with opened(browser) as (bus, page, seen, address):
-        session = bus.session("s1")
-        await _fill(session)
-        await page.goto(address)
-        await expect(row(page, ROWS)).to_be_in_viewport()
-        await page.goto(f"{address}?at=5001")
-        await expect(row(page, 5001)).to_be_in_viewport()
-        await _scroll(page)
-        assert await page.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
+    await page.goto(served.url)
+    session = bus.session("s1")
+    await _fill(session)
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(row(page, ROWS)).to_be_in_viewport()
+    await page.goto(f"{served.base}/#/s/s1?at=5001")
+    await expect(row(page, 5001)).to_be_in_viewport()
+    await _scroll(page)
+    assert await page.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
 
-        await page.locator(".toend").click()
-        await expect(row(page, ROWS)).to_be_in_viewport()
-        await session.publish(UserMessage.text("the newest"))
-        await expect(page.get_by_text("the newest")).to_be_in_viewport()
-        await page.locator(".scroll").evaluate("box => { box.scrollTop = 0 }")
-        await expect(row(page, 1)).to_be_in_viewport()
-        await session.publish(UserMessage.text("while reading"))
-        await expect(page.locator(".toend")).to_have_text("1 new ↓")
-        await expect(row(page, 1)).to_be_in_viewport()
-        await page.locator(".toend").click()
-        await expect(page.get_by_text("while reading")).to_be_in_viewport()
-        assert seen.errors == []
+    await page.locator(".toend").click()
+    await expect(row(page, ROWS)).to_be_in_viewport()
+    await session.publish(UserMessage.text("the newest"))
+    await expect(page.get_by_text("the newest")).to_be_in_viewport()
+    await page.locator(".scroll").evaluate("box => { box.scrollTop = 0 }")
+    await expect(row(page, 1)).to_be_in_viewport()
+    await session.publish(UserMessage.text("while reading"))
+    await expect(page.locator(".toend")).to_have_text("1 new ↓")
+    await expect(row(page, 1)).to_be_in_viewport()
+    await page.locator(".toend").click()
+    await expect(page.get_by_text("while reading")).to_be_in_viewport()
 
 
-async def test_a_walk_through_the_log_meets_every_entry_once_and_in_order(browser: SharedBrowser) -> None:
-    async with opened(browser, height=2400) as (bus, page, seen, address):
-        await _fill(bus.session("s1"), 1000)
-        await page.goto(address)
-        await show_all_events(page)
-        walked = await walk(page)
-        assert walked.positions == list(range(1, 1001))
-        assert seen.errors == []
+async def test_a_walk_through_the_log_meets_every_entry_once_and_in_order_from_its_first_one_that_is_kept(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    await page.goto(served.url)
+    await _fill(bus.session("s1"), 1000)
+    await page.goto(f"{served.base}/#/s/s1?at=508")
+    await expect(row(page, 508)).to_be_in_viewport()
+    await expect(row(page, 508).locator(".kind")).to_have_text("tool.ended")
+    await expect(page.locator(".turnrow[aria-expanded='true']")).to_have_count(1)
+
+    await page.set_viewport_size({"width": 1400, "height": 2400})
+    await show_all_events(page)
+    walked = await walk(page)
+    assert walked.positions == list(range(1, 1001))
+
+    await bus.session("s1").trim(before=801)
+    await visit(page, served, "#/s/s1?at=1")
+    await expect(page.get_by_text("Entries up to #800 were trimmed")).to_be_visible()
+    assert (await walk(page)).positions == list(range(801, 1001))
 
 
 async def test_a_link_opens_the_log_at_its_entry_which_stays_in_place_while_others_arrive(
-    browser: SharedBrowser,
+    bus: Bus, served: Served, page: "Page"
 ) -> None:
-    async with opened(browser) as (bus, page, _, address):
-        session = bus.session("s1")
-        await _fill(session, 2000)
-        await page.goto(f"{address}?at=404")
-        target = row(page, 404)
-        await expect(target).to_be_in_viewport()
-        await expect(target).to_have_class("row llm target")
-        await expect(page.locator(".loading")).to_have_count(0)
-        before = await target.bounding_box()
-        await session.publish(*_messages(500))
-        await expect(page.locator(".toend")).to_have_text("10 new ↓")
-        after = await target.bounding_box()
-        assert before is not None
-        assert after is not None
-        assert abs(after["y"] - before["y"]) < 2
-        await page.reload()
-        await expect(target).to_be_in_viewport()
-        # The number of each entry is a link to it.
-        await row(page, 407).locator(".spine a").click()
-        await expect(row(page, 407)).to_have_class("row llm target")
-        assert page.url.endswith("#/s/s1?at=407")
-
-
-async def test_a_log_that_was_trimmed_begins_at_its_first_entry_and_says_so(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, _, address):
-        session = bus.session("s1")
-        await _fill(session, 1000)
-        await session.trim(before=801)
-        await page.goto(f"{address}?at=1")
-        await expect(page.get_by_text("Entries up to #800 were trimmed")).to_be_visible()
-        await show_all_events(page)
-        assert (await walk(page)).positions == list(range(801, 1001))
+    await page.goto(served.url)
+    session = bus.session("s1")
+    await _fill(session, 2000)
+    await page.goto(f"{served.base}/#/s/s1?at=404")
+    target = row(page, 404)
+    await expect(target).to_be_in_viewport()
+    await expect(target).to_have_class("row llm target")
+    await expect(page.locator(".loading")).to_have_count(0)
+    before = await target.bounding_box()
+    await session.publish(*_messages(500))
+    await expect(page.locator(".toend")).to_have_text("10 new ↓")
+    after = await target.bounding_box()
+    assert before is not None
+    assert after is not None
+    assert abs(after["y"] - before["y"]) < 2
+    await page.reload()
+    await expect(target).to_be_in_viewport()
+    # The number of each entry is a link to it.
+    await row(page, 407).locator(".spine a").click()
+    await expect(row(page, 407)).to_have_class("row llm target")
+    assert page.url.endswith("#/s/s1?at=407")
 
 
 async def test_a_log_opens_in_its_middle_while_the_first_view_of_the_session_takes_long(
-    browser: SharedBrowser, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, served: Served, page: "Page", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, over = anyio.Event(), anyio.Event()
     view = timeline_view
@@ -190,92 +188,87 @@ async def test_a_log_opens_in_its_middle_while_the_first_view_of_the_session_tak
         return await view(views, session, limit, first=first)
 
     monkeypatch.setattr(turns, "timeline_view", slow)
-    async with opened(browser) as (bus, page, seen, address):
-        await _fill(bus.session("s1"), 2000)
-        await page.goto(f"{address}?at=404")
-        await expect(row(page, 404)).to_be_in_viewport()
-        with anyio.fail_after(60):
-            await asked.wait()
-        # A browser sends six requests to a server at a time: the views may take one of them.
-        await page.goto(f"{address}?at=1404")
-        await expect(row(page, 1404)).to_be_in_viewport()
-        await page.goto(f"{address}?at=1004")
-        await expect(row(page, 1004)).to_be_in_viewport()
-        await expect(page.locator(".loading")).to_have_count(0)
-        over.set()
-        await expect(page.locator(".turns .turn").first).to_be_visible()
-        assert seen.errors == []
+    await page.goto(served.url)
+    await _fill(bus.session("s1"), 2000)
+    await page.goto(f"{served.base}/#/s/s1?at=404")
+    await expect(row(page, 404)).to_be_in_viewport()
+    with anyio.fail_after(60):
+        await asked.wait()
+    # A browser sends six requests to a server at a time: the views may take one of them.
+    await page.goto(f"{served.base}/#/s/s1?at=1404")
+    await expect(row(page, 1404)).to_be_in_viewport()
+    await page.goto(f"{served.base}/#/s/s1?at=1004")
+    await expect(row(page, 1004)).to_be_in_viewport()
+    await expect(page.locator(".loading")).to_have_count(0)
+    over.set()
+    await expect(page.locator(".turns .turn").first).to_be_visible()
 
 
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_events_of_a_turn_are_one_row_that_unfolds(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, seen, address):
-        turn = TurnId(loop_id="s1.main.1", turn_index=3)
-        await bus.session("s1").publish(
-            AgentStarted(loop_id=turn.loop_id, agent="support").as_extension(),
-            *_messages(3),
-            AgentEnded(loop_id=turn.loop_id, stop_reason="stop", turns=1, usage=Usage()).as_extension(),
-        )
-        await page.goto(address)
-        turns = page.locator(".turnrow")
-        await expect(turns).to_have_count(1)
-        await expect(turns).to_contain_text("turn 3 · 1 tool")
-        await expect(turns).to_have_attribute("aria-expanded", "false")
-        await expect(page.locator(".event .kind")).to_have_text(["progress", "tick"])
-        assert (await walk(page)).positions == [1, 2, 5, 7, 8, 11]
-        await turns.click()
-        await expect(turns).to_have_attribute("aria-expanded", "true")
-        assert (await walk(page)).positions == list(range(1, 13))
-        await turns.click()
-        await show_all_events(page)
-        assert (await walk(page)).positions == list(range(1, 13))
-        await page.reload()
-        await expect(page.get_by_label("All events")).to_be_checked()
-        assert seen.errors == []
+async def test_the_events_of_a_turn_are_one_row_that_unfolds(bus: Bus, served: Served, page: "Page") -> None:
+    await page.goto(served.url)
+    turn = TurnId(loop_id="s1.main.1", turn_index=3)
+    await bus.session("s1").publish(
+        AgentStarted(loop_id=turn.loop_id, agent="support").as_extension(),
+        *_messages(3),
+        AgentEnded(loop_id=turn.loop_id, stop_reason="stop", turns=1, usage=Usage()).as_extension(),
+    )
+    await page.goto(f"{served.base}/#/s/s1")
+    turns = page.locator(".turnrow")
+    await expect(turns).to_have_count(1)
+    await expect(turns).to_contain_text("turn 3 · 1 tool")
+    await expect(turns).to_have_attribute("aria-expanded", "false")
+    await expect(page.locator(".event .kind")).to_have_text(["progress", "tick"])
+    assert (await walk(page)).positions == [1, 2, 5, 7, 8, 11]
+    await turns.click()
+    await expect(turns).to_have_attribute("aria-expanded", "true")
+    assert (await walk(page)).positions == list(range(1, 13))
+    await turns.click()
+    await show_all_events(page)
+    assert (await walk(page)).positions == list(range(1, 13))
+    await page.reload()
+    await expect(page.get_by_label("All events")).to_be_checked()
 
 
-async def test_a_tool_call_that_was_started_again_counts_once(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, _, address):
-        turn = TurnId(loop_id="s1.main.1", turn_index=0)
-        starts = [ToolStarted(turn_id=turn, tool_call_id="c1", tool_name="rm", attempt=each) for each in (1, 2)]
-        await bus.session("s1").publish(
-            AgentStarted(loop_id=turn.loop_id, agent="main").as_extension(),
-            Started(turn_id=turn).as_extension(),
-            *(start.as_extension() for start in starts),
-        )
-        await page.goto(address)
-        await expect(page.locator(".turnrow")).to_contain_text("turn 0 · 1 tool")
+async def test_rows_count_a_restarted_call_once_leave_out_what_a_framework_stores_and_show_imported_times(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    await page.goto(served.url)
+    turn = TurnId(loop_id="s1.main.1", turn_index=0)
+    starts = [ToolStarted(turn_id=turn, tool_call_id="c1", tool_name="rm", attempt=each) for each in (1, 2)]
+    await bus.session("s1").publish(
+        AgentStarted(loop_id=turn.loop_id, agent="main").as_extension(),
+        Started(turn_id=turn).as_extension(),
+        *(start.as_extension() for start in starts),
+    )
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(page.locator(".turnrow")).to_contain_text("turn 0 · 1 tool")
 
+    message = UserMessage.text("long ago").model_copy(update={"timestamp": 1_700_000_000_000})
+    await bus.session("s2").publish(message, imported=True)
+    await bus.session("s2").publish(message)
+    await page.goto(f"{served.base}/#/s/s2")
+    await expect(row(page, 1).locator("time")).to_have_attribute("title", re.compile("2023"))
+    await expect(row(page, 1).locator(".day")).to_contain_text("2023")
+    await expect(row(page, 2).locator(".day")).not_to_contain_text("2023")
 
-async def test_what_a_framework_stores_is_left_out_until_a_link_or_all_events_show_it(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, seen, address):
-        await bus.session("s1").publish(
-            UserMessage.text("first"),
-            ExtensionMessage.of("store.langgraph.checkpoint", {"step": 1}),
-            ExtensionMessage.of("store", {"step": 2}),
-            ExtensionMessage.of("store.a2a.saved", {"step": 3}),
-            UserMessage.text("last"),
-        )
-        await page.goto(address)
-        await expect(row(page, 5)).to_be_visible()
-        assert (await walk(page)).positions == [1, 3, 5]
-        await page.goto(f"{address}?at=2")
-        await expect(row(page, 2)).to_be_in_viewport()
-        assert (await walk(page)).positions == [1, 2, 3, 5]
-        await show_all_events(page)
-        assert (await walk(page)).positions == [1, 2, 3, 4, 5]
-        assert seen.errors == []
-
-
-async def test_a_link_to_a_folded_event_unfolds_its_turn(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, _, address):
-        await _fill(bus.session("s1"), 1000)
-        await page.goto(f"{address}?at=508")
-        await expect(row(page, 508)).to_be_in_viewport()
-        await expect(row(page, 508).locator(".kind")).to_have_text("tool.ended")
-        await expect(page.locator(".turnrow[aria-expanded='true']")).to_have_count(1)
+    await bus.session("s3").publish(
+        UserMessage.text("first"),
+        ExtensionMessage.of("store.langgraph.checkpoint", {"step": 1}),
+        ExtensionMessage.of("store", {"step": 2}),
+        ExtensionMessage.of("store.a2a.saved", {"step": 3}),
+        UserMessage.text("last"),
+    )
+    await page.goto(f"{served.base}/#/s/s3")
+    await expect(row(page, 5)).to_be_visible()
+    assert (await walk(page)).positions == [1, 3, 5]
+    await page.goto(f"{served.base}/#/s/s3?at=2")
+    await expect(row(page, 2)).to_be_in_viewport()
+    assert (await walk(page)).positions == [1, 2, 3, 5]
+    await show_all_events(page)
+    assert (await walk(page)).positions == [1, 2, 3, 4, 5]
 
 
 # --- lanes --------------------------------------------------------------------------------------------------------
@@ -283,77 +276,66 @@ async def test_a_link_to_a_folded_event_unfolds_its_turn(browser: SharedBrowser)
 
 @pytest.mark.parametrize(("width", "height"), [(390, 800), (720, 450)], ids=["phone", "zoom of 200 %"])
 async def test_a_narrow_window_has_one_column_with_a_switch_of_lanes(
-    browser: SharedBrowser, width: int, height: int
+    bus: Bus, served: Served, page: "Page", width: int, height: int
 ) -> None:
-    async with opened(browser, width=width, height=height) as (bus, page, _, address):
-        await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
-        await page.goto(address)
-        said, event = page.locator(".message"), page.locator(".event")
-        await expect(said).to_be_visible()
-        boxes = await said.bounding_box(), await event.bounding_box()
-        assert boxes[0] is not None
-        assert boxes[1] is not None
-        assert abs(boxes[0]["x"] - boxes[1]["x"]) < 8
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-        await page.get_by_role("button", name="Extension").click()
-        await expect(said).to_have_count(0)
-        await expect(event).to_be_visible()
-        await page.get_by_role("button", name="LLM").click()
-        await expect(event).to_have_count(0)
-        await expect(said).to_be_visible()
-
-
-async def test_imported_entries_show_their_own_time(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, _, address):
-        message = UserMessage.text("long ago").model_copy(update={"timestamp": 1_700_000_000_000})
-        await bus.session("s1").publish(message, imported=True)
-        await bus.session("s1").publish(message)
-        await page.goto(address)
-        await expect(row(page, 1).locator("time")).to_have_attribute("title", re.compile("2023"))
-        await expect(row(page, 1).locator(".day")).to_contain_text("2023")
-        await expect(row(page, 2).locator(".day")).not_to_contain_text("2023")
+    await page.set_viewport_size({"width": width, "height": height})
+    await page.goto(served.url)
+    await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
+    await page.goto(f"{served.base}/#/s/s1")
+    said, event = page.locator(".message"), page.locator(".event")
+    await expect(said).to_be_visible()
+    boxes = await said.bounding_box(), await event.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert abs(boxes[0]["x"] - boxes[1]["x"]) < 8
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+    await page.get_by_role("button", name="Extension").click()
+    await expect(said).to_have_count(0)
+    await expect(event).to_be_visible()
+    await page.get_by_role("button", name="LLM").click()
+    await expect(event).to_have_count(0)
+    await expect(said).to_be_visible()
 
 
 # --- find ---------------------------------------------------------------------------------------------------------
 
 
-async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, seen, address):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("\n".join(f"line {number}" for number in range(90)) + "\nNeedle"))
-        await _fill(session, 2000)
-        await session.publish(AssistantMessage(content=(ThinkingBlock(text="first\na needle in thoughts"),)))
-        await page.goto(address)
-        await expect(row(page, 2002)).to_be_in_viewport()
-        await page.locator(".scroll").focus()
-        await page.keyboard.press("/")
-        box = page.get_by_label("Find in the session")
-        await expect(box).to_be_focused()
-        await box.fill("needle")
-        words = page.locator(".findwords")
-        await expect(words).to_have_text("2 found")
-        await box.press("Enter")
-        await expect(words).to_have_text("2 of 2")
-        await expect(row(page, 2002).get_by_text("a needle in thoughts")).to_be_visible()
-        await box.press("Enter")
-        await expect(words).to_have_text("1 of 2")
-        await expect(row(page, 1)).to_be_in_viewport()
-        await expect(row(page, 1)).to_contain_text("Needle")
-        marked = "CSS.highlights.get('lanebus-find')?.size"
+async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(bus: Bus, served: Served, page: "Page") -> None:
+    await page.goto(served.url)
+    session = bus.session("s1")
+    await session.publish(UserMessage.text("\n".join(f"line {number}" for number in range(90)) + "\nNeedle"))
+    await _fill(session, 2000)
+    await session.publish(AssistantMessage(content=(ThinkingBlock(text="first\na needle in thoughts"),)))
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(row(page, 2002)).to_be_in_viewport()
+    await page.locator(".scroll").focus()
+    await page.keyboard.press("/")
+    box = page.get_by_label("Find in the session")
+    await expect(box).to_be_focused()
+    await box.fill("needle")
+    words = page.locator(".findwords")
+    await expect(words).to_have_text("2 found")
+    await box.press("Enter")
+    await expect(words).to_have_text("2 of 2")
+    await expect(row(page, 2002).get_by_text("a needle in thoughts")).to_be_visible()
+    await box.press("Enter")
+    await expect(words).to_have_text("1 of 2")
+    await expect(row(page, 1)).to_be_in_viewport()
+    await expect(row(page, 1)).to_contain_text("Needle")
+    marked = "CSS.highlights.get('lanebus-find')?.size"
 
-        async def is_marked() -> bool:
-            return bool(await page.evaluate(marked) == 1)
+    async def is_marked() -> bool:
+        return bool(await page.evaluate(marked) == 1)
 
-        with anyio.fail_after(60):
-            while not await is_marked():
-                await anyio.lowlevel.checkpoint()
-        await box.press("Shift+Enter")
-        await expect(row(page, 2002)).to_be_in_viewport()
-        await box.fill("nowhere to be found")
-        await expect(words).to_have_text("not found")
-        await box.press("Escape")
-        await expect(box).to_have_value("")
-        assert seen.errors == []
+    with anyio.fail_after(60):
+        while not await is_marked():
+            await anyio.lowlevel.checkpoint()
+    await box.press("Shift+Enter")
+    await expect(row(page, 2002)).to_be_in_viewport()
+    await box.fill("nowhere to be found")
+    await expect(words).to_have_text("not found")
+    await box.press("Escape")
+    await expect(box).to_have_value("")
 
 
 SEEN = """(position) => {
@@ -404,63 +386,64 @@ def _needles() -> list[UserMessage | ExtensionMessage | AssistantMessage | ToolR
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-async def test_every_match_is_marked_where_the_user_sees_it(browser: SharedBrowser, width: int) -> None:
+async def test_every_match_is_marked_where_the_user_sees_it(bus: Bus, served: Served, page: "Page", width: int) -> None:
     messages = _needles()
-    async with opened(browser, width=width) as (bus, page, seen, address):
-        await bus.session("s1").publish(*messages)
-        await page.goto(address)
-        await expect(row(page, len(messages))).to_be_visible()
-        box, words = page.get_by_label("Find in the session"), page.locator(".findwords")
-        await box.fill("needle")
-        await expect(words).to_have_text(f"{len(messages)} found")
-        await page.locator(".scroll").evaluate("(box) => box.scrollTo(0, 0)")
-        for at in range(1, len(messages) + 1):
-            await box.press("Enter")
-            while await words.inner_text() != f"{at} of {len(messages)}" and at == 1:
-                await box.press("Enter")  # it begins at what is in view
-            await expect(words).to_have_text(f"{at} of {len(messages)}")
-            await page.wait_for_function(SEEN, arg=at)
-        folded = row(page, 3).get_by_text("thinking", exact=True)
-        await box.fill("first")
-        await expect(words).to_have_text("1 found")
-        for _ in range(2):  # a match that was folded again unfolds again
-            await box.press("Enter")
-            await expect(row(page, 3).locator("details")).to_have_attribute("open", "")
-            await folded.click()
-            await expect(row(page, 3).locator("details[open]")).to_have_count(0)
-        assert seen.errors == []
+    await page.set_viewport_size({"width": width, "height": 900})
+    await page.goto(served.url)
+    await bus.session("s1").publish(*messages)
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(row(page, len(messages))).to_be_visible()
+    box, words = page.get_by_label("Find in the session"), page.locator(".findwords")
+    await box.fill("needle")
+    await expect(words).to_have_text(f"{len(messages)} found")
+    await page.locator(".scroll").evaluate("(box) => box.scrollTo(0, 0)")
+    for at in range(1, len(messages) + 1):
+        await box.press("Enter")
+        while await words.inner_text() != f"{at} of {len(messages)}" and at == 1:
+            await box.press("Enter")  # it begins at what is in view
+        await expect(words).to_have_text(f"{at} of {len(messages)}")
+        await page.wait_for_function(SEEN, arg=at)
+    folded = row(page, 3).get_by_text("thinking", exact=True)
+    await box.fill("first")
+    await expect(words).to_have_text("1 found")
+    for _ in range(2):  # a match that was folded again unfolds again
+        await box.press("Enter")
+        await expect(row(page, 3).locator("details")).to_have_attribute("open", "")
+        await folded.click()
+        await expect(row(page, 3).locator("details[open]")).to_have_count(0)
 
 
 async def test_the_names_of_a_message_s_own_fields_are_no_matches_and_those_of_a_tool_are(
-    browser: SharedBrowser,
+    bus: Bus, served: Served, page: "Page"
 ) -> None:
-    async with opened(browser) as (bus, page, _, address):
-        call = ToolCallBlock(id="c", name="search", arguments={"type": "special", "options": [{"limit": 20}]})
-        await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text="hello"), call)))
-        await page.goto(address)
-        await expect(row(page, 1)).to_be_visible()
-        box, words = page.get_by_label("Find in the session"), page.locator(".findwords")
-        for text, found in {
-            "argum": "not found",
-            "text": "not found",
-            "content": "not found",
-            "0": "not found",  # the place in a list
-            "limit": "1 found",
-            "20": "1 found",
-            "special": "1 found",
-        }.items():
-            await box.fill(text)
-            await expect(words).to_have_text(found)
+    await page.goto(served.url)
+    call = ToolCallBlock(id="c", name="search", arguments={"type": "special", "options": [{"limit": 20}]})
+    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text="hello"), call)))
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(row(page, 1)).to_be_visible()
+    box, words = page.get_by_label("Find in the session"), page.locator(".findwords")
+    for text, found in {
+        "argum": "not found",
+        "text": "not found",
+        "content": "not found",
+        "0": "not found",  # the place in a list
+        "limit": "1 found",
+        "20": "1 found",
+        "special": "1 found",
+    }.items():
+        await box.fill(text)
+        await expect(words).to_have_text(found)
 
 
-async def test_a_scroll_that_is_reported_after_the_log_is_gone_is_ignored(browser: SharedBrowser) -> None:
-    async with opened(browser) as (bus, page, seen, address):
-        await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(40)))
-        await page.goto(address)
-        await expect(row(page, 40)).to_be_visible()
-        box = await page.locator(".scroll").element_handle()
-        await page.get_by_role("tab", name="Timeline").click()
-        await expect(page.locator(".scroll")).to_have_count(0)
-        assert box is not None
-        await box.evaluate("(box) => box.dispatchEvent(new Event('scroll'))")
-        assert seen.errors == []
+async def test_a_scroll_that_is_reported_after_the_log_is_gone_is_ignored(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    await page.goto(served.url)
+    await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(40)))
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(row(page, 40)).to_be_visible()
+    box = await page.locator(".scroll").element_handle()
+    await page.get_by_role("tab", name="Timeline").click()
+    await expect(page.locator(".scroll")).to_have_count(0)
+    assert box is not None
+    await box.evaluate("(box) => box.dispatchEvent(new Event('scroll'))")

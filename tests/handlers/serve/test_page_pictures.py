@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
-from tests.support.page.serving import serving, temporary_bus
+from lanebus import Bus
+from tests.support.page.browsing import ON_A_BROWSER, expect, visit
+from tests.support.page.serving import Served
 from tests.support.page.showcase import SHOWN, showcase
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 
@@ -38,15 +38,12 @@ async def picture(page: "Page", name: str) -> None:
 
 
 @pytest.mark.full
-async def test_a_session_shows_its_tools_its_approval_its_cost_and_what_the_model_saw(browser: SharedBrowser) -> None:
-    async with (
-        temporary_bus() as bus,
-        showcase(bus, pace=0 if FOLDER is None else 1),
-        serving(bus) as served,
-        browsing(browser, width=1440, height=900) as (page, seen),
-    ):
-        await page.goto(served.url)
-        await page.goto(f"{served.base}/#/s/{SHOWN}?at=19")
+async def test_a_session_shows_its_tools_its_approval_its_cost_and_what_the_model_saw(
+    bus: Bus, served: Served, page: "Page"
+) -> None:
+    async with showcase(bus, pace=0 if FOLDER is None else 1):
+        await page.set_viewport_size({"width": 1440, "height": 900})
+        await visit(page, served, f"#/s/{SHOWN}?at=19")
         await expect(page.locator(".turn .status").nth(3)).to_have_text("completed")
         await expect(page.locator(".row[data-position='19']")).to_be_in_viewport()
         turn = page.locator(".turnrow", has_text="turn 1")
@@ -65,4 +62,3 @@ async def test_a_session_shows_its_tools_its_approval_its_cost_and_what_the_mode
         await expect(page.locator(".cx-item").first).to_be_visible()
         await picture(page, "context.png")
         await page.emulate_media(color_scheme="light")
-        assert seen.errors == []

@@ -12,8 +12,6 @@ from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, real_server
 from tests.support.suite.needs import find
 
-__all__ = ()
-
 pytestmark = [pytest.mark.needs("redis-server"), pytest.mark.filterwarnings("ignore::lanebus.errors.DurabilityWarning")]
 
 

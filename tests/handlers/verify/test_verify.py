@@ -1,8 +1,7 @@
 """Verification of complete logs, and of logs that another client has damaged."""
 
 import tracemalloc
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -12,10 +11,9 @@ import pytest
 from lanebus import Delta, Lane, Session
 from lanebus.bus import Incarnation
 from lanebus.bus.wire import ALL_AGENTS, ALL_BYTES, Keys
-from lanebus.bus.wire.keys import BUCKETS
 from lanebus.handlers.formats import import_transcript
 from lanebus.handlers.projections import TURNS, USAGE
-from lanebus.handlers.verify import verify_all, verify_session
+from lanebus.handlers.verify import ProblemKind, Report, verify_all, verify_session
 from lanebus.handlers.verify.entries import EntryCheck, parse_head_fields
 from lanebus.handlers.verify.namespace import part_of
 from lanebus.handlers.verify.problem import Findings, VerifyBounds
@@ -23,8 +21,6 @@ from lanebus.projections import project
 from tests.support.log.said import said, told
 from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk
-
-__all__ = ()
 
 KEYS = Keys()
 BUCKET = KEYS.bucket("s")
@@ -106,21 +102,25 @@ def flipped(lane: str, position: int, old: str, new: str) -> Plant:
 
 def stored(name: str, state: str) -> Plant:
     """A forged state of a projection, with its checkpoint."""
+    plain, _, version = name.partition("@")
 
     def plant(say: Talk) -> None:
-        say("HSET", KEYS.projection("s", *projection_of(name)), "position", "5", "state", state, "incarnation", "")
+        key = KEYS.projection("s", plain, int(version))
+        say("HSET", key, "position", "5", "state", state, "incarnation", "")
         say("HSET", CHECKPOINTS, f"p:{name}", "5")
 
     return plant
 
 
-def projection_of(name: str) -> tuple[str, int]:
-    plain, _, version = name.partition("@")
-    return plain, int(version)
-
-
 def command(*words: str) -> Plant:
     return lambda say: say(*words)
+
+
+async def reported(server: AnyServer, session: str = "s") -> Report:
+    async with server.bus() as bus:
+        report = await verify_session(bus, session)
+    assert report is not None
+    return report
 
 
 def incarnation(say: Talk) -> None:
@@ -197,15 +197,9 @@ async def test_a_problem_of_a_session_is_reported_and_nothing_else(server: AnySe
     await make(server)
     with server.talk() as say:
         plant(say)
-    async with server.bus() as bus:
-        report = await verify_session(bus, "s")
-        assert report is not None
-        assert [(problem.kind, problem.position) for problem in report.problems] == [(kind, position)]
-        assert report.problems[0].session == "s"
-        assert not report.is_whole
-        other = await verify_session(bus, "t")
-        assert other is not None
-        assert other.is_whole
+    report = await reported(server)
+    assert [problem[:3] for problem in report.problems] == [("s", kind, position)]
+    assert (report.is_whole, (await reported(server, "t")).is_whole) == (False, True)
 
 
 @pytest.mark.parametrize(("is_listed", "position"), [(True, 6), (False, 7)])
@@ -217,10 +211,7 @@ async def test_a_batch_that_was_cut_off_is_reported(server: AnyServer, is_listed
         if is_listed:
             say("HSET", HEAD, "incarnations", f"{newest} {token}", "incarnation", token)
         flipped(LLM, 7, newest, token)(say)
-    async with server.bus() as bus:
-        report = await verify_session(bus, "s")
-    assert report is not None
-    assert [(problem.kind, problem.position) for problem in report.problems] == [("incarnation", position)]
+    assert kinds_of(await reported(server)) == [("incarnation", position)]
 
 
 @pytest.mark.parametrize("name", ["usage@2", "mine@1"])
@@ -228,12 +219,8 @@ async def test_a_stored_state_that_cannot_be_folded_leaves_its_session_unproven(
     await make(server)
     with server.talk() as say:
         stored(name, "{}")(say)
-    async with server.bus() as bus:
-        report = await verify_session(bus, "s")
-    assert report is not None
-    assert report.problems == ()
-    assert report.unproven == (name,)
-    assert not report.is_whole
+    report = await reported(server)
+    assert (report.problems, report.unproven, report.is_whole) == ((), (name,), False)
     assert any(name in note for note in report.notes)
 
 
@@ -263,7 +250,7 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "a bucket counts sessions in words": (command("HSET", SESSIONS, ALL_AGENTS, "many"), "agent"),
     "a lane of no session": (entry(ELSEWHERE, "1-0", USER), "orphan"),
     "a head of no session": (command("HSET", KEYS.head("elsewhere"), "position", "1"), "orphan"),
-    "a key in another bucket": (command("SET", f"lanebus:{{{(BUCKET + 1) % BUCKETS}}}:s:s:live", "x"), "orphan"),
+    "a key in another bucket": (command("SET", f"lanebus:{{{(BUCKET + 1) % KEYS.buckets}}}:s:s:live", "x"), "orphan"),
     "a key of no kind": (command("SET", "lanebus:odd", "x"), "orphan"),
     "a part that no session has": (command("SET", f"{LLM}:rebuilt", "x"), "orphan"),
     "a stored state that no checkpoint names": (
@@ -318,16 +305,19 @@ async def test_sessions_are_whole_after_restarts_closes_and_erasures(process: Re
     assert {report.session: report.entries for report in reports} == {"s": 13, "t": 1, "": 0}
 
 
-@pytest.mark.cluster("a bucket's records and the head are in one slot")
-async def test_a_session_that_is_handed_over_is_whole_before_and_after(server: AnyServer) -> None:
+@pytest.mark.cluster("a bucket's records and the head are in one slot, and keys are scanned on every node")
+async def test_a_session_that_is_handed_over_is_whole_and_a_namespace_is_proven_by_itself(server: AnyServer) -> None:
     await make(server)
-    async with server.bus() as bus:
+    async with server.bus() as bus, server.bus("lanebus.b") as other:
         await bus.session("s").hand_over("other")
         assert [report.problems async for report in verify_all(bus)] == [()] * 3
         await bus.session("s").hand_over("agent")
         await (await bus.session("none").fork(0, id="of-none")).publish(said("x"))
         await bus.session("t").erase()
-        assert {problem for report in [each async for each in verify_all(bus)] for problem in report.problems} == set()
+        await other.session("t").publish(said("a"))
+        server.do("SET", "lanebus.b:odd", "x")
+        assert [report.problems async for report in verify_all(bus)] == [()] * 3
+        assert [len(report.problems) async for report in verify_all(other)] == [0, 1]
 
 
 @pytest.mark.full
@@ -340,22 +330,6 @@ async def test_a_real_session_is_whole(valkey: RealServer, seed_data: Path) -> N
         [report, rest] = [report async for report in verify_all(bus)]
     assert (report.entries, report.problems, report.notes) == (1003, (), ())
     assert rest.is_whole
-
-
-@pytest.mark.cluster("keys are scanned on every node")
-async def test_a_namespace_is_proven_by_itself(server: AnyServer) -> None:
-    async with server.bus("n.a") as bus, server.bus("n.a.b") as other:
-        await bus.session("s").publish(said("a"))
-        await other.session("t").publish(said("a"))
-        server.do("SET", "n.a.b:odd", "x")
-        reports = [report async for report in verify_all(bus)]
-        assert [(report.session, report.problems) for report in reports] == [("s", ()), ("", ())]
-        assert [len(report.problems) for report in [each async for each in verify_all(other)]] == [0, 1]
-
-
-async def test_there_is_no_report_of_a_session_that_does_not_exist(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
-        assert await verify_session(bus, "nosuch") is None
 
 
 @pytest.mark.full
@@ -384,19 +358,15 @@ async def test_verify_finds_nothing_wrong_with_a_log_that_grows_meanwhile(valkey
 async def test_quarantined_entries_are_noted(server: AnyServer) -> None:
     await make(server)
     async with server.bus() as bus:
+        assert await verify_session(bus, "nosuch") is None
         server.do("XADD", LLM, "8-0", "h", "1 1700000000000 somebody", "m", "FORGED")
         await bus.session("s").publish(said("h"))
-        report = await verify_session(bus, "s")
-    assert report is not None
-    assert report.is_whole
-    assert len(report.notes) == 1
-    assert "8-0" in report.notes[0]
-    assert "FORGED" in report.notes[0]
+    report = await reported(server)
+    assert (report.is_whole, len(report.notes)) == (True, 1)
+    assert ("8-0" in report.notes[0], "FORGED" in report.notes[0]) == (True, True)
 
 
-async def test_a_trimmed_log_is_faultless_and_its_projections_are_not_checked(
-    server: AnyServer,
-) -> None:
+async def test_a_trimmed_log_is_faultless_and_its_projections_are_not_checked(server: AnyServer) -> None:
     await make(server)
     with server.talk() as say:
         say("XTRIM", LLM, "MINID", "3")
@@ -404,23 +374,9 @@ async def test_a_trimmed_log_is_faultless_and_its_projections_are_not_checked(
         say("HSET", HEAD, "trimmed", "2")
         gone = len(said("a").to_json_bytes()) + len(told("b").to_json_bytes())
         say("HINCRBY", HEAD, "bytes", str(-gone))
-    async with server.bus() as bus:
-        report = await verify_session(bus, "s")
-    assert report is not None
+    report = await reported(server)
     assert (report.entries, report.problems) == (5, ())
-    assert "begins at 3" in report.notes[0]
-    assert "not checked" in report.notes[1]
-
-
-@asynccontextmanager
-async def peak(limit_bytes: int) -> AsyncGenerator[None, None]:
-    """The block never holds more than that at a time."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit_bytes
-    finally:
-        tracemalloc.stop()
+    assert ("begins at 3" in report.notes[0], "not checked" in report.notes[1]) == (True, True)
 
 
 @pytest.mark.full
@@ -429,8 +385,14 @@ async def test_a_long_log_is_not_held_in_memory(valkey: RealServer) -> None:
         session = bus.session("s")
         for _ in range(30):
             await session.publish(*[said(20_000 * "x") for _ in range(25)], *[told(20_000 * "x") for _ in range(25)])
-        async with peak(12_000_000):  # of 30 MB; a page of each lane, as it came and as it is read
+        tracemalloc.start()
+        try:
             report = await verify_session(bus, "s")
+            assert (
+                tracemalloc.get_traced_memory()[1] < 12_000_000
+            )  # of 30 MB; a page of each lane, as it came and is read
+        finally:
+            tracemalloc.stop()
     assert report is not None
     assert (report.entries, report.problems) == (1_500, ())
 
@@ -438,6 +400,9 @@ async def test_a_long_log_is_not_held_in_memory(valkey: RealServer) -> None:
 async def test_problems_beyond_the_bound_are_only_counted(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
         await bus.session("s").publish(said("a"))
+        *_, rest = [report async for report in verify_all(bus, bounds=VerifyBounds(byte_attempts=0))]
+        assert sum("byte count" in note for note in rest.notes) == bus.inspector.keys.buckets
+        assert "was not checked" in rest.notes[0]
         with valkey.talk() as say:
             for index in range(1, 12):
                 say("XADD", LLM, f"1-{index}", "x", "y")
@@ -456,15 +421,11 @@ async def test_one_attempt_is_enough_for_a_log_that_does_not_change(valkey: Real
     assert all(report.is_whole for report in reports)
 
 
-async def test_a_count_of_bytes_that_is_not_looked_at_is_noted_as_not_checked(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
-        await bus.session("s").publish(said("a"))
-        *_, rest = [report async for report in verify_all(bus, bounds=VerifyBounds(byte_attempts=0))]
-    assert sum("byte count" in note for note in rest.notes) == bus.inspector.keys.buckets
-    assert "was not checked" in rest.notes[0]
-
-
 # --- the parts that are pure --------------------------------------------------------------------------------------
+
+
+def kinds_of(report: Report) -> list[tuple[str, int]]:
+    return [(problem.kind, problem.position) for problem in report.problems]
 
 
 def found(check: Callable[[Findings], object]) -> list[tuple[str, int]]:
@@ -478,82 +439,60 @@ def incarnations(text: str, newest: str, position: int = 20) -> Callable[[Findin
     return lambda findings: parse_head_fields({name: value.encode() for name, value in fields.items()}, findings)
 
 
-def test_incarnations_follow_each_other() -> None:
-    assert found(incarnations("0_a 10_b 11_c", "11_c")) == []
-    assert found(incarnations("", "")) == []
-    assert found(incarnations("0_a 10_b 10_c", "10_c")) == [("incarnation", 10)]
-    assert found(incarnations("10_a 0_b", "0_b")) == [("incarnation", 0)]
-    assert found(incarnations("0_a 20_b", "20_b")) == [("incarnation", 20)]
-    assert found(incarnations("0_a 10_b", "0_a")) == [("incarnation", 0)]
-    assert found(incarnations("a", "")) == [("incarnation", 0)]
+def test_incarnations_follow_each_other_and_each_entry_is_of_the_one_that_wrote_it() -> None:
+    for text, newest, wrong in (
+        ("0_a 10_b 11_c", "11_c", []),
+        ("", "", []),
+        ("0_a 10_b 10_c", "10_c", [10]),
+        ("10_a 0_b", "0_b", [0]),
+        ("0_a 20_b", "20_b", [20]),
+        ("0_a 10_b", "0_a", [0]),
+        ("a", "", [0]),
+    ):
+        assert found(incarnations(text, newest)) == [("incarnation", position) for position in wrong]
+    head = {"position": b"20", "incarnations": b"5_a 10_b", "incarnation": b"10_b"}
+    fields = parse_head_fields(head, Findings("s"))
+    assert fields.incarnations == (Incarnation("5_a", 5), Incarnation("10_b", 10))
+    assert [fields.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "5_a", "5_a", "10_b"]
 
 
-def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
-    head_fields = parse_head_fields(
-        {"position": b"20", "incarnations": b"5_a 10_b", "incarnation": b"10_b"}, Findings("s")
-    )
-    assert head_fields.incarnations == (Incarnation("5_a", 5), Incarnation("10_b", 10))
-    assert [head_fields.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "5_a", "5_a", "10_b"]
-
-
-def test_each_hole_is_reported_separately() -> None:
-    def check(findings: Findings) -> None:
-        walk = EntryCheck(findings, 3)
+def test_holes_are_separate_suspects_count_after_the_last_entry_and_trimmed_entries_are_forgiven() -> None:
+    def walk(findings: Findings) -> None:
+        entries = EntryCheck(findings, 3)
         for position in (4, 5, 8):
             fields = (b"h", header(Lane.LLM, USER).encode(), b"m", USER.encode())
-            walk.take(Lane.LLM, (f"{position}-0".encode(), fields))
-        walk.end(10)
-        assert (walk.entries, walk.size_bytes) == (3, 3 * len(USER))
+            entries.take(Lane.LLM, (f"{position}-0".encode(), fields))
+        entries.end(10)
+        assert (entries.entries, entries.size_bytes) == (3, 3 * len(USER))
 
-    assert found(check) == [("hole", 3), ("hole", 6), ("hole", 9)]
-
-
-def test_a_suspected_problem_counts_only_after_the_last_entry() -> None:
-    def check(findings: Findings) -> None:
+    def suspect(findings: Findings) -> None:
         findings.suspect("producer", 5, "x")
         findings.suspect("producer", 6, "y")
         findings.settle(5)
         findings.settle(0)
 
-    assert found(check) == [("producer", 6)]
-
-
-def test_entries_trimmed_during_the_check_are_no_hole() -> None:
-    def check(findings: Findings) -> None:
-        findings.add("hole", 5, "x")
-        findings.add("hole", 6, "x")
-        findings.add("bytes", 0, "x")
-        findings.add("unreadable", 3, "x")
+    def forgive(findings: Findings) -> None:
+        for kind, position in (("hole", 5), ("hole", 6), ("bytes", 0), ("unreadable", 3)):
+            findings.add(cast("ProblemKind", kind), position, "x")
         findings.forgive(5)
 
-    assert found(check) == [("hole", 6), ("unreadable", 3)]
+    assert found(walk) == [("hole", 3), ("hole", 6), ("hole", 9)]
+    assert found(suspect) == [("producer", 6)]
+    assert found(forgive) == [("hole", 6), ("unreadable", 3)]
 
 
-@pytest.mark.parametrize(
-    ("name", "part"),
-    [
-        ("n:config", (0, "", "config")),
-        ("n:media:ab", (0, "", "media:ab")),
-        ("n:{3}:index", (3, "", "index")),
-        ("n:{3}:live", (3, "", "live")),
-        ("n:{3}:dead:workers", (3, "", "dead:workers")),
-        ("n:{3}:open:support:workers", (3, "", "open:support:workers")),
-        ("n:{3}:due:support:workers", (3, "", "due:support:workers")),
-        ("n:{3}:order:support", (3, "", "order:support")),
-        ("n:{3}:woken", (3, "", "woken")),
-        ("n:{3}:wakeups", (3, "", "wakeups")),
-        ("n:{3}:groups", (3, "", "groups")),
-        ("n:group:{workers}:consumers", (0, "", "group:{workers}:consumers")),
-        ("n:group:{workers}:other", None),
-        ("n:{3}:s:one:llm", (3, "one", "llm")),
-        ("n:{3}:s:one:p:usage@1", (3, "one", "p:usage@1")),
-        ("n:{3}:s:one:p:usage", None),
-        ("n:{3}:s:a b:llm", None),
-        ("n:{3}:other", None),
-        (f"n:{{{'9' * 5_000}}}:index", None),
-        (f"n:{{3}}:s:one:p:usage@{'9' * 5_000}", None),
-        ("n:other", None),
-    ],
-)
-def test_a_key_name_is_parsed_into_bucket_session_and_part(name: str, part: tuple[int, str, str] | None) -> None:
-    assert part_of("n", name) == part
+def test_a_key_name_is_parsed_into_bucket_session_and_part() -> None:
+    for name, part in (
+        *((f"n:{rest}", (0, "", rest)) for rest in ("config", "media:ab", "group:{workers}:consumers")),
+        *(
+            (f"n:{{3}}:{rest}", (3, "", rest))
+            for rest in (
+                *("index", "live", "dead:workers", "open:support:workers", "due:support:workers", "order:support"),
+                *("woken", "wakeups", "groups"),
+            )
+        ),
+        *((f"n:{{3}}:s:one:{rest}", (3, "one", rest)) for rest in ("llm", "p:usage@1")),
+        *((f"n:{rest}", None) for rest in ("group:{workers}:other", "{3}:s:one:p:usage", "{3}:s:a b:llm", "{3}:other")),
+        *((f"n:{rest}", None) for rest in (f"{{{'9' * 5_000}}}:index", f"{{3}}:s:one:p:usage@{'9' * 5_000}", "other")),
+    ):
+        assert part_of("n", name) == part, name

@@ -4,7 +4,7 @@ def test_x(lanebus: CommandLine): assert lanebus("sessions").code == 0
 def test_y(lanebus: CommandLine): assert lanebus.anew("sessions").code == 0
 
 The first form forks from a process that has imported everything. It takes a hundredth of the time of the second form,
-which starts a new Python as users do. `test_cli.py` runs every command in the second form.
+which starts a new Python as users do. `test_command_line.py` runs every command in the second form.
 """
 
 import fcntl
@@ -39,20 +39,6 @@ from tests.support.cli.starter import Started, Starter, starting
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import wait_until
 
-__all__ = (
-    "SECONDS",
-    "Answer",
-    "CommandLine",
-    "Running",
-    "Terminal",
-    "lanebus",
-    "module_lanebus",
-    "objects",
-    "starter",
-    "unopened",
-    "without_hint",
-)
-
 SECONDS = 120.0
 """seconds; generous, for a machine under load"""
 
@@ -72,6 +58,21 @@ class Answer:
         """The only line of JSON that it printed."""
         [only] = objects(self.out)
         return only
+
+
+def complete(lanebus: "CommandLine", *words: str) -> list[str]:
+    """Return what bash is offered for the last word. Asks again if it is nothing: a slow answer completes nothing."""
+    environment = {
+        "_LANEBUS_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": f"{len(words) - 1}",
+    }
+    for _ in range(5):
+        answer = lanebus(env=environment)
+        assert (answer.code, answer.err) == (0, "")
+        if answer.out:
+            return [line.partition(",")[2] for line in answer.out.split()]
+    return []
 
 
 def without_hint(errors: str) -> str:

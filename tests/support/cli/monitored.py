@@ -15,8 +15,6 @@ from tests.support.cli.command_line import CommandLine
 from tests.support.cli.starter import Started
 from tests.support.servers.real import eventually
 
-__all__ = ("Monitored", "monitored_command")
-
 Line = dict[str, JsonValue]
 
 

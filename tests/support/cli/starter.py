@@ -20,8 +20,6 @@ from typing import Self
 from tests.support.cli.starter_process import NUMBER, Request
 from tests.support.paths import ROOT
 
-__all__ = ("Started", "Starter", "starting")
-
 
 @dataclass
 class Started:

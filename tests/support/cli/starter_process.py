@@ -25,8 +25,6 @@ from typing import NoReturn, TypedDict, cast
 
 from lanebus.handlers.cli.group import COMMANDS, module_of
 
-__all__ = ("NUMBER", "Request")
-
 NUMBER = struct.Struct("!i")
 
 _MORE = (

@@ -13,8 +13,6 @@ from pydantic import JsonValue
 from tests.support.node.running import run_node
 from tests.support.page.serving import TOKEN, Served
 
-__all__ = ("AguiSeen", "Object", "agui", "check_streams", "dig", "read_events", "types_of")
-
 CLIENT = Path(__file__).parents[2] / "handlers/protocols/agui/client.mjs"
 ENDS = ('"RUN_FINISHED"', '"RUN_ERROR"')
 

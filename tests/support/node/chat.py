@@ -9,8 +9,6 @@ from pydantic import JsonValue
 from tests.support.node.running import run_node
 from tests.support.page.serving import TOKEN, Served
 
-__all__ = ("Seen", "chat", "texts")
-
 CLIENT = Path(__file__).parents[2] / "handlers/protocols/ai_sdk/client.mjs"
 
 Object = dict[str, JsonValue]

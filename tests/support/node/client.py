@@ -26,8 +26,6 @@ from tests.support.page.serving import TOKEN
 from tests.support.paths import ROOT
 from tests.support.servers.real import eventually
 
-__all__ = ("Follower", "built_client", "following", "node_path", "npm")
-
 SOURCE = ROOT / "clients/ts"
 DOCUMENT = "docs/reference/openapi.json"
 DRIVER = ROOT / "tests/clients/follow.mjs"

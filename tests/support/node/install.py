@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from tests.support.paths import ROOT
 
-__all__ = ("CLIENT", "REFEREES", "Packages", "main")
-
 LOCK = "package-lock.json"
 
 

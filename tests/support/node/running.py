@@ -14,8 +14,6 @@ import pytest
 
 from tests.support.suite.needs import find
 
-__all__ = ("referees", "run_node")
-
 NODE = Path(sys.prefix) / "bin/node"
 
 

@@ -1,47 +1,41 @@
 """The page in a real browser, and a connection to the server that a test can cut.
 
 pytestmark = ON_A_BROWSER
-async def test_x(browser: SharedBrowser):
-    async with browsing(browser) as (page, seen): ...
+async def test_x(bus: Bus, served: Served, page: "Page"): ...         on a bus of its own; the page has no errors
+async def test_y(browser: SharedBrowser):
+    async with browsing(browser, width=390) as (page, seen): ...      a page of another kind
 
 Starting a browser takes two seconds of CPU, and a page with a new profile takes one. So the tests of one process share
 both. A page is reused only after a test that passed, and is empty: no cookies, routes or listeners. A page's storage
 belongs to its server's port, and each test has another port.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import pytest
 import pytest_asyncio
 from anyio.abc import ByteStream, SocketAttribute
 
+from lanebus import Bus
+from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.suite.needs import find
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request
+    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request, Route
     from playwright.async_api._generated import LocatorAssertions  # the package does not export it
-
-__all__ = (
-    "ON_A_BROWSER",
-    "QUICK_ON_A_BROWSER",
-    "Seen",
-    "SharedBrowser",
-    "Wire",
-    "browser",
-    "browsing",
-    "expect",
-    "wire_to",
-)
 
 QUICK_ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 """markers for tests that use `browser`: it lives in an event loop that these tests share"""
 
 ON_A_BROWSER = [*QUICK_ON_A_BROWSER, pytest.mark.full]
 """the same, for tests that the quick set leaves out"""
+
+_T = TypeVar("_T")
 
 _MILLISECONDS = 120_000
 """milliseconds to wait for an event that must happen; generous, for a machine under load"""
@@ -71,6 +65,11 @@ class Seen:
         self._page.remove_listener("console", self._on_console)
         self._page.remove_listener("pageerror", self._on_error)
         self._page.remove_listener("request", self._on_request)
+
+    def forget(self) -> None:
+        """Allow the dialogs and errors that occurred."""
+        self.dialogs.clear()
+        self.errors.clear()
 
     def off_origin(self, base: str) -> list[str]:
         """Return the requests to any other server."""
@@ -148,6 +147,90 @@ async def browsing(
     finally:
         if browser.idle is not page:
             await page.context.close()
+
+
+@asynccontextmanager
+async def _held(manager: AbstractAsyncContextManager[_T]) -> AsyncGenerator[_T]:
+    """Enter and leave a context manager in one task: a fixture may end in another task than it began in."""
+    begun: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def hold() -> None:
+        async with manager as entered:
+            begun.set_result(entered)
+            await over.wait()
+
+    holding = asyncio.create_task(hold())
+    await asyncio.wait((holding, begun), return_when=asyncio.FIRST_COMPLETED)
+    if not begun.done():
+        await holding
+    yield begun.result()
+    over.set()
+    await holding
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def bus() -> AsyncGenerator[Bus]:
+    """A bus on an embedded server of its own, for a test in a browser."""
+    async with _held(temporary_bus()) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def served(bus: Bus) -> AsyncGenerator[Served]:
+    """The server of the page on that bus."""
+    async with _held(serving(bus)) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def _browsed(browser: SharedBrowser, request: pytest.FixtureRequest) -> "AsyncGenerator[tuple[Page, Seen]]":
+    failed = request.session.testsfailed
+    async with browsing(browser) as (page, seen):
+        yield page, seen
+        has_passed = request.session.testsfailed == failed
+    if not has_passed and browser.idle is page:
+        browser.idle = None
+        await page.context.close()
+    if has_passed:
+        assert (seen.dialogs, seen.errors) == ([], [])
+
+
+@pytest.fixture
+def page(_browsed: "tuple[Page, Seen]") -> "Page":
+    """An empty page. It must have no dialogs and no errors until the test ends; `seen.forget()` allows those so far."""
+    return _browsed[0]
+
+
+@pytest.fixture
+def seen(_browsed: "tuple[Page, Seen]") -> Seen:
+    """What that page must not do."""
+    return _browsed[1]
+
+
+async def hold(page: "Page", *urls: str) -> asyncio.Event:
+    """Hold the requests of URLs from now on, until the event is set."""
+    is_free = asyncio.Event()
+
+    async def wait(route: "Route") -> None:
+        await is_free.wait()
+        await route.continue_()
+
+    for url in urls:
+        await page.route(url, wait)
+    return is_free
+
+
+async def visit(page: "Page", served: Served, place: str) -> None:
+    """Open a place of the page with the token."""
+    await page.goto(served.url)
+    await page.goto(f"{served.base}/{place}")
+
+
+async def visit_session(page: "Page", served: Served, session: str) -> None:
+    """Open a session, or a view of one, with the token. Wait until the page follows it."""
+    await visit(page, served, f"#/s/{session}")
+    await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
 
 
 def expect(locator: "Locator") -> "LocatorAssertions":

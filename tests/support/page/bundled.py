@@ -13,8 +13,6 @@ import pytest
 
 from tests.support.paths import ROOT
 
-__all__ = ("bundled_page", "make_bundle")
-
 
 def make_bundle(target: Path) -> Path:
     """Bundle the page into a new folder. Return the folder."""

@@ -5,8 +5,6 @@ import anyio
 from lanebus import ExtensionMessage, Session
 from lanebus.bus.messages import Control, Lane, parse_control
 
-__all__ = ("next_control",)
-
 
 async def next_control(session: Session, after: int) -> tuple[int, Control]:
     """Return the first command after a position, and its position."""

@@ -9,8 +9,6 @@ from tests.support.page.browsing import expect
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ("HARMFUL", "Walk", "show_all_events", "show_plain_text", "walk")
-
 HARMFUL = (
     "script, iframe, object, embed, link, base, style, svg, math, form, meta, video, audio, [onerror], [onload], "
     "img:not([src^='data:image/']):not([src^='blob:']), a:not([href^='#/s/']):not([rel~='noopener'])"

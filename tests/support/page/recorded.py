@@ -31,8 +31,6 @@ from lanebus.bus.messages import (
 )
 from lanebus.messages import Cost, TurnId
 
-__all__ = ("record_loops",)
-
 _BATCH = 500
 
 

@@ -9,8 +9,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from lanebus.handlers.serve.http_server import listen, serve_app
 
-__all__ = ("ReverseProxy", "files_app", "running")
-
 _OWN = {b"host", b"connection", b"transfer-encoding"}
 
 

@@ -1,22 +1,29 @@
 """Sessions in states that the page shows."""
 
+from collections.abc import Mapping
+
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, UserMessage
 from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
+from lanebus.handlers.serve import Identify, Principal
 from lanebus.messages import TurnId
-
-__all__ = ("answered", "waiting_for_approval")
 
 
 async def waiting_for_approval(session: Session, text: str, *tools: str) -> TurnId:
     """Publish a loop whose tool calls wait for a person. Return its turn."""
+    calls = (ToolCallBlock(id=f"c{at}", name=name, arguments={"path": name}) for at, name in enumerate(tools))
+    return await waiting(session, *calls, text=text)
+
+
+async def waiting(session: Session, *calls: ToolCallBlock, text: str = "hi", why: str = "approval") -> TurnId:
+    """Publish a loop whose calls wait for a person for a reason. Return its turn."""
     turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
-    blocks = tuple(ToolCallBlock(id=f"c{at}", name=name, arguments={"path": name}) for at, name in enumerate(tools))
+    waits = [{"turnId": turn, "toolCallId": call.id, "toolName": call.name, "why": why} for call in calls]
     await session.publish(
         UserMessage.text(text),
         AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
         TurnStarted(turn_id=turn).as_extension(),
-        AssistantMessage(content=blocks, turn_id=turn, stop_reason="toolUse"),
-        *(ToolWaiting(turn_id=turn, tool_call_id=block.id, tool_name=block.name).as_extension() for block in blocks),
+        AssistantMessage(content=calls, turn_id=turn, stop_reason="toolUse"),
+        *(ToolWaiting.model_validate(wait).as_extension() for wait in waits),
     )
     return turn
 
@@ -26,3 +33,13 @@ async def answered(session: Session, question: str, answer: str) -> None:
     await session.publish(
         UserMessage.text(question), AssistantMessage(content=(TextBlock(text=answer),), stop_reason="stop")
     )
+
+
+def may(*actions: str) -> Identify:
+    """Return what names the only user of a server, who has the right to these actions."""
+
+    async def identify(headers: Mapping[str, str], address: str) -> Principal:
+        del headers, address
+        return Principal(name="kim", actions=actions)
+
+    return identify

@@ -21,8 +21,6 @@ from lanebus.handlers.serve import Authorize, HostedApp, Identify, TokenFiles, s
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from tests.support.servers.real import eventually
 
-__all__ = ("TOKEN", "Served", "client_of", "served_by_command", "serving", "temporary_bus", "temporary_dir")
-
 TOKEN = "start-token"
 
 

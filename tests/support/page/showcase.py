@@ -16,8 +16,6 @@ from lanebus.messages import Cost, ThinkingBlock, TurnId
 from tests.support.agent.agents import wait_for
 from tests.support.page.recorded import record_loops
 
-__all__ = ("SHOWN", "showcase")
-
 SHOWN = "order-4711"
 
 _POLICY = """Items that arrive **damaged** within 30 days are refunded in full:

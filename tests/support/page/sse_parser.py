@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-__all__ = ("Event", "parse")
-
 
 class Event(NamedTuple):
     name: str

@@ -1,7 +1,5 @@
 """Texts that become a script, a request or a frame if a page inserts them as HTML."""
 
-__all__ = ("PAYLOADS",)
-
 JS = "alert(document.domain)"
 
 PAYLOADS = (

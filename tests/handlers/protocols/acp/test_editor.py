@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, pause, tool
-from lanebus.bus.messages import Approve, StopReason, ToolWaiting
+from lanebus.bus.messages import Approve, ToolWaiting
 from lanebus.handlers.agent import ToolContext, Worker, approve
 from lanebus.handlers.protocols.acp.editor_session import EditorBounds
 from lanebus.handlers.providers import Piece
@@ -37,10 +37,8 @@ from tests.support.agent.agents import (
     until,
     wait_for,
 )
-from tests.support.agent.editor import CWD, Decide, Editing, allow, cancelled, editing, never, reject
+from tests.support.agent.editor import CWD, Decide, allow, cancelled, editing, never, reject
 from tests.support.servers.real import eventually
-
-__all__ = ()
 
 DISK = ToolCallBlock(id="call-1", name="format_disk", arguments={"disk": "é1"})
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -82,31 +80,32 @@ def paused_answer(pause: Pause, text: str) -> list[Step]:
     return [Piece("text", text[:half]), pause, Piece("text", text[half:]), whole]
 
 
-def raised(caught: pytest.ExceptionInfo[RequestError]) -> tuple[int, str]:
-    return caught.value.code, str(caught.value)
-
-
-async def test_a_prompt_gets_its_answer_once_and_the_users_message_is_not_repeated(bus: Bus) -> None:
-    async with editing(bus, AgentLoop(ScriptedModel(answer("Hello, you."), answer("Hello again.")))) as editor:
+async def test_a_prompt_gets_its_answer_once_and_is_stored_in_the_log_of_its_agent(bus: Bus) -> None:
+    model = ScriptedModel(answer("Hello, you."), answer("Hello again."), answer("Half", stop_reason="length"))
+    async with editing(bus, AgentLoop(model, name="support")) as editor:
         session = await editor.open()
-        first = await editor.say(session, "hi")
-        second = await editor.say(session, "and again")
-    assert editor.told(session) == ["agent: Hello, you.", "agent: Hello again."]
-    assert (first.stop_reason, second.stop_reason) == ("end_turn", "end_turn")
+        first, second, third = [await editor.say(session, text) for text in ("hi", "and again", "and more")]
+        head = await bus.session(session).head()
+        user, said, *_ = await messages(bus.session(session))
+    assert editor.told(session) == ["agent: Hello, you.", "agent: Hello again.", "agent: Half"]
+    assert [each.stop_reason for each in (first, second, third)] == ["end_turn", "end_turn", "max_tokens"]
     assert first.usage is not None
     assert second.usage is not None
     assert (first.usage.total_tokens, second.usage.total_tokens) == (12, 24)
-
-
-async def test_a_session_of_an_editor_is_a_session_of_the_log(bus: Bus) -> None:
-    async with editing(bus, AgentLoop(ScriptedModel(answer("Hello, you.")), name="support")) as editor:
-        session = await editor.open()
-        await editor.say(session, "hi")
-        head = await bus.session(session).head()
-        user, said = await messages(bus.session(session))
-    assert head.agent == "support"
+    assert (head.agent, said.text_content()) == ("support", "Hello, you.")
     assert user.metadata == {"lanebus.by": "editor", "lanebus.cwd": CWD}
-    assert said.text_content() == "Hello, you."
+
+
+async def test_a_resumed_session_tells_only_what_is_new_and_workers_elsewhere_answer(bus: Bus) -> None:
+    agent = AgentLoop(ScriptedModel(answer("First."), answer("Second.")))
+    async with editing(bus, agent) as editor:
+        session = await editor.open()
+        await editor.say(session, "one")
+    async with Worker(bus, agent, name="w1"), editing(bus, agent, has_worker=False) as editor:
+        await editor.client.resume_session(session_id=session, cwd=CWD, mcp_servers=[])
+        assert editor.updates == []
+        await editor.say(session, "two")
+    assert editor.told(session) == ["agent: Second."]
 
 
 async def test_a_tool_knows_the_folder_of_the_newest_prompt(bus: Bus) -> None:
@@ -274,18 +273,6 @@ async def test_a_load_or_a_close_ends_a_prompt_that_is_under_way(bus: Bus) -> No
     assert caught.value.code == -32002
 
 
-async def test_a_resume_tells_nothing_of_the_past_and_everything_after(bus: Bus) -> None:
-    agent = AgentLoop(ScriptedModel(answer("First."), answer("Second.")))
-    async with editing(bus, agent) as editor:
-        session = await editor.open()
-        await editor.say(session, "one")
-    async with editing(bus, agent) as editor:
-        await editor.client.resume_session(session_id=session, cwd=CWD, mcp_servers=[])
-        assert editor.updates == []
-        await editor.say(session, "two")
-    assert editor.told(session) == ["agent: Second."]
-
-
 async def test_a_prompt_of_a_session_that_is_not_open_opens_it(bus: Bus) -> None:
     agent = AgentLoop(ScriptedModel(answer("First."), answer("Second.")))
     async with editing(bus, agent, bounds=EditorBounds(sessions=1)) as editor:
@@ -335,9 +322,10 @@ async def test_sessions_are_listed_a_page_at_a_time_with_their_folders_and_title
 
 
 async def test_images_and_resources_reach_the_model_and_come_back_with_a_load(bus: Bus) -> None:
-    model = ScriptedModel(answer("I see."))
-    large = base64.b64encode(PNG + b"\0" * 60_000).decode()
-    async with editing(bus, AgentLoop(model)) as editor:
+    small, large = (base64.b64encode(PNG + b"\0" * more).decode() for more in (0, 60_000))
+    text = TextResourceContents(uri="file:///project/a.txt", text="alpha")
+    blob = BlobResourceContents(uri="file:///project/b.png", blob=small, mime_type="image/png")
+    async with editing(bus, AgentLoop(ScriptedModel(answer("I see.")))) as editor:
         session = await editor.open()
         await editor.client.prompt(
             session_id=session,
@@ -345,59 +333,33 @@ async def test_images_and_resources_reach_the_model_and_come_back_with_a_load(bu
                 TextContentBlock(type="text", text="Look:"),
                 ImageContentBlock(type="image", data=large, mime_type="image/png"),
                 ResourceContentBlock(type="resource_link", name="main.py", uri="file:///project/main.py"),
-                EmbeddedResourceContentBlock(
-                    type="resource", resource=TextResourceContents(uri="file:///project/a.txt", text="alpha")
-                ),
-                EmbeddedResourceContentBlock(
-                    type="resource",
-                    resource=BlobResourceContents(
-                        uri="file:///project/b.png", blob=base64.b64encode(PNG).decode(), mime_type="image/png"
-                    ),
-                ),
+                EmbeddedResourceContentBlock(type="resource", resource=text),
+                EmbeddedResourceContentBlock(type="resource", resource=blob),
             ],
         )
         await editor.client.load_session(cwd=CWD, session_id=session, mcp_servers=[])
         (user, _) = await messages(bus.session(session))
-    kinds = [block.type for block in user.content]
-    assert kinds == ["text", "image", "text", "text", "image"]
+    assert [block.type for block in user.content] == ["text", "image", "text", "text", "image"]
     pictures = [block.media for block in user.content if isinstance(block, ImageBlock)]
     assert [media.kind for media in pictures] == ["sha256", "data"]  # a large one is stored beside the log
     assert pictures[1].filename == "b.png"
     assert "[main.py](file:///project/main.py)" in user.text_content()
     assert '<resource uri="file:///project/a.txt">\nalpha\n</resource>' in user.text_content()
     sent = [update["content"] for _, update in editor.updates if update["sessionUpdate"] == "user_message_chunk"]
-    images = [each["data"] for each in sent if isinstance(each, dict) and each["type"] == "image"]
-    assert images == [large, base64.b64encode(PNG).decode()]
-
-
-async def test_an_image_over_the_bound_is_told_in_words(bus: Bus) -> None:
-    session = bus.session("s1")
-    data = base64.b64encode(PNG + b"\0" * 60_000).decode()
-    image = UserMessage.model_validate(
-        {"content": [{"type": "image", "media": {"kind": "data", "data": data, "mime_type": "image/png"}}]}
-    )
-    await session.publish(image, wake=False)
+    assert [each["data"] for each in sent if isinstance(each, dict) and each["type"] == "image"] == [large, small]
     async with editing(bus, AgentLoop(ScriptedModel()), bounds=EditorBounds(media_bytes=10)) as editor:
-        await editor.client.load_session(cwd=CWD, session_id="s1", mcp_servers=[])
-    assert editor.told("s1") == ["user: [image: image/png]"]
+        await editor.client.load_session(cwd=CWD, session_id=session, mcp_servers=[])
+    assert "[image: image/png]" in editor.told(session)[0]  # over the bound
 
 
 async def test_a_failure_is_an_error_without_its_secrets(bus: Bus) -> None:
     model = ScriptedModel([RuntimeError("no such model for sk-abcdefgh12345678")])
     async with editing(bus, AgentLoop(model)) as editor:
         session = await editor.open()
-        with pytest.raises(RequestError) as caught:
+        with pytest.raises(RequestError, match="no such model") as caught:
             await editor.say(session, "hi")
-    code, text = raised(caught)
-    assert code == -32603
-    assert "no such model" in text
+    assert caught.value.code == -32603
     assert "abcdefgh" not in str(editor.raw)
-
-
-@pytest.mark.parametrize(("reason", "wanted"), [("length", "max_tokens"), ("stop", "end_turn")])
-async def test_a_stop_reason_is_told_in_the_terms_of_the_protocol(bus: Bus, reason: StopReason, wanted: str) -> None:
-    async with editing(bus, AgentLoop(ScriptedModel(answer("Half", stop_reason=reason)))) as editor:
-        assert (await editor.say(await editor.open(), "hi")).stop_reason == wanted
 
 
 async def test_a_paused_session_says_so_and_keeps_the_message(bus: Bus) -> None:
@@ -427,27 +389,19 @@ async def test_what_other_clients_write_is_told_between_prompts(bus: Bus) -> Non
     assert editor.told(session)[1:] == ["user: Ada here", "agent: Hello, Ada."]
 
 
-async def test_workers_elsewhere_answer_an_editor_without_one(bus: Bus) -> None:
-    agent = AgentLoop(ScriptedModel(answer("From afar.")))
-    async with Worker(bus, agent, name="w1"), editing(bus, agent, has_worker=False) as editor:
-        session = await editor.open()
-        await editor.say(session, "hi")
-    assert editor.told(session) == ["agent: From afar."]
+async def test_a_closed_session_refuses_a_prompt_an_erased_one_is_not_found_and_a_trimmed_one_loaded(bus: Bus) -> None:
+    async def is_refused(session: str) -> bool:
+        with pytest.raises(RequestError):
+            await editor.say(session, "hi")
+        return True
 
-
-async def test_a_trimmed_session_is_loaded_from_its_first_entry(bus: Bus) -> None:
-    session = bus.session("s1")
     for text in ("one", "two", "three"):
-        await session.publish(UserMessage.text(text), wake=False)
-    await session.trim(3)
+        await bus.session("s1").publish(UserMessage.text(text), wake=False)
+    await bus.session("s1").trim(3)
     async with editing(bus, AgentLoop(ScriptedModel()), has_worker=False) as editor:
         await editor.client.load_session(cwd=CWD, session_id="s1", mcp_servers=[])
-        listed = (await editor.client.list_sessions()).sessions
-    assert editor.told("s1") == ["user: three"]
-    assert [each.session_id for each in listed] == ["s1"]
-
-
-async def test_a_closed_session_refuses_a_prompt_and_an_erased_one_is_not_found(bus: Bus) -> None:
+        assert [each.session_id for each in (await editor.client.list_sessions()).sessions] == ["s1"]
+        assert editor.told("s1") == ["user: three"]
     async with editing(bus, AgentLoop(ScriptedModel())) as editor:
         session = await editor.open()
         await bus.session(session).close()
@@ -455,13 +409,7 @@ async def test_a_closed_session_refuses_a_prompt_and_an_erased_one_is_not_found(
             await editor.say(session, "hi")
         other = await editor.open()
         await bus.session(other).erase()
-        await until(lambda: _is_refused(editor, other))
+        await until(lambda: is_refused(other))
         with pytest.raises(RequestError) as caught:
             await editor.client.load_session(cwd=CWD, session_id=other, mcp_servers=[])
     assert caught.value.code == -32002
-
-
-async def _is_refused(editor: Editing, session: str) -> bool:
-    with pytest.raises(RequestError):
-        await editor.say(session, "hi")
-    return True

@@ -14,11 +14,9 @@ from pydantic import JsonValue
 
 from tests.support.agent.editor import CWD, editing_process
 from tests.support.cli.command_line import SECONDS
-from tests.support.node.running import referees, run_node
+from tests.support.node.running import run_node
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, eventually
-
-__all__ = ("referees",)
 
 AGENT = "tests.support.agent.editor_agents:agent"
 
@@ -46,18 +44,24 @@ async def test_stdout_has_only_the_protocol_whatever_an_agent_and_its_tools_prin
 
 
 @pytest.mark.full
-async def test_an_answer_goes_on_after_the_process_was_killed(env: dict[str, str]) -> None:
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "end of stdin"])
+async def test_an_answer_goes_on_after_the_process_ended_in_its_middle(env: dict[str, str], *, is_killed: bool) -> None:
     text = "wait: once upon a time there was a log"
     async with editing_process(AGENT, env=env) as editor:
         session = await editor.open()
-        saying = asyncio.create_task(
-            editor.client.prompt(session_id=session, prompt=[TextContentBlock(type="text", text=text)])
-        )
+        block = TextContentBlock(type="text", text=text)
+        saying = asyncio.create_task(editor.client.prompt(session_id=session, prompt=[block]))
         await editor.until(session, "once")
         assert editor.process is not None
-        editor.process.kill()
+        if is_killed:
+            editor.process.kill()
+            with pytest.raises(ConnectionError):
+                await saying
+    if not is_killed:
+        assert editor.process.returncode == 0
         with pytest.raises(ConnectionError):
             await saying
+        await anyio.Path(env["LANEBUS_TEST_GATE"]).touch()
     async with editing_process(AGENT, env=env) as editor:
         await editor.client.load_session(cwd=CWD, session_id=session, mcp_servers=[])
         assert editor.told(session)[0] == f"user: {text}"
@@ -68,26 +72,6 @@ async def test_an_answer_goes_on_after_the_process_was_killed(env: dict[str, str
     assert editor.told(session)[-1] == "agent: wait: that was all"
 
 
-@pytest.mark.full
-async def test_the_end_of_stdin_in_mid_answer_ends_the_process_and_loses_nothing(env: dict[str, str]) -> None:
-    text = "wait: once upon a time there was a log"
-    async with editing_process(AGENT, env=env) as editor:
-        session = await editor.open()
-        saying = asyncio.create_task(
-            editor.client.prompt(session_id=session, prompt=[TextContentBlock(type="text", text=text)])
-        )
-        await editor.until(session, "once")
-    assert editor.process is not None
-    assert editor.process.returncode == 0
-    with pytest.raises(ConnectionError):
-        await saying
-    await anyio.Path(env["LANEBUS_TEST_GATE"]).touch()
-    async with editing_process(AGENT, env=env) as editor:
-        await editor.client.load_session(cwd=CWD, session_id=session, mcp_servers=[])
-        await eventually(lambda: editor.told(session)[-1] == f"agent: {text}", SECONDS)
-
-
-@pytest.mark.needs("referees")
 @pytest.mark.full
 async def test_the_typescript_client_prompts_allows_loads_and_forks(
     referees: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch

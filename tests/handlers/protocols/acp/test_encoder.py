@@ -22,8 +22,6 @@ from lanebus.handlers.protocols.run_events import (
 from tests.support.golden.deltas import with_deltas
 from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 
-__all__ = ()
-
 SESSIONS = {folder.name: envelopes(read_session(folder), f"golden-{folder.name}") for folder in FOLDERS}
 
 
@@ -67,18 +65,15 @@ def test_each_call_begins_once_and_ends_at_most_once(name: str) -> None:
 
 
 def test_a_text_that_the_log_does_not_have_is_followed_by_a_note() -> None:
-    encoder = AcpEncoder()
-    encoder.add(ThoughtAdded("a1", "a1.thought0", "Hm."), {})
-    encoder.add(CallBegun("a1", "a1.call0", "add"), {})
-    updates = encoder.add(AnswerSettled("a1", None, 0, "superseded", is_replaced=True), {})
-    assert [update.get("status") for update in updates] == ["failed", None]
-    assert text(updates, "a1") == CUT_OFF
-
-
-def test_an_answer_of_which_nothing_was_shown_needs_no_note() -> None:
-    encoder = AcpEncoder()
-    encoder.add(CallBegun("a1", "a1.call0", "add"), {})
-    assert text(encoder.add(AnswerSettled("a1", None, 0, "superseded", is_replaced=True), {}), "a1") == ""
+    replaced = AnswerSettled("a1", None, 0, "superseded", is_replaced=True)
+    for thought, note in ((True, CUT_OFF), (False, "")):  # nothing was shown: no note
+        encoder = AcpEncoder()
+        if thought:
+            encoder.add(ThoughtAdded("a1", "a1.thought0", "Hm."), {})
+        encoder.add(CallBegun("a1", "a1.call0", "add"), {})
+        updates = encoder.add(replaced, {})
+        assert [update.get("status") for update in updates if "toolCallId" in update] == ["failed"]
+        assert text(updates, "a1") == note
 
 
 def test_an_answer_that_was_recorded_otherwise_is_told_again_as_it_is() -> None:

@@ -19,11 +19,8 @@ from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.agent.served_agent import served_agent
 from tests.support.cli.starter import Starter
 from tests.support.node.agui import AguiSeen, agui, dig, types_of
-from tests.support.node.running import referees
 from tests.support.page.serving import serving
 from tests.support.servers.real import RealServer, eventually
-
-__all__ = ("referees",)
 
 VERSIONS = pytest.mark.parametrize("version", [1, 0])
 SAY = {"do": "say", "id": "m1", "content": "hi"}
@@ -76,11 +73,18 @@ async def told(path: Path, pause: Pause) -> AsyncGenerator[None]:
 
 
 @VERSIONS
-async def test_a_message_gets_its_answer(referees: Path, version: int) -> None:
-    async with served_agent(AgentLoop(ScriptedModel(answer("Hello, you.")))) as served:
-        seen = await agui(referees, served, version, "t1", SAY, SETTLE)
-    assert (seen.roles, seen.texts) == (["user", "assistant"], ["hi", "Hello, you."])
-    assert [each["id"] for each in seen.messages] == ["m1", "t1.main.1#0.1"]
+async def test_messages_get_answers_without_the_tools_of_the_client_also_on_a_page_without_the_conversation(
+    referees: Path, version: int
+) -> None:
+    offered: list[dict[str, object]] = [{"name": "paint", "description": "Paints.", "parameters": {}}]
+    async with served_agent(AgentLoop(ScriptedModel(answer("Hello, you."), answer("Second.")))) as served:
+        seen = await agui(
+            *(referees, served, version, "t1", {**SAY, "tools": offered}, SETTLE, {"do": "reload", "keep": False}),
+            *({"do": "say", "id": "m2", "content": "and?"}, SETTLE),
+        )
+    assert seen.roles == ["user", "assistant", "user", "assistant"]
+    assert seen.texts == ["hi", "Hello, you.", "and?", "Second."]
+    assert [each["id"] for each in seen.messages[:2]] == ["m1", "t1.main.1#0.1"]
     assert (seen.events()[-1]["type"], outcome(seen)) == ("RUN_FINISHED", {"type": "success"})
     assert seen.events()[-1]["usage"] == [
         {
@@ -88,6 +92,8 @@ async def test_a_message_gets_its_answer(referees: Path, version: int) -> None:
             **({"cacheWriteInputTokens": 0} if version else {}),
         }
     ]
+    told = next(each for each in seen.events(0) if each["type"] == "CUSTOM")
+    assert (told["name"], dig(told, "value", "tools")) == ("lanebus.toolsIgnored", ["paint"])
     assert seen.warnings == []
 
 
@@ -117,17 +123,12 @@ async def test_thinking_tools_and_results_are_shown_in_their_order(referees: Pat
 
 
 @VERSIONS
-@pytest.mark.parametrize("approved", [True, False])
-async def test_an_approval_is_an_interrupt_that_the_next_run_answers(
-    referees: Path, version: int, *, approved: bool
-) -> None:
-    model = ScriptedModel(calls(DISK), answer("Finished."))
+@pytest.mark.parametrize("given", ["approved", "denied", "cancelled"])
+async def test_an_approval_is_an_interrupt_that_the_next_run_answers(referees: Path, version: int, given: str) -> None:
+    model, approved = ScriptedModel(calls(DISK), answer("Finished.")), given == "approved"
+    reply = {"status": "cancelled"} if given == "cancelled" else {"payload": {"approved": approved}}
     async with served_agent(AgentLoop(model, tools=[format_disk])) as served:
-        seen = await agui(
-            *(referees, served, version, "t3", SAY),
-            {"do": "answer", "payload": {"approved": approved}},
-            SETTLE,
-        )
+        seen = await agui(referees, served, version, "t3", SAY, {"do": "answer", **reply}, SETTLE)
         session = served.bus.session("t3")
         commands = [e.message async for e in session.read(kinds={"control.*"})]
     assert len(seen.runs) == 2
@@ -146,18 +147,11 @@ async def test_an_approval_is_an_interrupt_that_the_next_run_answers(
         assert dig(command.data, "callHash") == DISK.call_hash
 
 
-async def test_a_cancelled_interrupt_denies_the_call(referees: Path) -> None:
-    model = ScriptedModel(calls(DISK), answer("Finished."))
-    async with served_agent(AgentLoop(model, tools=[format_disk])) as served:
-        seen = await agui(referees, served, 1, "t3", SAY, {"do": "answer", "status": "cancelled"}, SETTLE)
-    assert "denied" in str(seen.texts[-2]).lower()
-
-
 @VERSIONS
 async def test_an_abort_cancels_the_run_and_keeps_the_text(referees: Path, version: int) -> None:
     model = ScriptedModel(paused_answer(Pause(), "As I was saying"))
+    command = {"do": "post", "path": "/api/sessions/t4/commands", "body": {"command": "abort"}}
     async with served_agent(AgentLoop(model)) as served:
-        command = {"do": "post", "path": "/api/sessions/t4/commands", "body": {"command": "abort"}}
         seen = await agui(referees, served, version, "t4", SAY, {"do": "shows", "text": "As I wa"}, command, SETTLE)
     assert seen.texts == ["hi", "As I wa"]
     finished = seen.events()[-1]
@@ -294,21 +288,3 @@ async def test_a_paused_session_is_an_interrupt_that_a_resume_ends(referees: Pat
         seen = await agui(referees, served, version, "t10", SAY, {"do": "answer"}, SETTLE)
     assert "paused" in str(outcome(seen, 0))
     assert (seen.texts, outcome(seen)) == (["hi", "Here I am."], {"type": "success"})
-
-
-async def test_a_page_without_the_conversation_gets_it_in_the_order_of_the_log(referees: Path) -> None:
-    async with served_agent(AgentLoop(ScriptedModel(answer("First."), answer("Second.")))) as served:
-        seen = await agui(
-            *(referees, served, 1, "t11", SAY, SETTLE, {"do": "reload", "keep": False}),
-            *({"do": "say", "id": "m2", "content": "and?"}, SETTLE),
-        )
-    assert seen.texts == ["hi", "First.", "and?", "Second."]
-
-
-async def test_a_run_goes_on_without_the_tools_of_the_client_and_says_so(referees: Path) -> None:
-    async with served_agent(AgentLoop(ScriptedModel(answer("Hello.")))) as served:
-        offered: list[dict[str, object]] = [{"name": "paint", "description": "Paints.", "parameters": {}}]
-        seen = await agui(referees, served, 1, "t12", {**SAY, "tools": offered}, SETTLE)
-    told = next(each for each in seen.events() if each["type"] == "CUSTOM")
-    assert (told["name"], dig(told, "value", "tools")) == ("lanebus.toolsIgnored", ["paint"])
-    assert (seen.texts, seen.events()[-1]["type"]) == (["hi", "Hello."], "RUN_FINISHED")

@@ -18,8 +18,6 @@ from tests.support.agent.served_agent import served_agent
 from tests.support.node.agui import dig, read_events, types_of
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
-__all__ = ()
-
 
 def asked(content: JsonValue = "hi", thread: str = "t1", **fields: JsonValue) -> dict[str, JsonValue]:
     said: list[JsonValue] = [] if content is None else [{"id": "m1", "role": "user", "content": content}]
@@ -37,7 +35,15 @@ async def read_until(pieces: AsyncIterator[bytes], text: bytes) -> bytes:
 
 
 async def test_wrong_requests_are_refused_and_publish_nothing() -> None:
+    nowhere: dict[str, JsonValue] = {"interruptId": f"t2.main.1#0/c1/{'0' * 64}", "status": "resolved"}
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        events = read_events((await client.post("/agui/suport", json=asked())).text)
+        assert (types_of(events), events[-1]["code"]) == (["RUN_STARTED", "RUN_ERROR"], "lanebus.unknown_agent")
+        assert "'suport'" in str(events[-1]["message"])
+        events = read_events((await client.post("/agui/agent", json=asked(None))).text)
+        assert types_of(events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        assert events[1]["messages"] == []
+        assert await bus.sessions() == []
         await bus.session("t1", agent="billing").publish(UserMessage.text("mine"))
         for path, body, status in (
             ("/agui/support", asked(), 409),
@@ -46,26 +52,11 @@ async def test_wrong_requests_are_refused_and_publish_nothing() -> None:
             ("/agui/no such", asked(), 400),
             ("/agui/billing?after=1", asked(), 400),
             ("/agui/billing", asked(resume=[{"interruptId": "x", "status": "resolved"}]), 400),
+            ("/agui/agent", asked(None, "t2", resume=[{**nowhere, "payload": {"approved": True}}]), 404),
         ):
             assert (await client.post(path, json=body)).status_code == status, (path, body)
+        assert [each.session for each in await bus.sessions()] == ["t1"]
         assert (await bus.session("t1").head()).position == 1
-
-
-async def test_a_thread_without_a_session_is_an_empty_conversation() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        events = read_events((await client.post("/agui/agent", json=asked(None))).text)
-        assert types_of(events) == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-        assert events[1]["messages"] == []
-        assert (await bus.session("t1").head()).position == 0
-
-
-async def test_a_misspelt_agent_fails_and_begins_no_session() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        events = read_events((await client.post("/agui/suport", json=asked())).text)
-        assert types_of(events) == ["RUN_STARTED", "RUN_ERROR"]
-        assert events[-1]["code"] == "lanebus.unknown_agent"
-        assert "'suport'" in str(events[-1]["message"])
-        assert await bus.sessions() == []
 
 
 async def test_a_message_to_an_agent_without_a_worker_is_accepted_and_the_client_is_told_that_it_waits() -> None:
@@ -81,18 +72,6 @@ async def test_a_message_to_an_agent_without_a_worker_is_accepted_and_the_client
         assert (dig(told, "value", "agent"), (await bus.session("t1").head()).agent) == ("nobody", "nobody")
 
 
-async def test_an_answer_to_an_interrupt_of_a_session_that_does_not_exist_is_refused() -> None:
-    given: dict[str, JsonValue] = {
-        "interruptId": f"t1.main.1#0/c1/{'0' * 64}",
-        "status": "resolved",
-        "payload": {"approved": True},
-    }
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        reply = await client.post("/agui/agent", json=asked(None, resume=[given]))
-        assert (reply.status_code, reply.json()["error"]) == (404, "session_missing")
-        assert await bus.sessions() == []
-
-
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(60_000)
 """larger than what stays in the message"""
 
@@ -104,16 +83,23 @@ def with_picture(data: bytes) -> list[JsonValue]:
 
 @pytest.mark.parametrize(
     ("first", "other"),
-    [("hi", "bye"), (with_picture(PICTURE), with_picture(PICTURE + b"\0")), (with_picture(PICTURE), "see")],
+    [
+        ("é\u2028\ud7ff😀", "bye"),
+        (with_picture(PICTURE), with_picture(PICTURE + b"\0")),
+        (with_picture(PICTURE), "see"),
+    ],
+    ids=["texts", "pictures", "text for picture"],
 )
 async def test_an_id_of_a_message_with_other_content_is_refused_and_what_a_snapshot_showed_is_a_repeat(
     first: JsonValue, other: JsonValue
 ) -> None:
-    async with served_agent(AgentLoop(ScriptedModel(answer("Hello.")))) as served, client_of(served) as client:
-        assert (await client.post("/agui/agent", json=asked(first))).status_code == 200
-        shown = dig(
-            read_events((await client.post("/agui/agent", json=asked(first))).text)[1], "messages", 0, "content"
-        )
+    said = str(first)[:5] * 3
+    async with served_agent(AgentLoop(ScriptedModel(answer(said)))) as served, client_of(served) as client:
+        events = read_events((await client.post("/agui/agent", json=asked(first))).text)
+        pieces = [str(event["delta"]) for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
+        assert "".join(pieces) == said
+        again = read_events((await client.post("/agui/agent", json=asked(first))).text)
+        shown = dig(again[1], "messages", 0, "content")
         assert (shown == first) == isinstance(first, str)
         before = (await served.bus.session("t1").head()).position
         refused = await client.post("/agui/agent", json=asked(other))
@@ -123,24 +109,21 @@ async def test_an_id_of_a_message_with_other_content_is_refused_and_what_a_snaps
         assert (await served.bus.session("t1").head()).position == before
 
 
-@tool(approval=True)
-async def pay(amount: int) -> str:
-    """Pay."""
-    return f"paid {amount}"
-
-
 async def test_an_answer_to_an_interrupt_that_is_repeated_with_another_reason_in_the_same_run_is_refused() -> None:
     model = ScriptedModel(calls(ToolCallBlock(id="c1", name="pay", arguments={"amount": 3})), answer("A pity."))
     async with served_agent(AgentLoop(model, [pay])) as served, client_of(served) as client:
         waits = read_events((await client.post("/agui/agent", json=asked())).text)[-1]
-        interrupt = dig(waits, "outcome", "interrupts", 0, "id")
-        statuses = list[int]()
-        for reason in ("too much", "never", "too much"):
-            payload: JsonValue = {"approved": False, "reason": reason}
-            given: JsonValue = {"interruptId": interrupt, "status": "resolved", "payload": payload}
+        for reason, status in (("too much", 200), ("never", 409), ("too much", 200)):
+            given: dict[str, JsonValue] = {"interruptId": dig(waits, "outcome", "interrupts", 0, "id")}
+            given |= {"status": "resolved", "payload": {"approved": False, "reason": reason}}
             body = asked(None, runId="r2", resume=[given])
-            statuses.append((await client.post("/agui/agent", json=body)).status_code)
-        assert statuses == [200, 409, 200]
+            assert (await client.post("/agui/agent", json=body)).status_code == status
+
+
+@tool(approval=True)
+async def pay(amount: int) -> str:
+    """Pay."""
+    return f"paid {amount}"
 
 
 async def test_a_client_that_disconnects_does_not_stop_the_agent() -> None:
@@ -194,13 +177,3 @@ async def test_only_the_newest_entries_and_messages_are_read_and_whatever_is_lef
             received += await read_until(reply.aiter_raw(), b"\n\n") if not received.endswith(b"\n\n") else b""
     snapshot = read_events(received.decode())[-1]
     assert [str(dig(snapshot, "messages", at, "content"))[:2] for at in (0, 1)] == ["4 ", "5 "]
-
-
-@pytest.mark.parametrize("content", ["Me", "é\u2028\ud7ff😀"])
-async def test_any_text_arrives_as_it_was_written(content: str) -> None:
-    async with served_agent(AgentLoop(ScriptedModel(answer(content * 3)))) as served, client_of(served) as client:
-        reply = await client.post("/agui/agent", json=asked(content))
-        events = read_events(reply.text)
-        assert dig(events[1], "messages", 0, "content") == content
-        pieces = [str(event["delta"]) for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
-        assert "".join(pieces) == content * 3

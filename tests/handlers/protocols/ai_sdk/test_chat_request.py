@@ -10,8 +10,6 @@ from lanebus.handlers.protocols import read_chat_request, read_version
 from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.messages import ImageBlock, TextBlock, TurnId
 
-__all__ = ()
-
 TEXT: dict[str, JsonValue] = {"type": "text", "text": "hi"}
 APPROVAL = ApprovalId(TurnId(loop_id="c1.main.1", turn_index=2), 17, "0a" * 32, "call/1 @ x")
 PIXEL = f"data:image/png;base64,{b64encode(bytes(10)).decode()}"

@@ -21,8 +21,6 @@ from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait
 from tests.support.agent.served_agent import served_agent, wait_for_worker
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
-__all__ = ()
-
 
 def said(text: str, id: str, chat: str = "c1", **fields: JsonValue) -> dict[str, JsonValue]:
     message: JsonValue = {"id": id, "role": "user", "parts": [{"type": "text", "text": text}]}
@@ -66,13 +64,21 @@ def picture(content: bytes) -> dict[str, JsonValue]:
     return {"id": "c1", "messages": [{"id": "m1", "role": "user", "parts": [part]}]}
 
 
+def decided(approval: JsonValue, *more: JsonValue, approved: bool, **fields: JsonValue) -> dict[str, JsonValue]:
+    given: JsonValue = {"id": approval, "approved": approved, **fields}
+    part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": given}
+    return {"id": "c1", "messages": [{"id": "c1.main.1", "role": "assistant", "parts": [part]}, *more]}
+
+
+def asked_in(content: bytes) -> str:
+    """Return the id of the approval that a stream asks for."""
+    return str(next(each for each in chunks(content) if each["type"] == "tool-approval-request")["approvalId"])
+
+
 @pytest.mark.parametrize(
     ("first", "other"),
-    [
-        (said("hi", "m1"), said("bye", "m1")),
-        (said("hi", "m1"), picture(b"a")),
-        (picture(b"a"), picture(b"b")),
-    ],
+    [(said("hi", "m1"), said("bye", "m1")), (said("hi", "m1"), picture(b"a")), (picture(b"a"), picture(b"b"))],
+    ids=["texts", "picture for text", "pictures"],
 )
 async def test_an_id_of_a_message_with_other_content_is_refused(
     first: dict[str, JsonValue], other: dict[str, JsonValue]
@@ -87,110 +93,64 @@ async def test_an_id_of_a_message_with_other_content_is_refused(
         assert await positions(served) == before
 
 
-async def test_a_denial_that_is_repeated_with_another_reason_is_a_repeat_so_that_the_chat_goes_on() -> None:
-    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
-    async with (
-        served_agent(AgentLoop(ScriptedModel(calls(call), answer("A pity."), answer("Hello.")), [pay])) as served,
-        client_of(served) as client,
-    ):
-        client.headers["AI-SDK-Version"] = "6"
-        waits = chunks((await client.post("/chat", json=said("hi", "m1"))).content)
-        asked = next(each for each in waits if each["type"] == "tool-approval-request")["approvalId"]
-
-        def denied(reason: str, *more: JsonValue) -> dict[str, JsonValue]:
-            approval: JsonValue = {"id": asked, "approved": False, "reason": reason}
-            part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": approval}
-            return {"id": "c1", "messages": [{"id": "c1.main.1", "role": "assistant", "parts": [part]}, *more]}
-
-        assert text((await client.post("/chat", json=denied("too much"))).content) == "A pity."
-        next_one: JsonValue = {"id": "m2", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
-        assert text((await client.post("/chat", json=denied("no", next_one))).content) == "Hello."
-
-
 @tool(approval=True)
 async def pay(amount: int) -> str:
     """Pay."""
     return f"paid {amount}"
 
 
-async def test_a_repeated_approval_is_published_once_and_the_same_rest_follows() -> None:
-    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
-    async with (
-        served_agent(AgentLoop(ScriptedModel(calls(call), answer("Done.")), [pay])) as served,
-        client_of(served) as client,
-    ):
+PAY = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
+
+
+async def test_a_repeated_approval_is_published_once_and_one_of_other_arguments_is_asked_again() -> None:
+    model = ScriptedModel(calls(PAY), answer("Done."))
+    async with served_agent(AgentLoop(model, [pay])) as served, client_of(served) as client:
         client.headers["AI-SDK-Version"] = "6"
-        waits = chunks((await client.post("/chat", json=said("hi", "m1"))).content)
-        request = next(each for each in waits if each["type"] == "tool-approval-request")
-        approval: JsonValue = {"id": request["approvalId"], "approved": True}
-        part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": approval}
-        body: JsonValue = {"id": "c1", "messages": [{"id": "c1.main.1", "role": "assistant", "parts": [part]}]}
+        asked = asked_in((await client.post("/chat", json=said("hi", "m1"))).content)
+        forged = decided(asked.replace(PAY.call_hash, "0" * 64), approved=True)
+        found = (await client.post("/chat", json=forged)).content
+        again = asked_in(found)
+        assert again != asked
+        assert "tool-output-available" not in {str(each["type"]) for each in chunks(found)}
+        body = decided(again, approved=True)
         rest = await client.post("/chat", json=body)
         before = await positions(served)
-        again = await client.post("/chat", json=body)
-        assert rest.content == again.content
+        assert rest.content == (await client.post("/chat", json=body)).content
         assert text(rest.content) == "Done."
         assert "tool-input-start" not in {str(each["type"]) for each in chunks(rest.content)}
         assert await positions(served) == before
 
 
-async def test_an_approval_of_other_arguments_is_refused_and_asked_again() -> None:
-    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
-    async with (
-        served_agent(AgentLoop(ScriptedModel(calls(call)), [pay])) as served,
-        client_of(served) as client,
-    ):
+async def test_a_denial_that_is_repeated_with_another_reason_is_a_repeat_so_that_the_chat_goes_on() -> None:
+    model = ScriptedModel(calls(PAY), answer("A pity."), answer("Hello."))
+    async with served_agent(AgentLoop(model, [pay])) as served, client_of(served) as client:
         client.headers["AI-SDK-Version"] = "6"
-        waits = chunks((await client.post("/chat", json=said("hi", "m1"))).content)
-        asked = str(next(each for each in waits if each["type"] == "tool-approval-request")["approvalId"])
-        other = asked.replace(call.call_hash, "0" * 64)
-        part: JsonValue = {
-            "type": "dynamic-tool",
-            "state": "approval-responded",
-            "approval": {"id": other, "approved": True},
-        }
-        body: JsonValue = {"id": "c1", "messages": [{"id": "c1.main.1", "role": "assistant", "parts": [part]}]}
-        found = chunks((await client.post("/chat", json=body)).content)
-        again = next(each for each in found if each["type"] == "tool-approval-request")
-        assert again["approvalId"] != asked
-        assert "tool-output-available" not in {str(each["type"]) for each in found}
+        asked = asked_in((await client.post("/chat", json=said("hi", "m1"))).content)
+        denied = decided(asked, approved=False, reason="too much")
+        assert text((await client.post("/chat", json=denied)).content) == "A pity."
+        next_one: JsonValue = {"id": "m2", "role": "user", "parts": [{"type": "text", "text": "hello"}]}
+        again = decided(asked, next_one, approved=False, reason="no")
+        assert text((await client.post("/chat", json=again)).content) == "Hello."
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        (said("hi", "m1", trigger="regenerate-message"), 400),
-        (said("hi", "m1", chat="no session!"), 400),
-        (said("", "m1"), 400),
-        ({"id": "c1", "messages": "none"}, 400),
-    ],
-)
-async def test_a_wrong_request_writes_nothing(body: JsonValue, status: int) -> None:
+async def test_a_wrong_request_writes_nothing() -> None:
+    elsewhere = ApprovalId(TurnId(loop_id="other.main.1", turn_index=0), 1, "0" * 64, "call-1")
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        assert (await client.post("/chat", json=body)).status_code == status
+        await bus.session("c2").publish(UserMessage.text("hi"), agent="billing")
+        bodies: tuple[tuple[JsonValue, int], ...] = (
+            (said("hi", "m1", trigger="regenerate-message"), 400),
+            (said("hi", "m1", chat="no session!"), 400),
+            (said("", "m1"), 400),
+            ({"id": "c1", "messages": "none"}, 400),
+            (decided(str(elsewhere), approved=True), 400),
+            (said("hi", "m1", chat="c2", agent="main"), 409),
+        )
+        for body, status in bodies:
+            assert (await client.post("/chat", json=body)).status_code == status
         wrong = await client.post("/chat", json=said("hi", "m1"), headers={"AI-SDK-Version": "4"})
         assert (wrong.status_code, "from 5" in wrong.text) == (400, True)
         assert (await client.get("/chat/c1/stream", headers={"AI-SDK-Version": "x"})).status_code == 400
         assert await positions(served) == 0
-
-
-async def test_an_approval_of_a_turn_of_another_session_writes_nothing() -> None:
-    approval = ApprovalId(TurnId(loop_id="other.main.1", turn_index=0), 1, "0" * 64, "call-1")
-    part: JsonValue = {
-        "type": "dynamic-tool",
-        "state": "approval-responded",
-        "approval": {"id": str(approval), "approved": True},
-    }
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        body: JsonValue = {"id": "c1", "messages": [{"id": "a", "role": "assistant", "parts": [part]}]}
-        assert (await client.post("/chat", json=body)).status_code == 400
-        assert await positions(served) == 0
-
-
-async def test_a_message_for_a_session_of_another_agent_is_refused() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        await bus.session("c1").publish(UserMessage.text("hi"), agent="billing")
-        assert (await client.post("/chat", json=said("hi", "m1", agent="main"))).status_code == 409
 
 
 async def read_until(reply: httpx2.Response, text: bytes) -> AsyncIterator[bytes]:
@@ -241,9 +201,8 @@ async def test_a_server_that_ends_never_makes_an_answer_look_complete(version: s
 
 
 async def test_no_client_is_told_of_a_missing_worker_while_one_serves_the_agent_or_a_person_has_to_act() -> None:
-    call = ToolCallBlock(id="call-1", name="pay", arguments={"amount": 3})
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        async with Worker(bus, AgentLoop(ScriptedModel(calls(call)), [pay]), name="w1"):
+        async with Worker(bus, AgentLoop(ScriptedModel(calls(PAY)), [pay]), name="w1"):
             await wait_for_worker(bus)
             streams = [await client.post("/chat", json=said("hi", "m1"))]
         assert await bus.live_workers() == {}

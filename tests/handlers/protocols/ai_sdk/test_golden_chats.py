@@ -13,9 +13,7 @@ from lanebus import Delta, Envelope
 from lanebus.handlers.protocols import MessageStream, RunPlace, UiMessages
 from lanebus.handlers.protocols.ai_sdk.encoder import Version
 from tests.support.golden.chats import CHATS, HERE, VERSIONS, file_of, stream_of
-from tests.support.node.running import referees, run_node
-
-__all__ = ("referees",)
+from tests.support.node.running import run_node
 
 Object = dict[str, JsonValue]
 ALL: list[tuple[str, Version]] = [(name, version) for name in CHATS for version in VERSIONS]
@@ -40,18 +38,12 @@ def chunks(stream: bytes) -> list[Object]:
 
 
 @pytest.mark.parametrize(("name", "version"), ALL)
-def test_a_recorded_run_gives_the_same_stream(name: str, version: Version) -> None:
-    assert stream_of(CHATS[name], version) == (HERE / file_of(name, version)).read_bytes()
-
-
-def test_there_is_no_other_recorded_stream() -> None:
-    assert {path.name for path in HERE.iterdir()} == {file_of(name, version) for name, version in ALL}
-
-
-@pytest.mark.parametrize(("name", "version"), ALL)
-def test_a_stream_has_only_what_its_version_reads(name: str, version: Version) -> None:
-    kinds = {str(each["type"]) for each in chunks(stream_of(CHATS[name], version))}
+def test_a_recorded_run_gives_the_same_stream_of_what_its_version_reads(name: str, version: Version) -> None:
+    stream = stream_of(CHATS[name], version)
+    assert stream == (HERE / file_of(name, version)).read_bytes()
+    kinds = {str(each["type"]) for each in chunks(stream)}
     assert {kind for kind in kinds if not kind.startswith("data-")} <= KNOWN[version]
+    assert {path.name for path in HERE.iterdir()} == {file_of(*each) for each in ALL}
 
 
 @pytest.mark.parametrize(("name", "version"), ALL)

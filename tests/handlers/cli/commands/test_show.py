@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages import ToolWaiting
-from lanebus.handlers.cli.summary import answer_commands
-from lanebus.messages import TurnId
 from tests.support.cli.command_line import CommandLine, objects
-
-__all__ = ()
 
 TURN: JsonValue = {"loopId": "s.main.1", "turnIndex": 0}
 LONG = "x = 1\n" * 40
@@ -23,13 +18,14 @@ def event(kind: str, **data: JsonValue) -> JsonValue:
     return {"role": "extension", "kind": f"agent.{kind}", "data": data}
 
 
-def talk(call: str = "c1", *more: JsonValue) -> str:
+def talk(call: str = "c1", *more: JsonValue, loop: str = "s.main.1") -> str:
     """Return a session with a call of a tool that has run and a call that waits, as lines of JSON."""
-    about: dict[str, JsonValue] = {"turnId": TURN, "toolCallId": call, "toolName": "write"}
+    turn: JsonValue = {"loopId": loop, "turnIndex": 0}
+    about: dict[str, JsonValue] = {"turnId": turn, "toolCallId": call, "toolName": "write"}
     entries: list[JsonValue] = [
         {"role": "user", "content": "Please write \u202ethe file.\x1b[31m"},
-        event("started", loopId="s.main.1", agent="a"),
-        event("turn.started", turnId=TURN, prompts=[1]),
+        event("started", loopId=loop, agent="a"),
+        event("turn.started", turnId=turn, prompts=[1]),
         {
             "role": "assistant",
             "model": "m-1",
@@ -41,9 +37,9 @@ def talk(call: str = "c1", *more: JsonValue) -> str:
             ],
             "stopReason": "toolUse",
         },
-        event("tool.started", turnId=TURN, toolCallId="c0", toolName="read"),
+        event("tool.started", turnId=turn, toolCallId="c0", toolName="read"),
         {"role": "toolResult", "toolCallId": "c0", "toolName": "read", "content": LONG, "isError": True},
-        event("tool.ended", turnId=TURN, toolCallId="c0", toolName="read", isError=True, outcome="failed", position=6),
+        event("tool.ended", turnId=turn, toolCallId="c0", toolName="read", isError=True, outcome="failed", position=6),
         event("tool.waiting", **about),
         *more,
     ]
@@ -53,6 +49,8 @@ def talk(call: str = "c1", *more: JsonValue) -> str:
 def test_a_conversation_is_shown_as_wrapped_text_with_whole_code_and_visible_control_characters(
     lanebus: CommandLine,
 ) -> None:
+    refused = lanebus("show", "s")
+    assert (refused.code, refused.out, "'s'" in refused.err) == (3, "", True)
     assert lanebus("publish", "s", "--json", stdin=talk()).code == 0
     shown = lanebus("show", "s", env={"COLUMNS": "60"})
     assert (shown.code, shown.err) == (0, "")
@@ -63,26 +61,12 @@ def test_a_conversation_is_shown_as_wrapped_text_with_whole_code_and_visible_con
     assert (len(words) > 3, max(map(len, words)) <= 60) == (True, True)
     assert any(re.fullmatch(r"Assistant \(m-1\) +#4  \d\d:\d\d:\d\d", line) for line in lines)
     assert any(re.fullmatch(r"  ← read failed +#6  \d\.\d s", line) for line in lines)
-
-
-def test_thinking_and_long_results_are_shown_with_full_alone(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "--json", stdin=talk())
+    at = lines.index("write waits for a person:")
+    assert lines[at + 1 : at + 3] == [f"  lanebus control s {answer} main.1#0 c1" for answer in ("approve", "deny")]
     short, full = lanebus("show", "s").out, lanebus("show", "s", "--full").out
     assert ("secret thought" in short, "secret thought" in full) == (False, True)
     assert (short.count("x = 1"), full.count("x = 1")) == (10 + 12, 80)
-    assert "more lines; --full shows them" in short
-    assert "--full" not in full
-
-
-@pytest.mark.parametrize(("call", "typed"), [("c1", "c1"), ("a b'$(x)", "'a b'\\''$(x)'")])
-def test_a_call_that_waits_is_shown_with_the_commands_that_answer_it(
-    lanebus: CommandLine, call: str, typed: str
-) -> None:
-    lanebus("publish", "s", "--json", stdin=talk(call))
-    lines = lanebus("show", "s").out.splitlines()
-    at = lines.index("write waits for a person:")
-    assert lines[at + 1] == f"  lanebus control s approve main.1#0 {typed}"
-    assert lines[at + 2] == f"  lanebus control s deny main.1#0 {typed}"
+    assert ("more lines; --full shows them" in short, "--full" in full) == (True, False)
 
 
 def test_a_call_that_was_decided_waits_for_a_worker_and_takes_no_second_decision(lanebus: CommandLine) -> None:
@@ -96,9 +80,19 @@ def test_a_call_that_was_decided_waits_for_a_worker_and_takes_no_second_decision
     assert lanebus("sessions", "--waiting").out == ""
 
 
-@pytest.mark.parametrize("call", ["c1", "-x", "a b'$(touch ran)", "c1\x1b[5A\x1b[2K; touch ran\n\u202e\x9b'"])
-def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Path, call: str) -> None:
-    lanebus("publish", "s", "--json", stdin=talk(call))
+@pytest.mark.parametrize(
+    ("call", "loop"),
+    [
+        ("c1", "s.main.1"),
+        ("-x", "s.main.1"),
+        ("a b'$(touch ran)", "s.main.1"),
+        ("c1\x1b[5A\x1b[2K; touch ran\n\u202e\x9b'", "s.main.1"),
+        ("c1", "s.x; touch ran\x1b.1"),
+    ],
+    ids=["plain", "option", "shell", "terminal", "loop"],
+)
+def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Path, call: str, loop: str) -> None:
+    lanebus("publish", "s", "--json", stdin=talk(call, loop=loop))
     printed = lanebus("show", "s").out.splitlines()[-2].strip()
     code = f"lanebus() {{ printf '%s\\0' \"$@\"; }}; {printed}"
     read = subprocess.run(
@@ -109,14 +103,7 @@ def test_the_printed_command_answers_the_call(lanebus: CommandLine, tmp_path: Pa
     answer = objects(lanebus("tail", "s", "--kind", "control.approve").out)[0]["message"]
     assert isinstance(answer, dict)
     assert isinstance(data := answer["data"], dict)
-    assert (data["toolCallId"], data["turnId"]) == (call, TURN)
-
-
-def test_a_printed_command_quotes_the_id_of_the_turn_too() -> None:
-    turn = TurnId(loop_id="s.x; touch ran\x1b.1", turn_index=0)
-    approve, deny = answer_commands(ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="x"), "s")
-    assert approve == "lanebus control s approve $'x; touch ran\\x1b.1#0' c1"
-    assert deny == approve.replace("approve", "deny")
+    assert (data["toolCallId"], data["turnId"]) == (call, {"loopId": loop, "turnIndex": 0})
 
 
 def test_a_table_has_one_row_for_the_events_of_a_turn(lanebus: CommandLine) -> None:
@@ -171,31 +158,22 @@ def test_what_a_framework_stores_is_in_neither_the_conversation_nor_the_folded_t
     assert len(objects(lanebus("tail", "s").out)) == 4
 
 
-def test_a_session_without_entries_is_refused(lanebus: CommandLine) -> None:
-    refused = lanebus("show", "s")
-    assert (refused.code, refused.out) == (3, "")
-    assert "'s'" in refused.err
-
-
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [("failed", "failed"), ("skipped", "skipped"), ("unknown", "with unknown outcome"), ("timedOut", "timed out")],
 )
 def test_a_stopped_call_has_one_name_everywhere(module_lanebus: CommandLine, outcome: str, words: str) -> None:
     about: dict[str, JsonValue] = {"turnId": TURN, "toolCallId": "c0", "toolName": "slow"}
+    call: JsonValue = {"type": "toolCall", "id": "c0", "name": "slow", "arguments": {}}
     entries: list[JsonValue] = [
         {"role": "user", "content": "Wait."},
         event("turn.started", turnId=TURN, prompts=[1]),
-        {
-            "role": "assistant",
-            "content": [{"type": "toolCall", "id": "c0", "name": "slow", "arguments": {}}],
-            "turnId": TURN,
-        },
+        {"role": "assistant", "content": [call], "turnId": TURN},
         {"role": "toolResult", **about, "content": "It was stopped.", "isError": True},
         event("tool.ended", **about, isError=True, outcome=outcome, position=4),
     ]
-    lines = "".join(f"{json.dumps(entry)}\n" for entry in entries)
-    assert module_lanebus("publish", outcome, "--json", stdin=lines).code == 0
+    lines = [json.dumps(entry) for entry in entries]
+    assert module_lanebus("publish", outcome, "--json", stdin="\n".join(lines)).code == 0
     wide = {"COLUMNS": "160"}
     shown = [line for line in module_lanebus("show", outcome, env=wide).out.splitlines() if line.startswith("  ← slow")]
     assert [re.sub(r" +#4.*", "", line) for line in shown] == [f"  ← slow {words}"]
@@ -203,9 +181,6 @@ def test_a_stopped_call_has_one_name_everywhere(module_lanebus: CommandLine, out
     tail = module_lanebus("tail", outcome, "--table", env=wide).out
     assert "slow (error): It was stopped." in tail
     assert (f"slow {words}" in tail) is (outcome != "failed")
-
-
-def test_the_last_entry_of_a_session_is_shown_even_if_it_is_an_error(module_lanebus: CommandLine) -> None:
-    result = {"role": "toolResult", "toolCallId": "c0", "toolName": "slow", "content": "No.", "isError": True}
-    assert module_lanebus("publish", "cut", "--json", stdin=json.dumps(result)).code == 0
-    assert "← slow failed" in module_lanebus("show", "cut").out
+    cut = f"{outcome}-cut"  # the last entry is shown even if it is an error
+    assert module_lanebus("publish", cut, "--json", stdin=lines[3]).code == 0
+    assert "← slow failed" in module_lanebus("show", cut).out

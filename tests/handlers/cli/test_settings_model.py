@@ -1,7 +1,8 @@
-"""Settings: arguments before the environment, before `lanebus.toml`, before defaults."""
+"""Settings: arguments come before the environment, the file and defaults. An unknown variable is an error."""
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,17 +20,21 @@ from docs.site.tables import fill_in
 from lanebus.bus import Bounds
 from lanebus.bus.errors import DirectoryNotOwned
 from lanebus.handlers.agent import DRAIN_SECONDS, RETRY
-from lanebus.handlers.cli.commands.serve import PORT
-from lanebus.handlers.cli.commands.serve import command as serve
-from lanebus.handlers.cli.commands.worker import command as worker
+from lanebus.handlers.cli.group import COMMANDS, load_command
 from lanebus.handlers.cli.options import SHARED_OPTIONS
-from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, load_configuration
-from lanebus.handlers.cli.sources import find_settings_file
+from lanebus.handlers.cli.settings_model import SettingsRefused, known_keys, load_configuration, refuse_unknown
+from lanebus.handlers.cli.sources import (
+    PREFIX,
+    SHORT,
+    find_settings_file,
+    is_foreign,
+    unexplained_variables,
+    variable_of,
+)
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.paths import ROOT
 
-__all__ = ()
-
+worker, serve = load_command("worker"), load_command("serve")
 FILE = """
 url = "redis://ann:secret@127.0.0.1:1"
 namespace = "of-file"
@@ -80,23 +85,18 @@ def test_each_setting_has_the_source_that_comes_first(unopened: CommandLine, fil
 
 @pytest.mark.full
 def test_commands_obey_the_file(lanebus: CommandLine, file: Path) -> None:
+    # A directory of the environment overrides a URL of the file.
+    assert lanebus("sessions", "--config", file).code == 0
+    assert lanebus("sessions", "--config", file, "--url", "redis://127.0.0.1:1").code == 5
     file.write_text('namespace = "of-file"\n[worker]\ngroup = "of-file"\n')
     assert lanebus("publish", "s", "hi", "--config", file).code == 0
     assert lanebus("sessions").out == ""
     assert lanebus("sessions", "--namespace", "of-file").object["session"] == "s"
-    with lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--name", "w", "--config", str(file)) as run:
-        assert run.stderr is not None
-        assert json.loads(run.stderr.readline())["group"] == "of-file"
-    words = ("worker", "lanebus.handlers.agent.demo:agent", "--name", "w", "--group", "typed", "--config", str(file))
-    with lanebus.running(*words) as run:
-        assert run.stderr is not None
-        assert json.loads(run.stderr.readline())["group"] == "typed"
-
-
-@pytest.mark.full
-def test_a_directory_of_the_environment_overrides_a_url_of_the_file(lanebus: CommandLine, file: Path) -> None:
-    assert lanebus("sessions", "--config", file).code == 0
-    assert lanebus("sessions", "--config", file, "--url", "redis://127.0.0.1:1").code == 5
+    worker = ("worker", "lanebus.handlers.agent.demo:agent", "--name", "w", "--config", str(file))
+    for words, group in (((), "of-file"), (("--group", "typed"), "typed")):
+        with lanebus.running(*worker, *words) as run:
+            assert run.stderr is not None
+            assert json.loads(run.stderr.readline())["group"] == group
 
 
 @pytest.mark.full
@@ -138,26 +138,21 @@ def test_a_wrong_file_names_the_key_and_the_nearest_one(
 
 
 def test_a_wrong_variable_is_told_from_a_wrong_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LANEBUS_WORKER__CONCURRENCY", "many")
-    with pytest.raises(SettingsRefused, match=r"the environment: worker\.concurrency: ") as caught:
-        load_configuration(file)
-    assert (caught.value.where, caught.value.key) == ("the environment", "worker.concurrency")
-    monkeypatch.setenv("LANEBUS_WORKER__CONCURRENCY", "4")
-    monkeypatch.setenv("LANEBUS_BOUNDS__PUBLISH__BATCH_COUNT", "0")
-    with pytest.raises(SettingsRefused, match=r"the environment: bounds\.publish\.batch_count: ") as caught:
-        load_configuration(file)
-    monkeypatch.delenv("LANEBUS_BOUNDS__PUBLISH__BATCH_COUNT")
+    for name, value, key, reason in (
+        ("LANEBUS_WORKER__CONCURRENCY", "many", "worker.concurrency", "worker.concurrency: "),
+        ("LANEBUS_BOUNDS__PUBLISH__BATCH_COUNT", "0", "bounds.publish.batch_count", "bounds.publish.batch_count: "),
+        ("LANEBUS_SERVE__ALLOW_HOST", "redis://u:secret@h", None, "a list or a table"),
+    ):
+        with monkeypatch.context() as environment:
+            environment.setenv(name, value)
+            with pytest.raises(SettingsRefused) as caught:
+                load_configuration(file)
+        text = str(caught.value)
+        assert (f"the environment: {reason}" in text, "secret" in text) == (True, False)
+        assert caught.value.where == "the environment"
+        assert key is None or caught.value.key == key
     with pytest.raises(SettingsRefused, match="No such file"):
         load_configuration(file.with_name("none.toml"))
-
-
-def test_a_variable_with_a_list_that_is_no_json_is_refused_and_not_quoted(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LANEBUS_SERVE__ALLOW_HOST", "redis://u:secret@h")
-    with pytest.raises(SettingsRefused, match=r"the environment: a list or a table .* is not JSON") as caught:
-        load_configuration(file)
-    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["repository", "home", "neither"])
@@ -167,22 +162,16 @@ def test_the_nearest_file_is_found_up_to_the_repository_or_the_home(
     end = tmp_path / "end"
     deep = end / "a" / "b"
     deep.mkdir(parents=True)
+    for root in ("", "/"):  # the root directory is no home
+        monkeypatch.setenv("HOME", root)
+        assert (find_settings_file(end), find_settings_file(tmp_path)) == (None, file)
     monkeypatch.setenv("HOME", str(end if kind == "home" else tmp_path / "elsewhere"))
     if kind == "repository":
         (end / ".git").touch()
-    assert file.exists()
     assert find_settings_file(deep) is None
     for folder in (end, end / "a", deep):
         (folder / "lanebus.toml").write_text("")
         assert find_settings_file(deep) == (None if kind == "neither" and folder != deep else folder / "lanebus.toml")
-
-
-@pytest.mark.parametrize("home", ["", "/"])
-def test_the_root_directory_is_no_home(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
-    monkeypatch.setenv("HOME", home)
-    (tmp_path / "a").mkdir()
-    assert find_settings_file(tmp_path / "a") is None
-    assert find_settings_file(tmp_path) == file
 
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('ran').touch()\ndef hide(message): return message\n"
@@ -250,64 +239,35 @@ def test_a_file_that_found_settings_name_counts_only_if_no_other_user_may_write_
 
 
 @pytest.mark.parametrize("target", ["pkg.inner.access:rule", "access:rule"])
-@pytest.mark.parametrize(
-    "place",
-    ["access.py", "__pycache__", "pkg", "pkg/__init__.py", "pkg/inner", "pkg/inner/access.py", "pkg/inner/__pycache__"],
-)
 def test_a_module_that_found_settings_name_counts_only_if_no_other_user_may_write_its_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, target: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pkg" / "inner" / "__pycache__").mkdir(parents=True)
     (tmp_path / "__pycache__").mkdir()
-    (tmp_path / "pkg" / "__init__.py").write_text(EVIL)
-    for module in (tmp_path / "access.py", tmp_path / "pkg" / "inner" / "access.py"):  # inner has no __init__.py
-        module.write_text(EVIL)
-    (tmp_path / "lanebus.toml").write_text(
-        f"[serve]\nauthorize = '{target}'\nprojection = ['lanebus.projections:USAGE']"
-    )
+    compiled = Path(cache_from_source(tmp_path / "access.py"))
+    compiled.touch()
+    for module in ("access.py", "pkg/__init__.py", "pkg/inner/access.py"):  # inner has no __init__.py
+        (tmp_path / module).write_text(EVIL)
+    settings = tmp_path / "lanebus.toml"
+    settings.write_text(f"[serve]\nauthorize = '{target}'\nprojection = ['lanebus.projections:USAGE']")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     before = [*sys.path]
-    load_configuration(tmp_path / "lanebus.toml", is_named=False)
-    is_folder = (tmp_path / place).is_dir()
-    (tmp_path / place).chmod(0o1777 if is_folder else 0o666)
-    is_read = place.startswith("pkg") == target.startswith("pkg")
-    kind = "folder" if is_folder else "file"
-    refusal = pytest.raises(DirectoryNotOwned, match=rf"serve.authorize in lanebus.toml names a {kind} .* has mode")
-    with refusal if is_read else nullcontext():
-        load_configuration(tmp_path / "lanebus.toml", is_named=False)
-    load_configuration(tmp_path / "lanebus.toml")
+    of_package = ("pkg", "pkg/__init__.py", "pkg/inner", "pkg/inner/access.py", "pkg/inner/__pycache__")
+    for name in ("access.py", "__pycache__", str(compiled.relative_to(tmp_path)), *of_package):
+        load_configuration(settings, is_named=False)
+        place = tmp_path / name
+        mode, is_folder = place.stat().st_mode, place.is_dir()
+        place.chmod(0o1777 if is_folder else 0o666)
+        is_read = name.startswith("pkg") == target.startswith("pkg")
+        kind = "folder" if is_folder else "file"
+        refusal = pytest.raises(DirectoryNotOwned, match=rf"serve.authorize in lanebus.toml names a {kind} .* has mode")
+        with refusal if is_read else nullcontext():
+            load_configuration(settings, is_named=False)
+        load_configuration(settings)
+        place.chmod(mode)
     assert sys.path == before
     assert not [*tmp_path.rglob("ran")]
-
-
-def test_of_a_package_in_several_folders_the_one_in_the_working_directory_is_judged_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, installed = tmp_path / "here", tmp_path / "installed"
-    for folder in (here, installed):
-        (folder / "plugins").mkdir(parents=True)
-    monkeypatch.chdir(here)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
-    (here / "plugins" / "access.py").write_text(EVIL)
-    (here / "lanebus.toml").write_text("[serve]\nauthorize = 'plugins.access:rule'")
-    load_configuration(here / "lanebus.toml", is_named=False)
-    (here / "plugins").chmod(0o777)
-    with pytest.raises(DirectoryNotOwned, match="has mode 0777"):
-        load_configuration(here / "lanebus.toml", is_named=False)
-
-
-def test_a_compiled_module_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "access.py").write_text(EVIL)
-    (tmp_path / "lanebus.toml").write_text("redact = 'access:hide'")
-    compiled = Path(cache_from_source(tmp_path / "access.py"))
-    compiled.parent.mkdir()
-    compiled.touch()
-    load_configuration(tmp_path / "lanebus.toml", is_named=False)
-    compiled.chmod(0o666)
-    with pytest.raises(DirectoryNotOwned, match="has mode 0666"):
-        load_configuration(tmp_path / "lanebus.toml", is_named=False)
 
 
 @pytest.mark.full
@@ -357,13 +317,15 @@ def test_what_is_no_file_is_refused_and_nothing_waits_for_it(tmp_path: Path, kin
     assert run_in(tmp_path, "--help").returncode == 0
 
 
-def test_defaults_are_those_of_the_options_and_the_parts() -> None:
+def test_defaults_are_those_of_the_options_and_the_parts_and_are_documented() -> None:
     configuration, _ = load_configuration(None)
     assert configuration.bounds == Bounds()
     assert (configuration.worker.drain, configuration.worker.attempts) == (DRAIN_SECONDS, RETRY.attempts)
-    assert configuration.serve.port == PORT
     assert parameters(worker, "m:a") == {**configuration.worker.model_dump(), "agents": ()}
     assert parameters(serve) == configuration.serve.model_dump()
+    page = fill_in((ROOT / "docs/reference/settings.md").read_text(encoding="utf-8"))
+    assert [key for key in known_keys() if f"| `{key}` | " not in page] == []
+    assert "| `worker.concurrency` | `32` | Most sessions that run at a time. |" in page
 
 
 WITHOUT_SETTING = {"help"}
@@ -380,13 +342,10 @@ def option_key(option: click.Option) -> str:
     return {"agent": "agents"}.get(name, name)
 
 
-@pytest.mark.parametrize("command", [worker, serve], ids=lambda command: str(command.name))
-def test_each_option_of_worker_and_serve_has_a_setting_and_each_setting_an_option(command: click.Command) -> None:
-    keys = {key.removeprefix(f"{command.name}.") for key in known_keys() if key.startswith(f"{command.name}.")}
-    assert {option_key(option) for option in options(command)} - WITHOUT_SETTING == keys
-
-
-def test_each_shared_option_that_names_the_bus_has_a_setting() -> None:
+def test_each_option_has_a_setting_and_each_setting_an_option() -> None:
+    for command in (worker, serve):
+        keys = {key.removeprefix(f"{command.name}.") for key in known_keys() if key.startswith(f"{command.name}.")}
+        assert {option_key(option) for option in options(command)} - WITHOUT_SETTING == keys
     shared = {option.name.replace("-", "_") for option in SHARED_OPTIONS if option.variable}
     assert shared - {"config"} == {key for key in known_keys() if "." not in key}
 
@@ -459,13 +418,10 @@ def test_each_setting_of_a_command_reaches_its_option(command: click.Command, te
             assert value == tuple(cast("list[str]", given[name]))
         else:
             assert value == given[name], name
-
-
-def test_a_typed_option_replaces_the_list_or_table_of_the_file(file: Path) -> None:
-    file.write_text(WORKER_FILE)
-    words = ("m:a", "--config", str(file), "--agent", "own=m:b", "--monitor-allow-host", "own")
-    found = parameters(worker, *words)
-    assert (found["agents"], found["monitor_allow_host"]) == (("own=m:b",), ("own",))
+    if command is worker:  # a typed option replaces the list or table of the file
+        typed = ("--agent", "own=m:b", "--monitor-allow-host", "own")
+        found = parameters(worker, "m:a", "--config", str(file), *typed)
+        assert (found["agents"], found["monitor_allow_host"]) == (("own=m:b",), ("own",))
 
 
 @pytest.mark.full
@@ -493,20 +449,87 @@ def test_a_short_variable_gives_a_setting_and_a_long_one_comes_before_it(
     assert parameters(worker, "m:a")["log_level"] == "warning"
 
 
-def test_the_page_has_each_key_with_its_default() -> None:
-    page = fill_in((ROOT / "docs/reference/settings.md").read_text(encoding="utf-8"))
-    assert [key for key in known_keys() if f"| `{key}` | " not in page] == []
-    assert "| `worker.concurrency` | `32` | Most sessions that run at a time. |" in page
+@pytest.mark.full
+def test_each_command_refuses_an_unknown_variable_except_help_and_completion(unopened: CommandLine) -> None:
+    env = {"LANEBUS_WORKER__GROP": "x"}
+    for name in [name for group in COMMANDS.values() for name in group]:
+        answer = unopened(name, *(["bash"] if name == "completion" else []), env=env)
+        if name in {"help", "completion"}:
+            assert (answer.code, answer.err) == (0, "")
+        else:
+            assert (answer.code, answer.out) == (2, "")
+            assert answer.err.splitlines() == [
+                "error: the environment: LANEBUS_WORKER__GROP: there is no such setting",
+                "hint: did you mean LANEBUS_WORKER__GROUP?",
+            ]
+        helped = unopened(name, "--help", env=env)
+        assert (helped.code, helped.err) == (0, "")
+    shell = {"_LANEBUS_COMPLETE": "bash_complete", "COMP_WORDS": "lanebus ser", "COMP_CWORD": "1"}
+    completed = unopened(env={**env, **shell})
+    assert (completed.out.split(), completed.err) == (["plain,serve", "plain,server"], "")
+
+
+def test_an_unknown_variable_is_refused_with_the_nearest_name() -> None:
+    for name, remedy in (
+        ("LANEBUS_URLL", "did you mean LANEBUS_URL?"),
+        ("LANEBUS_CONFG", "did you mean LANEBUS_CONFIG?"),
+        ("LANEBUS_SERVE_PORT", "did you mean LANEBUS_SERVE__PORT?"),
+        ("LANEBUS_GRUP", "did you mean LANEBUS_WORKER__GROUP?"),
+        ("LANEBUS_LOGLEVEL", "did you mean LANEBUS_LOG_LEVEL?"),
+        ("LANEBUS_BOUNDS__LOG__HEDS", "did you mean LANEBUS_BOUNDS__LOG__HEADS?"),
+        ("LANEBUS_PORT", "did you mean LANEBUS_SERVE__PORT?"),
+        ("LANEBUS_ZZZZZZ", "`lanebus config show` lists"),
+    ):
+        assert unexplained_variables({name: "1", "PATH": "x", "LANEBUS_URL": "x"}) == [name]
+        with pytest.raises(SettingsRefused) as caught:
+            refuse_unknown([variable_of("serve.port"), name])
+        assert (caught.value.where, caught.value.key) == ("the environment", name)
+        assert caught.value.remedy.startswith(remedy)
+
+
+def test_the_variable_of_each_setting_is_known() -> None:
+    refuse_unknown([variable_of(key) for key in known_keys()])
+    refuse_unknown(["LANEBUS_WORKER__AGENTS__billing", *SHORT])
+    assert {key for keys in SHORT.values() for key in keys} <= {*known_keys()}
+
+
+def test_each_variable_that_the_tree_names_is_known() -> None:
+    """Also those of the tests, the examples and docker-compose.yml."""
+    folders = ("bus", "handlers", "lanebus", "examples", "bench", "docs", "tests")
+    files = [ROOT / name for name in ("README.md", "Makefile", "Dockerfile", "docker-compose.yml")]
+    files += [file for folder in folders for end in ("py", "md") for file in (ROOT / folder).rglob(f"*.{end}")]
+    found = {
+        name
+        for file in files
+        if file != Path(__file__)
+        for name in re.findall(rf"(?<![A-Z_]){PREFIX}[A-Z_]*[A-Z](?![A-Za-z_])", file.read_text(encoding="utf-8"))
+    }
+    assert {"LANEBUS_URL", "LANEBUS_SEED", "LANEBUS_AGENT", "LANEBUS_TEST_SECONDS"} <= found
+    refuse_unknown(unexplained_variables(dict.fromkeys(found, "x")))
+
+
+def test_variables_that_kubernetes_adds_for_a_service_are_not_refused() -> None:
+    added = {
+        "LANEBUS_PORT": "tcp://10.0.0.7:8420",
+        "LANEBUS_SERVICE_HOST": "10.0.0.7",
+        "LANEBUS_SERVICE_PORT_HTTP": "8420",
+        "LANEBUS_WEB_PORT_8420_TCP": "tcp://10.0.0.7:8420",
+        "LANEBUS_WEB_PORT_8420_TCP_ADDR": "10.0.0.7",
+    }
+    assert all(is_foreign(name, value) for name, value in added.items())
+    assert unexplained_variables(added) == []
 
 
 @pytest.mark.full
-def test_without_a_file_a_command_does_not_load_the_settings(tmp_path: Path) -> None:
+def test_commands_without_a_file_load_no_settings(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\n"
-        "r(['server', 'status', '--data-dir', 'x'])\nprint('\\n', *sys.modules)"
+        "r(['server', 'status', '--data-dir', 'x'])\nr(['help', 'options'])\nr(['publish', '--help'])\n"
+        "print('\\n', *sys.modules)"
     )
-    environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    environment = {"PYTHONPATH": str(ROOT), "HOME": str(tmp_path), "LANEBUS_NAMESPACE": "n"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
-    assert "pydantic_settings" not in done.stdout.splitlines()[-1].split()
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert not loaded & {"pydantic_settings", "lanebus.handlers.cli.settings_model"}

@@ -15,8 +15,6 @@ from lanebus.handlers.cli.exits import ExitCode, code_of, exit_code
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 
 def test_help_and_reference_print_each_exit_code_with_its_meaning(lanebus: CommandLine) -> None:
     shown = " ".join(lanebus("help", "exit-codes").out.split())
@@ -46,15 +44,13 @@ def test_each_branch_of_errors_has_one_code_unless_a_case_of_its_own() -> None:
     assert {error: code_of(error) for error in codes} == codes
 
 
-@pytest.mark.parametrize("kind", [errors.SetupError, errors.MessageError, errors.StreamError, errors.Unavailable])
-def test_an_error_without_a_remedy_of_its_own_has_a_next_step(kind: type[BusError]) -> None:
-    assert next_step(kind("it does not work"))
-    assert next_step(kind("it does not work", "do this")) == "do this"
-
-
-def test_the_next_step_after_a_refused_trim_names_the_commands_that_release_the_entries() -> None:
+def test_every_error_has_a_next_step_and_an_unexpected_one_is_not_hidden() -> None:
+    for kind in (errors.SetupError, errors.MessageError, errors.StreamError, errors.Unavailable):
+        assert next_step(kind("it does not work"))
+        assert next_step(kind("it does not work", "do this")) == "do this"
     step = next_step(errors.TrimRefused("s", 9, {"p:usage@4": 1, "g:agents": 3}))
     assert "`lanebus groups remove GROUP` or `lanebus projections remove SESSION NAME@VERSION`" in step
+    assert exit_code(ValueError("a bug")) is None
 
 
 @pytest.mark.parametrize("holder", ["a:agent", "f:fork", "g:agents", "p:usage@4"])
@@ -75,10 +71,6 @@ def test_the_text_of_an_error_is_its_fault_and_its_remedy() -> None:
     error = errors.SessionClosed("s")
     assert (error.fault, str(error)) == ("session 's' is closed", f"{error.fault}: {error.remedy}")
     assert [each for each in below(BusError) if "fault" in vars(each) or "remedy" in vars(each)] == []
-
-
-def test_unexpected_errors_are_not_hidden() -> None:
-    assert exit_code(ValueError("a bug")) is None
 
 
 @pytest.mark.parametrize("words", [["--help"], ["help", "exit-codes"], ["help", "options"], ["tial"]])

@@ -11,8 +11,6 @@ from lanebus.bus.wire import Keys
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.resp import Resp
 
-__all__ = ()
-
 pytestmark = pytest.mark.full
 
 SIX = "".join(
@@ -26,53 +24,43 @@ def positions(text: str) -> list[object]:
     return [entry["position"] for entry in objects(text)]
 
 
-def test_an_envelope_is_one_line_with_the_native_message(lanebus: CommandLine) -> None:
+def test_an_envelope_is_one_line_with_the_native_message(lanebus: CommandLine, tmp_path: Path) -> None:
     lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","timestamp":5}')
     entry = lanebus("tail", "s").object
     assert list(entry) == ["session", "position", "cursor", "lane", "time", "producer", "message"]
     assert (entry["session"], entry["position"], entry["lane"]) == ("s", 1, "llm")
     assert isinstance(entry["time"], float)
     assert entry["message"] == {"role": "user", "content": [{"type": "text", "text": "a"}], "timestamp": 5}
-
-
-def test_only_an_imported_entry_says_that_it_was_imported(lanebus: CommandLine, tmp_path: Path) -> None:
-    lanebus("publish", "s", "own")
     path = tmp_path / "s.jsonl"
     path.write_text(lanebus("export", "s").out, encoding="utf-8")
     assert lanebus("import", path, "--session", "t").code == 0
     lanebus("publish", "t", "own")
     imported, own = objects(lanebus("tail", "t").out)
     assert (imported["is_imported"], "is_imported" in own) == (True, False)
+    refused = lanebus("tail", "t", "--after", str(entry["cursor"]))
+    assert (refused.out, refused.code != 0, "lost entries" in refused.err) == ("", True, False)
+    assert "check that the cursor is of this session" in refused.err
+    for words in ((), ("--follow",)):
+        answer = lanebus("tail", "s", "--after", "9", *words)
+        assert (answer.code, answer.out) == (3, "")
+        assert answer.err == "error: session 's' has no entry 9\nhint: use a position up to 1\n"
 
 
 def test_a_cursor_of_a_lost_end_is_refused_after_the_log_grew_again(lanebus: CommandLine, tmp_path: Path) -> None:
-    lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a"}')
+    lanebus("publish", "s", "a")
     shutil.copytree(lanebus.data_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("sock"))
-    lanebus("publish", "s", "--json", stdin='{"role":"user","content":"b"}')
+    lanebus("publish", "s", "b")
     first, second = (str(entry["cursor"]) for entry in objects(lanebus("tail", "s").out))
     shutil.rmtree(lanebus.data_dir)
     shutil.copytree(tmp_path / "copy", lanebus.data_dir)
     lanebus.data_dir.chmod(0o700)
     for word in "xyz":
-        lanebus("publish", "s", "--json", stdin=f'{{"role":"user","content":"{word}"}}')
+        lanebus("publish", "s", word)
     assert positions(lanebus("tail", "s", "--after", first).out) == [2, 3, 4]
-    assert positions(lanebus("tail", "s", "--after", "2").out) == [
-        3,
-        4,
-    ]  # a position names no incarnation, so it is not checked
+    # A position names no incarnation, so it is not checked.
+    assert positions(lanebus("tail", "s", "--after", "2").out) == [3, 4]
     refused = lanebus("tail", "s", "--after", second)
-    assert (refused.out, refused.code != 0) == ("", True)
-    assert "unchanged up to 1" in refused.err
-
-
-def test_a_cursor_of_another_session_is_refused_as_one(lanebus: CommandLine) -> None:
-    for session in "st":
-        lanebus("publish", session, "--json", stdin='{"role":"user","content":"a"}')
-    (cursor,) = (str(entry["cursor"]) for entry in objects(lanebus("tail", "s").out))
-    refused = lanebus("tail", "t", "--after", cursor)
-    assert (refused.out, refused.code != 0) == ("", True)
-    assert "check that the cursor is of this session" in refused.err
-    assert "lost entries" not in refused.err
+    assert (refused.out, refused.code != 0, "unchanged up to 1" in refused.err) == ("", True, True)
 
 
 def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
@@ -98,30 +86,18 @@ def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
         assert (words, answer.code, positions(answer.out)) == (words, 0, shown)
 
 
-@pytest.mark.parametrize("words", [(), ("--follow",)])
-def test_a_position_beyond_the_end_is_not_found(lanebus: CommandLine, words: tuple[str, ...]) -> None:
-    lanebus("publish", "s", "a")
-    answer = lanebus("tail", "s", "--after", "9", *words)
-    assert (answer.code, answer.out) == (3, "")
-    assert answer.err == "error: session 's' has no entry 9\nhint: use a position up to 1\n"
-
-
 def test_a_follower_gets_the_last_entries_and_then_new_ones(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=SIX)
-    with lanebus.running("tail", "s", "-f", "-n", "1") as process:
+    with lanebus.running("tail", "s", "-f", "-n", "1") as process, lanebus.running("tail", "new", "-f") as other:
         assert process.stdout is not None
         assert positions(process.stdout.readline()) == [6]
         lanebus("publish", "s", "seven")
         assert positions(process.stdout.readline()) == [7]
-
-
-def test_a_follower_waits_for_the_first_entry(lanebus: CommandLine) -> None:
-    with lanebus.running("tail", "s", "-f") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert "no entries yet" in process.stderr.readline()
-        lanebus("publish", "s", "a")
-        assert positions(process.stdout.readline()) == [1]
+        assert other.stdout is not None
+        assert other.stderr is not None
+        assert "no entries yet" in other.stderr.readline()
+        lanebus("publish", "new", "a")
+        assert positions(other.stdout.readline()) == [1]
 
 
 async def test_a_follower_reports_the_close_and_ends_with_until_closed(lanebus: CommandLine) -> None:
@@ -188,20 +164,13 @@ def test_a_terminal_shows_one_line_per_entry_that_fits(lanebus: CommandLine) -> 
     assert lines[3].endswith("k             3")
 
 
-def test_json_on_a_terminal_has_no_control_characters(lanebus: CommandLine) -> None:
-    lanebus("publish", "s", "a\x9b31mb\x1b[1m\u202ec")
-    shown = lanebus.at_terminal("tail", "s", "--json", columns=500)
-    assert not set(shown.out) & set("\x9b\x1b\u202e")
-    message = shown.object["message"]
-    assert isinstance(message, dict)
-    assert message["content"] == [{"type": "text", "text": "a\x9b31mb\x1b[1m\u202ec"}]
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_json_is_valid_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
-    text = "× 日本 🙂 \x9b"
+def test_json_has_no_control_characters_on_a_terminal_and_is_valid_in_any_encoding(lanebus: CommandLine) -> None:
+    text = "× 日本 🙂 a\x9b31mb\x1b[1m\u202ec"
     lanebus("publish", "s", text)
-    shown = lanebus.anew("tail", "s", env={"PYTHONIOENCODING": encoding})
-    message = shown.object["message"]
-    assert isinstance(message, dict)
-    assert message["content"] == [{"type": "text", "text": text}]
+    shown = [lanebus.at_terminal("tail", "s", "--json", columns=500)]
+    assert not set(shown[0].out) & set("\x9b\x1b\u202e")
+    shown += [lanebus.anew("tail", "s", env={"PYTHONIOENCODING": each}) for each in ("ascii", "latin-1", "utf-8")]
+    for answer in shown:
+        message = answer.object["message"]
+        assert isinstance(message, dict)
+        assert message["content"] == [{"type": "text", "text": text}]

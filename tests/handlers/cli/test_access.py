@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from anyio.to_thread import run_sync
 
 from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.errors import Unavailable
@@ -19,8 +20,6 @@ from tests.support.cli.command_line import CommandLine
 from tests.support.cli.monitored import monitored_command
 from tests.support.servers.clusters import at_free_port
 from tests.support.servers.real import RealServer, eventually
-
-__all__ = ()
 
 pytestmark = pytest.mark.full
 
@@ -40,17 +39,15 @@ def late() -> Generator[RealServer]:
         shutil.rmtree(directory)
 
 
-@pytest.fixture
-def tcp_server() -> Generator[tuple[RealServer, int]]:
-    """A server with a port, and the port."""
-    with at_free_port() as found:
-        yield found
-
-
 @pytest.mark.parametrize("words", [WORKER, SERVE], ids=["worker", "serve"])
-async def test_a_service_waits_for_its_server_and_says_so(
+async def test_a_service_waits_for_its_server_unless_it_shall_not_and_obeys_signals_meanwhile(
     lanebus: CommandLine, late: RealServer, words: tuple[str, ...]
 ) -> None:
+    answer = await run_sync(lambda: lanebus(*words, "--url", late.url, "--wait", "0"))
+    assert (answer.code, "server.awaited" in answer.err, "No such file" in answer.err) == (5, False, True)
+    async with monitored_command(lanebus, *words, "--url", late.url) as process:
+        await process.event("server.awaited")
+        assert await process.end(signal.SIGTERM) == 143
     async with monitored_command(lanebus, *words, "--url", late.url) as process:
         line = await process.event("server.awaited")
         assert (line["level"], "No such file" in str(line["fault"])) == ("warning", True)
@@ -60,41 +57,19 @@ async def test_a_service_waits_for_its_server_and_says_so(
         await process.end(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("words", [WORKER, SERVE], ids=["worker", "serve"])
-async def test_sigterm_ends_a_service_that_waits(
-    lanebus: CommandLine, late: RealServer, words: tuple[str, ...]
-) -> None:
-    async with monitored_command(lanebus, *words, "--url", late.url) as process:
-        await process.event("server.awaited")
-        assert await process.end(signal.SIGTERM) == 143
-
-
-@pytest.mark.parametrize("words", [WORKER, SERVE], ids=["worker", "serve"])
-def test_a_service_ends_at_once_if_it_shall_not_wait(
-    lanebus: CommandLine, late: RealServer, words: tuple[str, ...]
-) -> None:
-    answer = lanebus(*words, "--url", late.url, "--wait", "0")
-    assert (answer.code, "server.awaited" in answer.err) == (5, False)
-    assert "No such file" in answer.err
-
-
-@pytest.mark.parametrize(
-    ("url", "code", "said"),
-    [
-        ("unix://app:wrong@{socket}", 2, "refused the user or password"),
-        ("unix://app:pass@{socket}?db=99", 2, "no database 99"),
-        ("unix://{socket}?password_file=/nowhere/at/all", 2, "password file /nowhere/at/all"),
-        ("redis+cluster://127.0.0.1:{port}", 2, "is not in a cluster"),
-        ("rediss://127.0.0.1:{port}", 5, "does not speak TLS"),
-    ],
-)
-def test_a_fault_that_waiting_does_not_cure_ends_a_service(
-    lanebus: CommandLine, tcp_server: tuple[RealServer, int], url: str, code: int, said: str
-) -> None:
-    server, port = tcp_server
-    server.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all")
-    answer = lanebus(*WORKER, "--url", url.format(socket=server.socket, port=port))
-    assert (answer.code, said in answer.err, "server.awaited" in answer.err) == (code, True, False), answer.err
+def test_a_fault_that_waiting_does_not_cure_ends_a_service(lanebus: CommandLine) -> None:
+    with at_free_port() as (server, port):
+        server.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all")
+        for url, code, said in (
+            (f"unix://app:wrong@{server.socket}", 2, "refused the user or password"),
+            (f"unix://app:pass@{server.socket}?db=99", 2, "no database 99"),
+            (f"unix://{server.socket}?password_file=/nowhere/at/all", 2, "password file /nowhere/at/all"),
+            (f"redis+cluster://127.0.0.1:{port}", 2, "is not in a cluster"),
+            (f"rediss://127.0.0.1:{port}", 5, "does not speak TLS"),
+        ):
+            answer = lanebus(*WORKER, "--url", url)
+            found = (answer.code, said in answer.err, "server.awaited" in answer.err)
+            assert found == (code, True, False), answer.err
 
 
 async def test_the_log_says_once_a_period_that_the_server_is_awaited(
