@@ -293,11 +293,7 @@ async def test_a_follow_up_waits_until_the_loop_has_ended() -> None:
             await follow_up(session, "and then?")
             stop.over.set()
         shown = [[m.text_content() for m in request.context.messages] for request in model.requests]
-        assert shown == [
-            ["hello?"],
-            ["hello?", "", "done"],
-            ["hello?", "", "done", "One.", "and then?"],
-        ]
+        assert shown == [["hello?"], ["hello?", "", "done"], ["hello?", "", "done", "One.", "and then?"]]
         loops = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
         assert loops == ["s1.main.1", "s1.main.2"]
 

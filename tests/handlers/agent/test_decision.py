@@ -88,10 +88,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         "speak s1.main.2#0 user [6] from s1.main.1 default",
     ),
     "a session that another one began": (
-        [
-            SessionLinked(parent="p", child="s1", turn_id=FORKED, tool_call_id="c", agent="a").as_extension(),
-            asks(),
-        ],
+        [SessionLinked(parent="p", child="s1", turn_id=FORKED, tool_call_id="c", agent="a").as_extension(), asks()],
         "speak s1.main.1#0 subAgent [2] from None initial",
     ),
     "imported history": ([asks(), says(None, "!")], "rest"),
@@ -110,10 +107,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
     ),
     "an answer that failed": ([*RUNS, says(T0, stop_reason="error", seen=1), ended("error")], "rest"),
     "a worker's word that the loop failed": ([*RUNS, says(None, stop_reason="error", seen=1)], "rest"),
-    "a question after that": (
-        [*RUNS, says(None, stop_reason="error", seen=1), asks()],
-        "speak s1.main.1#0 user [5]",
-    ),
+    "a question after that": ([*RUNS, says(None, stop_reason="error", seen=1), asks()], "speak s1.main.1#0 user [5]"),
     "open calls": (CALLS, "run a,b of s1.main.1#0"),
     "a call that is left": ([*CALLS, result(T0, "a")], "run b of s1.main.1#0"),
     "a question among the calls": ([*CALLS, asks()], "run a,b of s1.main.1#0"),
@@ -192,10 +186,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         "close a,b of s1.main.1#0: Aborted by the user",
     ),
     "abort of another loop": ([*CALLS, commands(Abort(loop_id="s1.main.9"))], "obey 5"),
-    "abort, once the calls are closed": (
-        [*CALLS, commands(Abort()), result(T0, "a"), result(T0, "b")],
-        "obey 5",
-    ),
+    "abort, once the calls are closed": ([*CALLS, commands(Abort()), result(T0, "a"), result(T0, "b")], "obey 5"),
     "abort after the turn": ([*CALLS, commands(Abort(when="turn"))], "run a,b of s1.main.1#0"),
     "abort after a turn that waits": (
         [*WAITS, commands(Abort(when="turn"))],
@@ -235,10 +226,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         [*RUNS, ended("paused")],
         "speak s1.main.2#0 user [1] from s1.main.1 default",
     ),
-    "calls of a loop that was paused": (
-        [*WAITS, ended("paused")],
-        "take up b in s1.main.2#0 from s1.main.1 default",
-    ),
+    "calls of a loop that was paused": ([*WAITS, ended("paused")], "take up b in s1.main.2#0 from s1.main.1 default"),
     "the same, taken up, waits as before": ([*WAITS, ended("paused"), started("s1.main.2"), begun(U0)], "rest"),
     "the same, with a word from before it was taken up": (
         [
@@ -268,10 +256,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         [asks(), called(FORKED, "a", seen=1)],
         "take up a in s1.main.1#0 from p.main.7 branch",
     ),
-    "the same, taken up": (
-        [asks(), called(FORKED, "a", seen=1), started(), begun(T0)],
-        "run a of s1.main.1#0",
-    ),
+    "the same, taken up": ([asks(), called(FORKED, "a", seen=1), started(), begun(T0)], "run a of s1.main.1#0"),
     "the results of such a loop": (
         [asks(), called(FORKED, "a", seen=1), result(FORKED, "a")],
         "speak s1.main.1#0 continuation [3] from p.main.7 branch",

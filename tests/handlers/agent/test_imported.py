@@ -200,14 +200,7 @@ async def test_an_import_makes_no_work() -> None:
         assert not (await (await take_run(session)).refresh()).loop_state.has_work
 
 
-COMMANDS: tuple[Control, ...] = (
-    APPROVE,
-    Abort(),
-    control.Pause(),
-    Handoff(),
-    Resume(),
-    Steer(position=1),
-)
+COMMANDS: tuple[Control, ...] = (APPROVE, Abort(), control.Pause(), Handoff(), Resume(), Steer(position=1))
 
 
 async def test_imported_commands_are_neither_answered_nor_in_effect() -> None:

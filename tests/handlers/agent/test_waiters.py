@@ -176,12 +176,7 @@ FAILED = {
     "chat": "error no network",
 }
 RAISED = {name: text.replace("no network", "RuntimeError: no network") for name, text in FAILED.items()}
-ABORTED = {
-    "child": "aborted Aborted by the user",
-    "question": "LoopAborted",
-    "agui": "RUN_FINISHED",
-    "chat": "abort",
-}
+ABORTED = {"child": "aborted Aborted by the user", "question": "LoopAborted", "agui": "RUN_FINISHED", "chat": "abort"}
 # A stopped session needs a person, and only the parent of a child waits on. Who asks again later is told the end.
 HALTED = {"question": "PersonNeeded", "agui": "RUN_FINISHED", "chat": "finish"}
 ERASED = "session 's1' was erased: use another session id"

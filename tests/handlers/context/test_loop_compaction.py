@@ -127,10 +127,7 @@ def test_each_answer_becomes_one_line() -> None:
 
 def test_messages_that_do_not_fit_are_counted() -> None:
     said = [asks("q"), says("1234"), asks("q"), says("5678"), results("x", "r")]
-    assert lines(*said, tokens=5) == [
-        "[Summary] 1234",
-        "[Context compacted: 3 messages removed to fit context window]",
-    ]
+    assert lines(*said, tokens=5) == ["[Summary] 1234", "[Context compacted: 3 messages removed to fit context window]"]
     assert lines(asks("q")) == ["[Context compacted: 1 messages removed to fit context window]"]
 
 

@@ -59,12 +59,7 @@ def test_a_message_sent_during_an_answer_stands_after_the_results_of_its_calls()
 
 def test_several_such_messages_keep_their_order_after_each_answer_that_did_not_read_them() -> None:
     context = context_of(
-        asks("one"),
-        asks("later"),
-        asks("two"),
-        seen(calls("a"), 1),
-        results("a", "A"),
-        seen(says("B"), 5, 2),
+        asks("one"), asks("later"), asks("two"), seen(calls("a"), 1), results("a", "A"), seen(says("B"), 5, 2)
     )
     assert texts(context) == ["u:one", "a:<a>", "t:A", "u:two", "a:B", "u:later"]
 

@@ -187,7 +187,7 @@ def test_the_summary_has_the_cost_of_the_message_json(total: str, source: str | 
 
 def test_the_summary_has_exactly_the_keys_of_the_command_line() -> None:
     assert list(summary(Usage())) == [
-        *("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens", "cost"),
+        *("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens", "cost")
     ]
     assert summary(Usage())["cost"] is None
 

@@ -77,7 +77,7 @@ async def _answer(session: Session, question: int) -> None:
     said = await session.publish(
         AssistantMessage(
             id=f"{loop}-b", turn_id=second, content=(TextBlock(text=ANSWER),), model="scripted-1", usage=spent
-        ),
+        )
     )
     await session.publish(
         MessageEnded(turn_id=second, position=said.position).as_extension(),

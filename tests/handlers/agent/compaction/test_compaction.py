@@ -53,9 +53,7 @@ SPENT = Usage(input=100, output=20, total_tokens=120, cost=Cost(total=Decimal("0
 
 def summary(text: str = "They said words.") -> list[Step]:
     """A model's summary."""
-    return [
-        AssistantMessage(content=(TextBlock(text=text),), provider="acme", model="cheap", usage=SPENT),
-    ]
+    return [AssistantMessage(content=(TextBlock(text=text),), provider="acme", model="cheap", usage=SPENT)]
 
 
 async def talked(session: Session) -> None:

@@ -56,9 +56,7 @@ async def check(session: Session) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("moment", Moment)
-async def test_a_recorder_cancelled_at_any_await_leaves_a_session_that_the_next_finishes(
-    moment: Moment,
-) -> None:
+async def test_a_recorder_cancelled_at_any_await_leaves_a_session_that_the_next_finishes(moment: Moment) -> None:
     at, is_cut = 0, True
     while is_cut:
         at += 1

@@ -91,11 +91,7 @@ async def stop_it(session: Session) -> None:
 CONVERSATIONS: dict[str, tuple[Callable[[], Sequence[Sequence[Step]]], People]] = {
     "an answer": (lambda: [answer("Hello.")], nothing),
     "tools": (
-        lambda: [
-            calls(call("c1", "divide", a=1, b=0)),
-            calls(call("c1", "add", a=3, b=3)),
-            answer("Six."),
-        ],
+        lambda: [calls(call("c1", "divide", a=1, b=0)), calls(call("c1", "add", a=3, b=3)), answer("Six.")],
         nothing,
     ),
     "an approval": (lambda: [calls(call("c1", "pay", amount=3)), answer("Paid.")], say_yes),

@@ -70,11 +70,7 @@ STARTED = loop(started=5, attempts=1)
         (FRESH, PLAIN, StartCall(1)),
         (FRESH, NEEDS, AskPerson("approval", 0)),
         (loop(asked="approval"), NEEDS, AwaitPerson()),
-        (
-            loop(asked="approval"),
-            PLAIN,
-            AwaitPerson(),
-        ),  # asked before the tool changed: the answer still counts
+        (loop(asked="approval"), PLAIN, AwaitPerson()),  # asked before the tool changed: the answer still counts
         (loop(asked="approval", said=APPROVED, at=7), NEEDS, StartCall(1)),
         (
             loop(asked="approval", said=APPROVED.model_copy(update={"call_hash": CALL.call_hash}), at=7),

@@ -167,12 +167,7 @@ async def test_a_call_that_needs_an_approval_waits_and_blocks_no_other() -> None
         await called(run, A, B)
         await go_on(run, *tools)
         assert ran == ["b"]
-        assert await tail(session) == [
-            "agent.tool.waiting",
-            "agent.tool.started",
-            "result: B",
-            "agent.tool.ended",
-        ]
+        assert await tail(session) == ["agent.tool.waiting", "agent.tool.started", "result: B", "agent.tool.ended"]
         before = await said(session)
         await go_on(run, *tools)
         assert await said(session) == before, "asked once"
