@@ -7,12 +7,11 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from lanebus import DecodeFailure, Delta, Envelope, ExtensionMessage, Lane
-from lanebus.bus.messages import AgentEvent, Control, content, context_entry, control, events, message, parse_event
-from lanebus.bus.wire import Keys, encode
+from lanebus.bus.messages import AgentEvent, Control, Lane, content, context_entry, control, events, message
+from lanebus.bus.wire import DecodeFailure, Envelope, Keys, encode
 from lanebus.context import build_context
-from lanebus.handlers.projections import SESSIONS, TURNS, USAGE
-from lanebus.projections import project
+from lanebus.messages import Delta, ExtensionMessage, parse_event
+from lanebus.projections import SESSIONS, TURNS, USAGE, project
 from tests.support.golden.logs import (
     FOLDERS,
     MATERIAL,

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import AssistantMessage, UserMessage
+from lanebus import AssistantMessage, Bus, Session, UserMessage
 from lanebus.agent import AgentNotFound, Run, SubAgent, Worker, ask, load_agent
 from lanebus.bus.errors import InvalidArgument
-from tests.support.agent.agents import SECONDS, fresh_bus, wait_for
+from tests.support.agent.agents import SECONDS
+from tests.support.agent.logs import wait_for
 
 __all__ = ()
 
@@ -77,30 +78,27 @@ ACCEPTED: dict[str, Callable[[Run], Awaitable[None]]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_function_that_cannot_be_awaited_is_refused_as_an_agent(name: str) -> None:
+async def test_a_function_that_cannot_be_awaited_is_refused_as_an_agent(bus: Bus, name: str) -> None:
     agent = REFUSED[name]
-    async with fresh_bus() as bus:
-        with pytest.raises(InvalidArgument, match="async def"):
-            Worker(bus, agent)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # what is tested
+    with pytest.raises(InvalidArgument, match="async def"):
+        Worker(bus, agent)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # what is tested
     with pytest.raises(InvalidArgument, match="async def"):
         SubAgent("helper", agent, "Helps.")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # same
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-async def test_a_function_that_returns_an_awaitable_is_an_agent(name: str) -> None:
-    async with fresh_bus() as bus, Worker(bus, ACCEPTED[name], heartbeat=PATIENT):
+async def test_a_function_that_returns_an_awaitable_is_an_agent(bus: Bus, name: str) -> None:
+    async with Worker(bus, ACCEPTED[name], heartbeat=PATIENT):
         assert (await ask(bus.session("s1"), "hello?", seconds=SECONDS)).text_content() == "Yes."
 
 
-async def test_an_agent_that_returns_nothing_to_await_fails_with_the_remedy() -> None:
+async def test_an_agent_that_returns_nothing_to_await_fails_with_the_remedy(bus: Bus, session: Session) -> None:
     silent: Callable[[Run], object] = lambda run: None  # noqa: E731  # only a call shows what it returns
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        async with Worker(bus, silent, heartbeat=PATIENT):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # same
-            await session.publish(UserMessage.text("hello?"))
-            await wait_for(session, "assistant error")
-            failed = [e.message async for e in session.read() if isinstance(e.message, AssistantMessage)][-1]
-        assert "async def" in (failed.error_message or "")
+    async with Worker(bus, silent, heartbeat=PATIENT):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # same
+        await session.publish(UserMessage.text("hello?"))
+        await wait_for(session, "assistant error")
+        failed = [e.message async for e in session.read() if isinstance(e.message, AssistantMessage)][-1]
+    assert "async def" in (failed.error_message or "")
 
 
 def test_a_plain_function_is_not_loaded_as_an_agent(tmp_path: Path) -> None:

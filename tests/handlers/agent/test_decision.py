@@ -8,28 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.agent import tool
-from lanebus.bus.messages import (
-    Abort,
-    Approve,
-    Compact,
-    Compaction,
-    Cost,
-    Deny,
-    ExtensionMessage,
-    Handoff,
-    Pause,
-    Publishable,
-    Resume,
-    SessionLinked,
-    Steer,
-    SystemMessage,
-    ToolEnded,
-    TurnId,
-    Usage,
-    UserMessage,
-)
-from lanebus.handlers.agent import LoopLimits, Run
+from lanebus.agent import LoopLimits, Run, tool
+from lanebus.bus.messages import ExtensionMessage, SessionLinked, SystemMessage, ToolEnded, TurnId, Usage, UserMessage
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool_call import StartCall, decide_calls
@@ -37,6 +17,7 @@ from lanebus.handlers.agent.turn.decision import CompactContext, Idle, command_o
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.context import READ_UP_TO
 from lanebus.handlers.projections import waiting_calls
+from lanebus.messages import Abort, Approve, Compact, Compaction, Cost, Deny, Handoff, Pause, Publishable, Resume, Steer
 from tests.support.agent.agents import ScriptedModel
 from tests.support.agent.loop_logs import (
     answered,

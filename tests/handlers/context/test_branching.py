@@ -6,27 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import Bus, Conflict
-from lanebus.bus import Session
-from lanebus.bus.messages import (
-    BranchSummary,
-    Compaction,
-    CompactionEnded,
-    ExtensionMessage,
-    LeafMove,
-    PruneApplied,
-    Publishable,
-    RevertApplied,
-    TurnId,
-    parse_event,
-)
-from lanebus.bus.wire import Receipt
+from lanebus import Bus, Conflict, ExtensionMessage, Receipt, Session
+from lanebus.bus.messages import RevertApplied, parse_event
 from lanebus.context import (
-    UnknownLeaf,
     UnknownTarget,
     branch,
     branch_with_summary,
-    build_context,
     compact,
     compact_loops,
     label,
@@ -36,7 +21,9 @@ from lanebus.context import (
     revert,
 )
 from lanebus.errors import NoSuchPosition
+from lanebus.handlers.context import UnknownLeaf, build_context
 from lanebus.handlers.context.loop_compaction import BlockSettings, blocks_of
+from lanebus.messages import BranchSummary, Compaction, CompactionEnded, LeafMove, PruneApplied, Publishable, TurnId
 from tests.support.log.entries import asks, calls, results, says, texts
 
 __all__ = ()

@@ -5,29 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import Bus
-from lanebus.bus.errors import ForgedEntry
-from lanebus.bus.messages import (
-    AssistantMessage,
-    BranchSummary,
-    Compaction,
-    Delta,
-    DeveloperMessage,
-    ExtensionMessage,
-    Label,
-    Lane,
-    LeafMove,
-    ModelChange,
-    Prune,
-    Publishable,
-    SystemMessage,
-    TextBlock,
-    ThinkingLevelChange,
-    ToolResultBlock,
-    UserMessage,
-)
-from lanebus.bus.wire import DecodeFailure
+from lanebus import AssistantMessage, Bus, DecodeFailure, Delta, ExtensionMessage, Lane, SystemMessage, TextBlock
+from lanebus.bus.messages import Publishable, ThinkingLevelChange, ToolResultBlock, UserMessage
 from lanebus.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve
+from lanebus.errors import ForgedEntry
+from lanebus.messages import BranchSummary, Compaction, DeveloperMessage, Label, LeafMove, ModelChange, Prune
 from lanebus.providers import to_anthropic
 from tests.support.log.entries import ListedSession, asks, calls, context_of, entry, results, says, texts
 

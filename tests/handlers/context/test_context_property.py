@@ -12,27 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    BranchSummary,
-    Compaction,
-    DeveloperMessage,
-    LeafMove,
-    LlmMessage,
-    LoopCompaction,
-    ModelChange,
-    Prune,
-    SystemMessage,
-    TextBlock,
-    ThinkingLevelChange,
-    ToolResultBlock,
-    ToolResultMessage,
-    UserMessage,
-)
-from lanebus.bus.wire import Envelope
-from lanebus.context import Context, evolve
-from lanebus.handlers.context import branch_message, prune_message
+from lanebus import AssistantMessage, Envelope, LlmMessage, SystemMessage, TextBlock, ToolResultMessage, UserMessage
+from lanebus.bus.messages import ThinkingLevelChange, ToolResultBlock
+from lanebus.handlers.context import Context, branch_message, evolve, prune_message
 from lanebus.handlers.context.fold import compaction_message
+from lanebus.messages import BranchSummary, Compaction, DeveloperMessage, LeafMove, LoopCompaction, ModelChange, Prune
 from lanebus.providers import to_anthropic
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.anthropic_rules import require_legal

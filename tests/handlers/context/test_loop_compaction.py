@@ -2,23 +2,12 @@
 
 from collections.abc import Sequence
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    CompactionBlock,
-    LlmMessage,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    TurnId,
-    UserMessage,
-)
-from lanebus.context import loops_of
-from lanebus.handlers.context import BY_BYTES, TokenEstimator
+from lanebus import TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.context import BY_BYTES, TokenEstimator, loops_of
 from lanebus.handlers.context.cutting import head_and_tail
 from lanebus.handlers.context.fold import without_empty_answers, without_unusable_end
 from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of, one_line_each, turns_of
+from lanebus.messages import AssistantMessage, CompactionBlock, LlmMessage, SystemMessage, ThinkingBlock, TurnId
 from tests.support.log.entries import asks, calls, results, says
 
 __all__ = ()

@@ -3,26 +3,11 @@
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages import (
-    CompactedSection,
-    Compaction,
-    CompactionBlock,
-    Label,
-    LeafMove,
-    LlmMessage,
-    LoopCompaction,
-    Prune,
-    Publishable,
-    SystemMessage,
-    TextBlock,
-    TurnId,
-    TurnRange,
-    parse_json,
-    read_llm,
-)
+from lanebus.bus.messages import CompactedSection, Compaction, CompactionBlock, Label, LeafMove, parse_json, read_llm
 from lanebus.context import UnknownTarget
+from lanebus.errors import DecodeError
 from lanebus.handlers.context.loop_compaction import read_block, write_block
+from lanebus.messages import LlmMessage, LoopCompaction, Prune, Publishable, SystemMessage, TextBlock, TurnId, TurnRange
 from tests.support.log.entries import asks, calls, context_of, folded, log, results, says, texts
 
 __all__ = ()

@@ -7,23 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus import Envelope, UserMessage
-from lanebus.bus.messages import (
-    AssistantMessage,
-    Compaction,
-    LeafMove,
-    LlmLaneMessage,
-    LlmMessage,
-    Publishable,
-    TextBlock,
-    ToolResultBlock,
-    ToolResultMessage,
-    TurnId,
-)
-from lanebus.context import Context, evolve
-from lanebus.handlers.context import DEFERRED, READ_UP_TO, Pairing, read_position, visible_context
+from lanebus import AssistantMessage, Envelope, LlmMessage, TextBlock, ToolResultMessage, UserMessage
+from lanebus.handlers.context import DEFERRED, READ_UP_TO, Context, Pairing, evolve, read_position, visible_context
 from lanebus.handlers.context.fold import NO_RESULT
 from lanebus.handlers.providers import PROVIDERS
+from lanebus.messages import Compaction, LeafMove, LlmLaneMessage, Publishable, ToolResultBlock, TurnId
 from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules

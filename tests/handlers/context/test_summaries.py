@@ -4,20 +4,11 @@ import json
 
 import pytest
 
-from lanebus.bus.messages import (
-    BranchSummary,
-    CompactedSection,
-    Compaction,
-    CompactionBlock,
-    Label,
-    LoopCompaction,
-    Prune,
-    TurnId,
-    TurnRange,
-)
+from lanebus.bus.messages import TurnId, TurnRange
 from lanebus.handlers.context import branch_message
 from lanebus.handlers.context.fold import compaction_message
 from lanebus.handlers.providers import PROVIDERS
+from lanebus.messages import BranchSummary, CompactedSection, Compaction, CompactionBlock, Label, LoopCompaction, Prune
 from tests.support.log.entries import asks, context_of
 
 __all__ = ()

@@ -2,22 +2,9 @@
 
 import pytest
 
-from lanebus import ExtensionMessage
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
-    Approve,
-    ControlAnswered,
-    Handoff,
-    Pause,
-    Resume,
-    ToolStarted,
-    ToolWaiting,
-    TurnStarted,
-    Usage,
-)
+from lanebus.bus.messages import ExtensionMessage, ToolWaiting, TurnId, TurnStarted, Usage
 from lanebus.handlers.projections import STATUS, Doing, Status, doing, own_loop, waiting_calls
-from lanebus.messages import TurnId
+from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Handoff, Pause, Resume, ToolStarted
 from tests.support.agent.folding import fold, log_of
 
 __all__ = ()

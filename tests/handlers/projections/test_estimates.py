@@ -4,19 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.messages import (
-    AgentEnded,
-    AssistantMessage,
-    Compaction,
-    Cost,
-    ExtensionMessage,
-    Publishable,
-    TurnEnded,
-    TurnId,
-    Usage,
-    UsageSettled,
-)
+from lanebus import AssistantMessage, ExtensionMessage, Usage
 from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, UsageState, total_usage
+from lanebus.messages import AgentEnded, Compaction, Cost, Publishable, TurnEnded, TurnId, UsageSettled
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

@@ -6,11 +6,9 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from lanebus import Cursor, ExtensionMessage, Unavailable, UserMessage
-from lanebus.bus import Session
+from lanebus import Cursor, ExtensionMessage, Session, Unavailable, UserMessage
 from lanebus.errors import DecodeError, SessionErased
-from lanebus.handlers.projections import Projected, look, projection
-from lanebus.projections import follow, project, rebuild
+from lanebus.projections import Projected, follow, look, project, projection, rebuild
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer, eventually
 

@@ -2,31 +2,11 @@
 
 import pytest
 
-from lanebus import AssistantMessage, Usage, UserMessage
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentEvent,
-    AgentStarted,
-    ParallelLoopsEnded,
-    ParallelLoopsStarted,
-    Publishable,
-    ToolEnded,
-    TurnEnded,
-    TurnStarted,
-)
-from lanebus.handlers.projections import (
-    TURNS,
-    TurnsState,
-    chain_to,
-    children,
-    find_loop,
-    loop_messages,
-    loop_turns,
-    siblings,
-    total_usage,
-)
+from lanebus.bus.messages import AssistantMessage, ToolEnded, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
+from lanebus.handlers.projections import chain_to, children, find_loop, loop_messages, loop_turns, siblings, total_usage
 from lanebus.handlers.projections.turns import abandoned, loop_usage, roots
-from lanebus.messages import TurnId
+from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, ParallelLoopsEnded, ParallelLoopsStarted, Publishable
+from lanebus.projections import TURNS, TurnsState
 from tests.support.agent.folding import fold, log_of, through_json
 from tests.support.cli.command_line import CommandLine, objects
 

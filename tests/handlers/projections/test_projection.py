@@ -14,29 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lanebus.bus import Bus, Session
-from lanebus.bus.errors import LogRolledBack
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
-    AssistantMessage,
-    Cost,
-    Delta,
-    ExtensionMessage,
-    Publishable,
-    ToolCallBlock,
-    ToolEnded,
-    ToolResultMessage,
-    ToolStarted,
-    TurnEnded,
-    TurnId,
-    TurnStarted,
-    Usage,
-    UserMessage,
-)
-from lanebus.bus.wire import Cursor, Envelope
-from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, Projected, Projection, UsageState
-from lanebus.projections import follow, project, rebuild
+from lanebus import AssistantMessage, Bus, Cursor, Delta, Envelope, ExtensionMessage, Session, ToolCallBlock, Usage
+from lanebus.bus.messages import ToolResultMessage, TurnStarted, UserMessage
+from lanebus.errors import LogRolledBack
+from lanebus.messages import AgentEnded, AgentStarted, Cost, Publishable, ToolEnded, ToolStarted, TurnEnded, TurnId
+from lanebus.projections import SESSIONS, TURNS, USAGE, Projected, Projection, UsageState, follow, project, rebuild
 from tests.support.agent.folding import fold, log_of, through_json
 from tests.support.suite.scale import examples
 

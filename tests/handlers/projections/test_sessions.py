@@ -5,24 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from lanebus import AssistantMessage, Bus, DecodeFailure, Envelope, ExtensionMessage, Lane, TextBlock, Usage
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Bus
-from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages import (
-    AgentEnded,
-    AssistantMessage,
-    Cost,
-    ExtensionMessage,
-    Lane,
-    TextBlock,
-    TurnId,
-    TurnStarted,
-    Usage,
-    UserMessage,
-)
-from lanebus.bus.wire import DecodeFailure, Envelope
-from lanebus.handlers.projections import SESSIONS, session_lines
-from lanebus.projections import project
+from lanebus.errors import UnknownKind
+from lanebus.messages import AgentEnded, Cost, TurnId, TurnStarted, UserMessage
+from lanebus.projections import SESSIONS, project, session_lines
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

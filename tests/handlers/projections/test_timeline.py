@@ -2,33 +2,22 @@
 
 from decimal import Decimal
 
-from lanebus.bus.messages import (
+from lanebus import AssistantMessage, Envelope, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.bus.messages import ControlAnswered, Deny, MessageStarted, Publishable, SessionLinked, ToolEnded, TurnEnded
+from lanebus.handlers.projections import TIMELINE, CallMark, TimelineState, ToolMark
+from lanebus.messages import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
     Approve,
-    AssistantMessage,
     CompactionEnded,
     CompactionStarted,
-    ControlAnswered,
     Cost,
-    Deny,
-    MessageStarted,
-    Publishable,
-    SessionLinked,
-    ToolCallBlock,
-    ToolEnded,
-    ToolResultMessage,
     ToolStarted,
     ToolWaiting,
-    TurnEnded,
     TurnId,
     TurnStarted,
-    Usage,
-    UserMessage,
 )
-from lanebus.bus.wire import Envelope
-from lanebus.handlers.projections import TIMELINE, CallMark, TimelineState, ToolMark
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

@@ -4,13 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus import Bus, Session, Usage, UserMessage
-from lanebus.bus.messages import AssistantMessage, SessionLinked
+from lanebus import AssistantMessage, Bus, Session, Usage, UserMessage
 from lanebus.errors import SessionErased
-from lanebus.handlers.projections import tree_usage
-from lanebus.messages import Cost, TurnId
-from lanebus.projections import read_links
-from tests.support.agent.agents import fresh_bus
+from lanebus.messages import Cost, SessionLinked, TurnId
+from lanebus.projections import read_links, tree_usage
 from tests.support.cli.command_line import CommandLine
 
 __all__ = ()
@@ -37,63 +34,58 @@ async def tree(bus: Bus) -> Session:
     return bus.session("top")
 
 
-async def test_a_session_and_all_below_it_are_summed_up() -> None:
-    async with fresh_bus() as bus:
-        found = await tree_usage(await tree(bus))
-        assert [(depth, each.session, each.own.usage.input) for depth, each in found.walk()] == [
-            (0, "top", 1),
-            (1, "a", 10),
-            (2, "aa", 1_000),
-            (1, "b", 100),
-        ]
-        assert found.usage.input == 1_111
-        assert found.usage.cost is not None
-        assert found.usage.cost.total == 1_111
-        assert [child.agent for child in found.children] == ["helper", "helper"]
-        assert (await tree_usage(bus.session("a"))).usage.input == 1_010
+async def test_a_session_and_all_below_it_are_summed_up(bus: Bus) -> None:
+    found = await tree_usage(await tree(bus))
+    assert [(depth, each.session, each.own.usage.input) for depth, each in found.walk()] == [
+        (0, "top", 1),
+        (1, "a", 10),
+        (2, "aa", 1_000),
+        (1, "b", 100),
+    ]
+    assert found.usage.input == 1_111
+    assert found.usage.cost is not None
+    assert found.usage.cost.total == 1_111
+    assert [child.agent for child in found.children] == ["helper", "helper"]
+    assert (await tree_usage(bus.session("a"))).usage.input == 1_010
 
 
-async def test_each_session_counts_once_though_links_run_in_a_circle() -> None:
-    async with fresh_bus() as bus:
-        top = await tree(bus)
-        await bus.session("aa").publish(link("aa", "top").as_extension(), link("aa", "b").as_extension())
-        assert (await tree_usage(top)).usage.input == 1_111
+async def test_each_session_counts_once_though_links_run_in_a_circle(bus: Bus) -> None:
+    top = await tree(bus)
+    await bus.session("aa").publish(link("aa", "top").as_extension(), link("aa", "b").as_extension())
+    assert (await tree_usage(top)).usage.input == 1_111
 
 
-async def test_an_erased_child_is_told_and_counts_nothing() -> None:
-    async with fresh_bus() as bus:
-        top = await tree(bus)
-        await bus.session("a").erase()
-        found = await tree_usage(top)
-        assert [(each.session, each.is_erased) for _, each in found.walk()] == [
-            ("top", False),
-            ("a", True),
-            ("b", False),
-        ]
-        assert found.usage.input == 101
-        with pytest.raises(SessionErased):
-            await tree_usage(bus.session("a"))
+async def test_an_erased_child_is_told_and_counts_nothing(bus: Bus) -> None:
+    top = await tree(bus)
+    await bus.session("a").erase()
+    found = await tree_usage(top)
+    assert [(each.session, each.is_erased) for _, each in found.walk()] == [
+        ("top", False),
+        ("a", True),
+        ("b", False),
+    ]
+    assert found.usage.input == 101
+    with pytest.raises(SessionErased):
+        await tree_usage(bus.session("a"))
 
 
-async def test_links_name_the_parent_and_the_children_and_a_fork_has_its_own() -> None:
-    async with fresh_bus() as bus:
-        top = await tree(bus)
-        assert [each.child for each in (await read_links(top)).children] == ["a", "b"]
-        links = await read_links(bus.session("a"))
-        assert links.parent == link("top", "a")
-        assert [each.child for each in links.children] == ["aa"]
-        fork = await top.fork()
-        await fork.publish(UserMessage.text("hi"), link(fork.id, "c").as_extension())
-        assert [each.child for each in (await read_links(fork)).children] == ["c"]
+async def test_links_name_the_parent_and_the_children_and_a_fork_has_its_own(bus: Bus) -> None:
+    top = await tree(bus)
+    assert [each.child for each in (await read_links(top)).children] == ["a", "b"]
+    links = await read_links(bus.session("a"))
+    assert links.parent == link("top", "a")
+    assert [each.child for each in links.children] == ["aa"]
+    fork = await top.fork()
+    await fork.publish(UserMessage.text("hi"), link(fork.id, "c").as_extension())
+    assert [each.child for each in (await read_links(fork)).children] == ["c"]
 
 
-async def test_what_is_left_of_a_trimmed_log_counts() -> None:
-    async with fresh_bus() as bus:
-        top = await tree(bus)
-        await spend(top, 5)
-        await top.trim((await top.head()).position)
-        found = await tree_usage(top)
-        assert (found.own.usage.input, found.children) == (5, ())
+async def test_what_is_left_of_a_trimmed_log_counts(bus: Bus) -> None:
+    top = await tree(bus)
+    await spend(top, 5)
+    await top.trim((await top.head()).position)
+    found = await tree_usage(top)
+    assert (found.own.usage.input, found.children) == (5, ())
 
 
 @pytest.mark.full

@@ -4,31 +4,12 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentEvent,
-    AgentStarted,
-    AssistantMessage,
-    Cost,
-    ExtensionMessage,
-    Lane,
-    ParallelLoopsStarted,
-    Publishable,
-    StopReason,
-    ToolCallBlock,
-    ToolEnded,
-    ToolResultMessage,
-    ToolStarted,
-    TurnEnded,
-    TurnId,
-    TurnStarted,
-    Usage,
-    UserMessage,
-)
-from lanebus.bus.wire import DecodeFailure, Envelope
-from lanebus.handlers.projections import TURNS, ToolRun, TurnsState
+from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, ToolCallBlock, ToolResultMessage
+from lanebus.bus.messages import ToolEnded, ToolStarted, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
+from lanebus.errors import UnknownKind
 from lanebus.handlers.projections.turns import TurnStatus
+from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Cost, ParallelLoopsStarted, Publishable, StopReason
+from lanebus.projections import TURNS, ToolRun, TurnsState
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

@@ -5,25 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages import (
-    AgentEnded,
-    AssistantMessage,
-    Cost,
-    ExtensionMessage,
-    Lane,
-    ParallelLoopsEnded,
-    Rates,
-    StopReason,
-    ToolResultMessage,
-    TurnEnded,
-    TurnId,
-    Usage,
-    UserMessage,
-)
-from lanebus.bus.wire import DecodeFailure, Envelope
+from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, Rates, ToolResultMessage, Usage
+from lanebus.errors import UnknownKind
 from lanebus.handlers.context import READ_UP_TO
-from lanebus.handlers.projections import USAGE, Totals, UsageState, summary
+from lanebus.messages import AgentEnded, Cost, ParallelLoopsEnded, StopReason, TurnEnded, TurnId, UserMessage
+from lanebus.projections import USAGE, Totals, UsageState, summary
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()

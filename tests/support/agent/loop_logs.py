@@ -4,28 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
-    AssistantMessage,
-    Block,
-    Control,
-    ControlAnswered,
-    ExtensionMessage,
-    Lane,
-    Publishable,
-    StopReason,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    ToolStarted,
-    ToolWaiting,
-    TurnId,
-    TurnStarted,
-    Usage,
-    UserMessage,
-)
-from lanebus.context import Context, evolve
+from lanebus import AssistantMessage, ExtensionMessage, Lane, TextBlock, ToolCallBlock, ToolResultMessage, Usage
+from lanebus.bus.messages import ToolStarted, ToolWaiting, TurnStarted, UserMessage
 from lanebus.handlers.agent import FOLLOW_UP
 from lanebus.handlers.agent.turn.decision import (
     AddSystemPrompt,
@@ -41,8 +21,9 @@ from lanebus.handlers.agent.turn.decision import (
     StopAtLimit,
 )
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
-from lanebus.handlers.context import DEFERRED, READ_UP_TO
+from lanebus.handlers.context import DEFERRED, READ_UP_TO, Context, evolve
 from lanebus.handlers.projections import STATUS
+from lanebus.messages import AgentEnded, AgentStarted, Block, Control, ControlAnswered, Publishable, StopReason, TurnId
 from tests.support.agent.folding import fold, log_of
 
 __all__ = (

@@ -5,7 +5,8 @@ import anyio
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, tool
 from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compact, ControlAnswered
-from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, said, take_run
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
+from tests.support.agent.logs import events, events_of, said
 
 __all__ = ()
 
@@ -47,136 +48,122 @@ async def old_talk(session: Session) -> None:
     await session.publish(UserMessage.text("What is there?"))
 
 
-async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_parent() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await old_talk(session)
-        model = ScriptedModel(large(calls(LOOK)), answer("There is paint."))
-        await finish(session, agent(model, writer("They talked.")))
-        entries = await said(session)
-        assert entries[entries.index("result: Paint.") :] == [
-            "result: Paint.",
-            "agent.tool.ended",
-            "agent.turn.ended",
-            "agent.compaction.started",
-            "Compaction",
-            "agent.compaction.ended",
-            "agent.ended",
-            "agent.started",
-            "agent.turn.started",
-            "agent.message.started",
-            "assistant stop: There is paint.",
-            "agent.message.ended",
-            "agent.turn.ended",
-            "agent.ended",
-        ]
-        found = await events(session)
-        ended = [event for event in found if isinstance(event, AgentEnded)]
-        assert [(each.loop_id, each.stop_reason, each.turns) for each in ended] == [
-            ("s1.main.1", "contextCompacted", 1),
-            ("s1.main.2", "stop", 1),
-        ]
-        begun = [event for event in found if isinstance(event, AgentStarted)]
-        assert (begun[1].continuation, begun[1].parent_loop_id) == ("compaction", "s1.main.1")
-        shown = [message.text_content() for message in model.requests[1].context.messages]
-        assert "They talked." in shown[0]
-        assert shown[1:] == ["What is there?", "", "Paint."]
+async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_parent(session: Session) -> None:
+    await old_talk(session)
+    model = ScriptedModel(large(calls(LOOK)), answer("There is paint."))
+    await finish(session, agent(model, writer("They talked.")))
+    entries = await said(session)
+    assert entries[entries.index("result: Paint.") :] == [
+        "result: Paint.",
+        "agent.tool.ended",
+        "agent.turn.ended",
+        "agent.compaction.started",
+        "Compaction",
+        "agent.compaction.ended",
+        "agent.ended",
+        "agent.started",
+        "agent.turn.started",
+        "agent.message.started",
+        "assistant stop: There is paint.",
+        "agent.message.ended",
+        "agent.turn.ended",
+        "agent.ended",
+    ]
+    found = await events(session)
+    ended = [event for event in found if isinstance(event, AgentEnded)]
+    assert [(each.loop_id, each.stop_reason, each.turns) for each in ended] == [
+        ("s1.main.1", "contextCompacted", 1),
+        ("s1.main.2", "stop", 1),
+    ]
+    begun = [event for event in found if isinstance(event, AgentStarted)]
+    assert (begun[1].continuation, begun[1].parent_loop_id) == ("compaction", "s1.main.1")
+    shown = [message.text_content() for message in model.requests[1].context.messages]
+    assert "They talked." in shown[0]
+    assert shown[1:] == ["What is there?", "", "Paint."]
 
 
-async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await old_talk(session)
-        model = ScriptedModel([TOO_LONG], answer("Paint."))
-        await finish(session, agent(model, writer("They talked."), window=None))
-        entries = await said(session)
-        assert entries.count("Compaction") == 1
-        assert entries[-4] == "assistant stop: Paint."
-        assert [event.stop_reason for event in await events(session) if isinstance(event, AgentEnded)] == [
-            "contextCompacted",
-            "stop",
-        ]
+async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction(session: Session) -> None:
+    await old_talk(session)
+    model = ScriptedModel([TOO_LONG], answer("Paint."))
+    await finish(session, agent(model, writer("They talked."), window=None))
+    entries = await said(session)
+    assert entries.count("Compaction") == 1
+    assert entries[-4] == "assistant stop: Paint."
+    assert [event.stop_reason for event in await events_of(session, AgentEnded)] == [
+        "contextCompacted",
+        "stop",
+    ]
 
 
-async def test_a_request_that_is_too_long_after_a_compaction_ends_the_loop() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await old_talk(session)
-        model = ScriptedModel([TOO_LONG], [TOO_LONG])
-        await finish(session, agent(model, writer("They talked."), window=None))
-        assert [event.stop_reason for event in await events(session) if isinstance(event, AgentEnded)] == [
-            "contextCompacted",
-            "error",
-        ]
+async def test_a_request_that_is_too_long_after_a_compaction_ends_the_loop(session: Session) -> None:
+    await old_talk(session)
+    model = ScriptedModel([TOO_LONG], [TOO_LONG])
+    await finish(session, agent(model, writer("They talked."), window=None))
+    assert [event.stop_reason for event in await events_of(session, AgentEnded)] == [
+        "contextCompacted",
+        "error",
+    ]
 
 
-async def test_a_compact_command_compacts_an_idle_session() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await old_talk(session)
-        loop = agent(ScriptedModel(answer("Paint.")), writer("They talked."))
-        await finish(session, loop)
-        await session.publish(Compact(by="anna").as_extension())
-        await finish(session, loop)
-        assert (await said(session))[-4:] == [
-            "agent.compaction.started",
-            "Compaction",
-            "agent.compaction.ended",
-            "agent.control.answered",
-        ]
+async def test_a_compact_command_compacts_an_idle_session(session: Session) -> None:
+    await old_talk(session)
+    loop = agent(ScriptedModel(answer("Paint.")), writer("They talked."))
+    await finish(session, loop)
+    await session.publish(Compact(by="anna").as_extension())
+    await finish(session, loop)
+    assert (await said(session))[-4:] == [
+        "agent.compaction.started",
+        "Compaction",
+        "agent.compaction.ended",
+        "agent.control.answered",
+    ]
 
 
-async def test_a_compact_command_waits_for_the_end_of_the_turn() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await old_talk(session)
+async def test_a_compact_command_waits_for_the_end_of_the_turn(session: Session) -> None:
+    await old_talk(session)
 
-        @tool(name="look")
-        async def asks_for_it() -> str:
-            await session.publish(Compact().as_extension())
-            return "Paint."
+    @tool(name="look")
+    async def asks_for_it() -> str:
+        await session.publish(Compact().as_extension())
+        return "Paint."
 
-        model = ScriptedModel(calls(LOOK), answer("There is paint."))
-        policy = CompactionPolicy(window=1_000, keep_recent=60, model=writer("They talked."))
-        await finish(session, AgentLoop(model, (asks_for_it,), compaction=Compactor(model, policy)))
-        entries = await said(session)
-        at = entries.index("control.compact")
-        assert entries[at + 1 :][:7] == [
-            "result: Paint.",
-            "agent.tool.ended",
-            "agent.turn.ended",
-            "agent.compaction.started",
-            "Compaction",
-            "agent.compaction.ended",
-            "agent.ended",
-        ]
-        assert entries[-4] == "assistant stop: There is paint."
+    model = ScriptedModel(calls(LOOK), answer("There is paint."))
+    policy = CompactionPolicy(window=1_000, keep_recent=60, model=writer("They talked."))
+    await finish(session, AgentLoop(model, (asks_for_it,), compaction=Compactor(model, policy)))
+    entries = await said(session)
+    at = entries.index("control.compact")
+    assert entries[at + 1 :][:7] == [
+        "result: Paint.",
+        "agent.tool.ended",
+        "agent.turn.ended",
+        "agent.compaction.started",
+        "Compaction",
+        "agent.compaction.ended",
+        "agent.ended",
+    ]
+    assert entries[-4] == "assistant stop: There is paint."
 
 
-async def test_an_abort_after_a_compact_command_ends_the_compaction_for_good() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await old_talk(session)
-        model = ScriptedModel(answer("Paint."))
-        await finish(session, agent(model, writer()))
-        summing = Pause()
-        summaries = ScriptedModel([summing, AssistantMessage(content=(TextBlock(text="They talked."),))])
-        await session.publish(UserMessage.text("And now?"), Compact().as_extension())
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(finish, session, agent(model, summaries))
-            await summing.reached.wait()
-            await session.publish(Abort().as_extension())
-        assert len(summaries.requests) == 1
-        answers = [event.outcome for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert answers == ["late", "applied"]
+async def test_an_abort_after_a_compact_command_ends_the_compaction_for_good(session: Session) -> None:
+    await old_talk(session)
+    model = ScriptedModel(answer("Paint."))
+    await finish(session, agent(model, writer()))
+    summing = Pause()
+    summaries = ScriptedModel([summing, AssistantMessage(content=(TextBlock(text="They talked."),))])
+    await session.publish(UserMessage.text("And now?"), Compact().as_extension())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(finish, session, agent(model, summaries))
+        await summing.reached.wait()
+        await session.publish(Abort().as_extension())
+    assert len(summaries.requests) == 1
+    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
+    assert answers == ["late", "applied"]
 
 
-async def test_an_abort_of_another_loop_does_not_stop_a_compaction() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await old_talk(session)
-        await finish(session, agent(ScriptedModel(answer("Paint.")), writer()))
-        await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
-        await finish(session, agent(ScriptedModel(), writer("They talked.")))
-        answers = [event.outcome for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert answers == ["applied", "late"]
+async def test_an_abort_of_another_loop_does_not_stop_a_compaction(session: Session) -> None:
+    await old_talk(session)
+    await finish(session, agent(ScriptedModel(answer("Paint.")), writer()))
+    await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
+    await finish(session, agent(ScriptedModel(), writer("They talked.")))
+    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
+    assert answers == ["applied", "late"]

@@ -7,14 +7,12 @@ from decimal import Decimal
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.errors import MissingExtra
-from lanebus.bus.messages import RedactedThinkingBlock, UnknownBlock
-from lanebus.handlers.agent import ModelRequest
+from lanebus import ToolCallBlock, Usage, UserMessage
+from lanebus.agent import ModelEvent, ModelRequest, Piece, ToolSpec
+from lanebus.errors import MissingExtra
 from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
 from lanebus.handlers.agent.models.model import PartialResponse
-from lanebus.handlers.providers import ModelEvent, Piece, ToolSpec
-from lanebus.messages import ThinkingBlock
+from lanebus.messages import AssistantMessage, Rates, RedactedThinkingBlock, TextBlock, ThinkingBlock, UnknownBlock
 from tests.support.agent.agents import Pause
 from tests.support.log.entries import context_of
 from tests.support.models.messages_api import Cut, ModelApi, Status, Step, block, delta, error, finish, serve, start

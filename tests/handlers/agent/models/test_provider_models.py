@@ -9,15 +9,13 @@ from typing import Unpack
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import ModelFailure
-from lanebus.bus.messages import AudioBlock, MediaRef
-from lanebus.handlers.agent import Model, ModelRequest, failure_of
+from lanebus import Usage, UserMessage
+from lanebus.agent import Begun, Model, ModelEvent, ModelFailure, ModelRequest, Piece, ToolSpec, failure_of
 from lanebus.handlers.agent.models.model import PartialResponse
 from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
 from lanebus.handlers.agent.turn.model_call import model_stream
-from lanebus.handlers.providers import Begun, ModelEvent, Piece, ToolChoice, ToolSpec
-from lanebus.messages import ThinkingBlock
+from lanebus.messages import AssistantMessage, AudioBlock, MediaRef, Rates, TextBlock, ThinkingBlock, ToolCallBlock
+from lanebus.providers import ToolChoice
 from tests.support.agent.agents import SECONDS, Pause
 from tests.support.log.entries import context_of
 from tests.support.models.model_api import Cut, Json, ModelApi, Step, serve_api

@@ -7,14 +7,13 @@ from decimal import Decimal
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
-from lanebus.agent import OfflineModel, Tool
-from lanebus.bus.messages import LlmMessage
-from lanebus.handlers.agent import ModelRequest, demo_agent
+from lanebus import AssistantMessage, LlmMessage, Session, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.agent import ModelRequest, OfflineModel, Piece, Tool, ToolSpec
+from lanebus.handlers.agent import demo_agent
 from lanebus.handlers.agent.demo import calculate, clock, roll_dice
 from lanebus.handlers.agent.models.offline import OFFLINE_RATES
-from lanebus.handlers.providers import Piece, ToolSpec
-from tests.support.agent.agents import fresh_bus, said, take_run
+from tests.support.agent.agents import take_run
+from tests.support.agent.logs import said
 from tests.support.log.entries import context_of
 
 __all__ = ()
@@ -141,11 +140,9 @@ async def test_without_a_delay_it_answers_at_once() -> None:
         assert not others_had_a_turn.is_set()
 
 
-async def test_the_demo_answers_with_two_tools_at_once() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("What is 17 × 23 and 5 + 6?"))
-        await demo_agent(delay=0)(await take_run(session))
-        entries = await said(session)
-        assert "assistant toolUse: <calculate><calculate>" in entries
-        assert "assistant stop: 17 × 23 is 391, and 5 + 6 is 11." in entries
+async def test_the_demo_answers_with_two_tools_at_once(session: Session) -> None:
+    await session.publish(UserMessage.text("What is 17 × 23 and 5 + 6?"))
+    await demo_agent(delay=0)(await take_run(session))
+    entries = await said(session)
+    assert "assistant toolUse: <calculate><calculate>" in entries
+    assert "assistant stop: 17 × 23 is 391, and 5 + 6 is 11." in entries

@@ -9,7 +9,8 @@ from lanebus import AssistantMessage, Session, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import Recorder
 from lanebus.messages import TurnId
 from lanebus.projections import TURNS, USAGE, rebuild
-from tests.support.agent.agents import SECONDS, fresh_bus, messages, said
+from tests.support.agent.agents import SECONDS, fresh_bus
+from tests.support.agent.logs import answers, said
 from tests.support.laws.cancelling import Moment, cut
 
 __all__ = ()
@@ -39,8 +40,8 @@ async def own_loop(session: Session) -> None:
 async def check(session: Session) -> None:
     """The session is finished, each step is there once, and nothing is open."""
     log = await said(session)
-    answers = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
-    good = [message for message in answers if not message.is_failed]
+    asked = await answers(session)
+    good = [message for message in asked if not message.is_failed]
     assert [message.text_content() for message in good] == ["", "So it is."]
     assert len([text for text in log if text.startswith("result")]) == 1
     assert (log.count("agent.started"), log.count("agent.ended")) == (1, 1)
@@ -50,8 +51,8 @@ async def check(session: Session) -> None:
     usage = (await rebuild(session, USAGE)).state
     assert (usage.mismatch_count, usage.problems) == (0, 0)
     assert await session.open_messages() == []
-    numbers = [TurnId(loop_id="s1.main.1", turn_index=index) for index in range(len(answers))]
-    assert [message.turn_id for message in answers] == numbers
+    numbers = [TurnId(loop_id="s1.main.1", turn_index=index) for index in range(len(asked))]
+    assert [message.turn_id for message in asked] == numbers
 
 
 @pytest.mark.full

@@ -7,23 +7,13 @@ import anyio
 import pytest
 
 from lanebus import AssistantMessage, Fenced, Session, SessionClosed, ToolCallBlock, UserMessage
-from lanebus.agent import (
-    LoopHalted,
-    NoProgress,
-    RecordedTurn,
-    Recorder,
-    RecorderMisused,
-    abort,
-    approve,
-    pause,
-    resume,
-    steer,
-)
-from lanebus.bus.messages import ControlAnswered, ToolWaiting
+from lanebus.agent import LoopHalted, NoProgress, RecordedTurn, Recorder, RecorderMisused, abort, pause, resume, steer
+from lanebus.handlers.agent import approve
 from lanebus.handlers.projections import STATUS, doing
-from lanebus.messages import AgentEnded, StopReason
+from lanebus.messages import AgentEnded, ControlAnswered, StopReason, ToolWaiting
 from lanebus.projections import TURNS, Loop, Turn, rebuild
-from tests.support.agent.agents import SECONDS, events, fresh_bus, messages, said, until, wait_for
+from tests.support.agent.agents import SECONDS, fresh_bus
+from tests.support.agent.logs import events_of, messages, said, until, wait_for
 
 __all__ = ()
 
@@ -178,7 +168,7 @@ async def test_an_abort_cancels_the_block_and_the_code_after_it_goes_on() -> Non
                 tasks.start_soon(abort, session)
                 await anyio.sleep_forever()
             assert not await recorder.wait_for_work(0)
-        (told,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
+        (told,) = await events_of(session, ControlAnswered)
         assert told.outcome == "applied"
         assert [each.status for each in await loops(session)] == ["aborted"]
 
@@ -287,7 +277,7 @@ async def test_a_pause_while_a_person_is_waited_for_ends_the_block_and_the_next_
             await turn.answer(calling(ONE))
             assert await turn.approval(ONE) is None, "never reached"
         assert not await recorder.wait_for_work(0)
-        (question,) = [event for event in await events(session) if isinstance(event, ToolWaiting)]
+        (question,) = await events_of(session, ToolWaiting)
         await approve(session, question.turn_id, ONE.id)
         await resume(session)
         assert await recorder.wait_for_work(0)
@@ -296,7 +286,7 @@ async def test_a_pause_while_a_person_is_waited_for_ends_the_block_and_the_next_
             assert turn.calls == (ONE,)
             assert await turn.approval(ONE)
             await turn.tool_result(ONE, "done")
-        assert len([event for event in await events(session) if isinstance(event, ToolWaiting)]) == 1
+        assert len(await events_of(session, ToolWaiting)) == 1
 
 
 async def test_a_loop_that_waits_is_woken_by_a_user_and_by_a_command() -> None:
@@ -313,7 +303,7 @@ async def test_a_loop_that_waits_is_woken_by_a_user_and_by_a_command() -> None:
         command = await abort(session)
 
         async def is_answered() -> bool:
-            told = [event for event in await events(session) if isinstance(event, ControlAnswered)]
+            told = await events_of(session, ControlAnswered)
             return [event.control for event in told] == [command.position]
 
         await until(is_answered)
@@ -353,7 +343,7 @@ async def test_a_loop_is_ended_between_turns_with_a_reason(reason: StopReason, s
         await recorder.end(reason, "enough")  # pyright: ignore[reportArgumentType]  # one of them
         await recorder.end(reason, "enough")  # pyright: ignore[reportArgumentType]  # nothing is open
         assert not await recorder.wait_for_work(0)
-        (ended,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
+        (ended,) = await events_of(session, AgentEnded)
         assert ended.stop_reason == reason
         assert [each.status for each in await loops(session)] == [status]
 

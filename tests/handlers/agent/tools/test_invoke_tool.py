@@ -9,12 +9,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from lanebus import ToolCallBlock, ToolResultMessage
-from lanebus.agent import FunctionTool, tool
-from lanebus.handlers.agent import ToolContext
+from lanebus.agent import FunctionTool, ToolContext, ToolSpec, tool
 from lanebus.handlers.agent.tools.tool_executor import invoke_tool
-from lanebus.handlers.providers import ToolSpec
-from lanebus.messages import TurnId
+from lanebus.messages import ToolCallBlock, ToolResultMessage, TurnId
 
 __all__ = ()
 

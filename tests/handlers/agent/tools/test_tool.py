@@ -12,12 +12,9 @@ import anyio.lowlevel
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from lanebus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.agent import ApprovalRefused, OptionUnknown, ParameterRefused, Tool, ToolReply, tool
-from lanebus.handlers.agent import ToolContext
+from lanebus.agent import ApprovalRefused, OptionUnknown, ParameterRefused, Tool, ToolContext, ToolReply, ToolSpec, tool
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
-from lanebus.handlers.providers import ToolSpec
-from lanebus.messages import TurnId
+from lanebus.messages import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
 
 __all__ = ()
 

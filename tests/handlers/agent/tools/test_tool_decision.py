@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock
+from lanebus import ToolCallBlock
 from lanebus.agent import FunctionTool, tool
-from lanebus.bus.messages import Approve, Control, Deny, ToolWaiting
 from lanebus.handlers.agent import OpenAnswer
 from lanebus.handlers.agent.tools.tool import OnUnknown
 from lanebus.handlers.agent.tools.tool_call import (
@@ -20,7 +19,7 @@ from lanebus.handlers.agent.tools.tool_call import (
 )
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.projections import Command, LoopStatus, Status
-from lanebus.messages import TurnId
+from lanebus.messages import Approve, AssistantMessage, Control, Deny, ExtensionMessage, ToolWaiting, TurnId
 from tests.support.agent.loop_logs import view_of
 
 __all__ = ()

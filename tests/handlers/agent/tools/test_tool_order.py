@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lanebus import Bus, Session, ToolCallBlock
 from lanebus.agent import FunctionTool, ToolReply, tool
-from lanebus.bus.messages import AgentEnded, Approve, Deny, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
-from lanebus.messages import TurnId
-from tests.support.agent.agents import events, take_run
+from lanebus.messages import AgentEnded, Approve, Deny, ToolEnded, ToolStarted, ToolWaiting, TurnEnded, TurnId
+from tests.support.agent.agents import take_run
+from tests.support.agent.logs import events
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results
 from tests.support.laws.held import held_loop
 from tests.support.servers.real import RealServer

@@ -3,11 +3,9 @@
 import anyio
 
 from lanebus import Unavailable
-from lanebus.agent import PreviewBounds
-from lanebus.bus.messages import Delta
+from lanebus.agent import Piece, PreviewBounds
 from lanebus.handlers.agent.run import open_preview
-from lanebus.handlers.providers import Piece
-from lanebus.messages import TurnId
+from lanebus.messages import Delta, TurnId
 from tests.support.agent.agents import SECONDS, Pause
 
 __all__ = ()

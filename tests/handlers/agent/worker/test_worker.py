@@ -7,40 +7,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import (
-    Bus,
-    Cursor,
-    ExtensionMessage,
-    Fenced,
-    Lane,
-    Receipt,
-    Session,
-    ToolCallBlock,
-    TrimRefused,
-    UserMessage,
-)
-from lanebus.agent import AgentLoop, AgentNotFound, PreviewBounds, RunBounds, WorkerBounds, tool
+from lanebus import AssistantMessage, Delta, ExtensionMessage, Fenced, Lane, Receipt, Session, ToolCallBlock
+from lanebus.agent import Agent, AgentLoop, AgentNotFound, PreviewBounds, Run, RunBounds, Worker, WorkerBounds, tool
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Lease, open_server
-from lanebus.bus.messages import AgentStarted, AssistantMessage, Compaction, Delta
-from lanebus.bus.wire import Keys
-from lanebus.errors import OutcomeUnknown
-from lanebus.handlers.agent import Agent, Run, Worker, load_agent
-from lanebus.handlers.providers import Piece
-from lanebus.messages import Publishable
-from tests.support.agent.agents import (
-    SECONDS,
-    Pause,
-    ScriptedModel,
-    answer,
-    calls,
-    events,
-    fresh_bus,
-    messages,
-    said,
-    short_folder,
-    wait_for,
-)
+from lanebus.bus import Bus, Lease, open_server
+from lanebus.bus.wire import Cursor, Keys
+from lanebus.errors import OutcomeUnknown, TrimRefused
+from lanebus.handlers.agent import load_agent
+from lanebus.messages import AgentStarted, Compaction, Publishable, UserMessage
+from lanebus.providers import Piece
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, short_folder
+from tests.support.agent.logs import answers, events_of, said, wait_for
+from tests.support.agent.runs import ask
 from tests.support.cli.starter import Starter
 from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
@@ -102,10 +80,6 @@ async def fresh_server() -> AsyncGenerator[tuple[Bus, Path], None]:
         yield bus, server.socket
 
 
-async def ask(session: Session, text: str = "hello?") -> int:
-    return (await session.publish(UserMessage.text(text))).position
-
-
 def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> int:
     """Sessions with delivered work that is not acked, with or without a delay."""
     found = 0
@@ -146,7 +120,7 @@ async def test_two_workers_run_one_loop_for_each_question() -> None:
                     await wait_for(session, "agent.ended", question)
             await nothing_pending(socket)
         for session in sessions:
-            started = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
+            started = [event.loop_id for event in await events_of(session, AgentStarted)]
             assert started == [f"{session.id}.main.{number}" for number in (1, 2, 3)]
 
 
@@ -188,30 +162,28 @@ async def test_a_message_while_another_owner_has_the_lease_is_answered_after_its
             await nothing_pending(socket)
 
 
-async def test_a_stopped_worker_finishes_its_work_and_fetches_no_more() -> None:
-    async with fresh_bus() as bus:
-        session, other = bus.session("s1"), bus.session("s2")
-        pause = Pause()
-        async with working(bus, AgentLoop(ScriptedModel([pause, *answer("Done.")]))) as (worker,):
+async def test_a_stopped_worker_finishes_its_work_and_fetches_no_more(bus: Bus, session: Session) -> None:
+    other = bus.session("s2")
+    pause = Pause()
+    async with working(bus, AgentLoop(ScriptedModel([pause, *answer("Done.")]))) as (worker,):
+        await ask(session)
+        await pause.reached.wait()
+        worker.stop()
+        await ask(other)
+        pause.over.set()
+    assert (await said(session))[-1] == "agent.ended"
+    assert await said(other) == ["user: hello?"]
+
+
+async def test_a_stopped_worker_does_not_wait_for_the_lease_of_another_owner(bus: Bus, session: Session) -> None:
+    other = bus.session("s2")
+    assert await session.acquire_lease("somebody", 600) is not None
+    with anyio.fail_after(SECONDS):
+        async with working(bus, AgentLoop(Echo())):
             await ask(session)
-            await pause.reached.wait()
-            worker.stop()
             await ask(other)
-            pause.over.set()
-        assert (await said(session))[-1] == "agent.ended"
-        assert await said(other) == ["user: hello?"]
-
-
-async def test_a_stopped_worker_does_not_wait_for_the_lease_of_another_owner() -> None:
-    async with fresh_bus() as bus:
-        session, other = bus.session("s1"), bus.session("s2")
-        assert await session.acquire_lease("somebody", 600) is not None
-        with anyio.fail_after(SECONDS):
-            async with working(bus, AgentLoop(Echo())):
-                await ask(session)
-                await ask(other)
-                await wait_for(other, "agent.ended")
-        assert (await bus.group_status("agents")).retries == 1, "its pointer is handed back"
+            await wait_for(other, "agent.ended")
+    assert (await bus.group_status("agents")).retries == 1, "its pointer is handed back"
 
 
 async def test_a_cancelled_worker_returns_its_turn_to_the_group() -> None:
@@ -235,41 +207,39 @@ async def test_a_cancelled_worker_returns_its_turn_to_the_group() -> None:
         assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
 
-async def test_another_worker_continues_the_tool_call_of_a_cancelled_worker() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        pause = Pause()
+async def test_another_worker_continues_the_tool_call_of_a_cancelled_worker(bus: Bus, session: Session) -> None:
+    pause = Pause()
 
-        @tool(name="slow")
-        async def hangs() -> str:
-            await pause.wait()
-            return "never"
+    @tool(name="slow")
+    async def hangs() -> str:
+        await pause.wait()
+        return "never"
 
-        @tool(name="slow", idempotent=True)
-        async def works() -> str:
-            return "done"
+    @tool(name="slow", idempotent=True)
+    async def works() -> str:
+        return "done"
 
-        asked = calls(ToolCallBlock(id="c1", name="slow"))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Worker(bus, AgentLoop(ScriptedModel(asked), (hangs,)), name="first").run)
-            await ask(session)
-            await pause.reached.wait()
-            tasks.cancel_scope.cancel()
-        async with working(bus, AgentLoop(ScriptedModel(answer("It is done.")), (works,))):
-            await wait_for(session, "agent.ended")
-        assert [text for text in await said(session) if not text.startswith(("agent.m", "agent.to"))] == [
-            "user: hello?",
-            "agent.started",
-            "agent.request.defined",
-            "agent.turn.started",
-            "assistant toolUse: <slow>",
-            "result: done",
-            "agent.turn.ended",
-            "agent.turn.started",
-            "assistant stop: It is done.",
-            "agent.turn.ended",
-            "agent.ended",
-        ]
+    asked = calls(ToolCallBlock(id="c1", name="slow"))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(Worker(bus, AgentLoop(ScriptedModel(asked), (hangs,)), name="first").run)
+        await ask(session)
+        await pause.reached.wait()
+        tasks.cancel_scope.cancel()
+    async with working(bus, AgentLoop(ScriptedModel(answer("It is done.")), (works,))):
+        await wait_for(session, "agent.ended")
+    assert [text for text in await said(session) if not text.startswith(("agent.m", "agent.to"))] == [
+        "user: hello?",
+        "agent.started",
+        "agent.request.defined",
+        "agent.turn.started",
+        "assistant toolUse: <slow>",
+        "result: done",
+        "agent.turn.ended",
+        "agent.turn.started",
+        "assistant stop: It is done.",
+        "agent.turn.ended",
+        "agent.ended",
+    ]
 
 
 @pytest.mark.full
@@ -347,8 +317,7 @@ async def test_an_agent_that_raises_leaves_an_entry_and_other_sessions_continue(
             await ask(other)
             await wait_for(other, "agent.ended")
             await nothing_pending(socket)
-            failed = (await messages(session))[-1]
-            assert isinstance(failed, AssistantMessage)
+            failed = (await answers(session))[-1]
             assert failed.error_message == "ZeroDivisionError: no way"
             await ask(session, "and now?")
             await wait_for(session, "agent.ended")
@@ -365,8 +334,7 @@ async def test_an_agent_that_appends_nothing_is_not_called_forever() -> None:
             await ask(session)
             await wait_for(session, "assistant error")
             await nothing_pending(socket)
-        failed = (await messages(session))[-1]
-        assert isinstance(failed, AssistantMessage)
+        failed = (await answers(session))[-1]
         assert failed.error_message == "RuntimeError: the agent appended nothing"
 
 

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, DuplicateAgent, SubAgent
-from lanebus.bus.messages import AgentEnded, AgentStarted, Usage
+from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, Usage, UserMessage
+from lanebus.agent import Agent, AgentLoop, DuplicateAgent, Run, SubAgent, Worker
 from lanebus.errors import InvalidName
-from lanebus.handlers.agent import Agent, Run, Worker
-from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, events, fresh_bus, said, wait_for
+from lanebus.messages import AgentEnded, AgentStarted
+from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, events_of, said, wait_for
 
 __all__ = ()
 
@@ -31,26 +30,25 @@ async def _answers(session: Session) -> list[str]:
     return [text for text in await said(session) if text.startswith("assistant")]
 
 
-async def test_each_session_is_answered_by_its_own_agent() -> None:
+async def test_each_session_is_answered_by_its_own_agent(bus: Bus) -> None:
     agents = ("support", "billing", "triage")
-    async with fresh_bus() as bus:
-        names = {f"s{number}": agents[number % 3] for number in range(12)}
-        async with (
-            Worker(bus, loop("support"), name="w1"),
-            Worker(bus, loop("billing"), name="w2"),
-            Worker(bus, loop("triage"), agents={"support": loop("support")}, name="w3"),
-            Worker(bus, loop("billing"), name="w4"),
-        ):
-            for name, agent in names.items():
-                await bus.session(name, agent=agent).publish(UserMessage.text("Who are you?"))
-            for name in names:
-                await wait_for(bus.session(name), "agent.ended")
-            for name, agent in names.items():
-                assert await _answers(bus.session(name)) == [f"assistant stop: I am {agent}."]
+    names = {f"s{number}": agents[number % 3] for number in range(12)}
+    async with (
+        Worker(bus, loop("support"), name="w1"),
+        Worker(bus, loop("billing"), name="w2"),
+        Worker(bus, loop("triage"), agents={"support": loop("support")}, name="w3"),
+        Worker(bus, loop("billing"), name="w4"),
+    ):
+        for name, agent in names.items():
+            await bus.session(name, agent=agent).publish(UserMessage.text("Who are you?"))
+        for name in names:
+            await wait_for(bus.session(name), "agent.ended")
+        for name, agent in names.items():
+            assert await _answers(bus.session(name)) == [f"assistant stop: I am {agent}."]
 
 
 async def test_loops_without_a_name_are_logged_counted_and_recorded_under_the_name_that_they_are_served_by(
-    caplog: pytest.LogCaptureFixture,
+    bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def own(run: Run) -> None:
         loop_id = f"{run.session.id}.own.1"
@@ -63,69 +61,65 @@ async def test_loops_without_a_name_are_logged_counted_and_recorded_under_the_na
     shop = AgentLoop(ScriptedModel(calls(call), answer("!")), [helper])
     named: dict[str, Agent] = {"shop": shop, "helper": AgentLoop(Says("helper")), "desk": own}
     caplog.set_level(logging.DEBUG)
-    async with fresh_bus() as bus:
-        async with Worker(bus, AgentLoop(Says("agent")), agents=named) as worker:
-            for name in ("agent", "shop", "desk"):
-                session = bus.session(f"of-{name}", agent=name)
-                await session.publish(UserMessage.text("hello"))
-                await wait_for(session, "agent.ended")
-        served = {"agent", *named}
-        assert {agent for agent, _ in worker.counts.loops.sums} == served
-        assert {agent for agent, _, _ in worker.counts.turns.sums} == served - {"desk"}
-        began = [each for each in await events(bus.session("of-shop")) if isinstance(each, AgentStarted)]
-        assert [each.agent for each in began] == ["shop"]
+    async with Worker(bus, AgentLoop(Says("agent")), agents=named) as worker:
+        for name in ("agent", "shop", "desk"):
+            session = bus.session(f"of-{name}", agent=name)
+            await session.publish(UserMessage.text("hello"))
+            await wait_for(session, "agent.ended")
+    served = {"agent", *named}
+    assert {agent for agent, _ in worker.counts.loops.sums} == served
+    assert {agent for agent, _, _ in worker.counts.turns.sums} == served - {"desk"}
+    began = await events_of(bus.session("of-shop"), AgentStarted)
+    assert [each.agent for each in began] == ["shop"]
     told = {(vars(each)["event"], vars(each)["agent"]) for each in caplog.records if "event" in vars(each)}
     assert {agent for event, agent in told if event == "loop.begun"} == served
     assert {agent for event, agent in told if event == "loop.ended"} == served
 
 
-async def test_a_worker_leaves_sessions_of_other_agents_alone() -> None:
-    async with fresh_bus() as bus:
-        own, other = bus.session("own"), bus.session("other", agent="files")
-        for session in (other, own):
-            await session.publish(UserMessage.text("hello?"))
-        async with Worker(bus, AgentLoop(Says("agent"))) as worker:
-            assert worker.agents == ("agent",)
-            await wait_for(own, "agent.ended")
-            await own.publish(UserMessage.text("again?"))
-            await wait_for(own, "agent.ended", 2)
-        assert await said(other) == ["user: hello?"]
-        assert (await other.head()).epoch == 0
+async def test_a_worker_leaves_sessions_of_other_agents_alone(bus: Bus) -> None:
+    own, other = bus.session("own"), bus.session("other", agent="files")
+    for session in (other, own):
+        await session.publish(UserMessage.text("hello?"))
+    async with Worker(bus, AgentLoop(Says("agent"))) as worker:
+        assert worker.agents == ("agent",)
+        await wait_for(own, "agent.ended")
+        await own.publish(UserMessage.text("again?"))
+        await wait_for(own, "agent.ended", 2)
+    assert await said(other) == ["user: hello?"]
+    assert (await other.head()).epoch == 0
 
 
-async def test_a_function_serves_the_default_agent_of_the_namespace() -> None:
+async def test_a_function_serves_the_default_agent_of_the_namespace(bus: Bus) -> None:
     async def echo(run: Run) -> None:
         snapshot = await run.refresh()
         await run.publish(*answer_to(snapshot.context.position))
 
-    async with fresh_bus() as bus:
-        assert Worker(bus, echo).agents == ("agent",)
-        await bus.set_default_agent("support")
-        assert Worker(bus, echo).agents == ("support",)
-        assert Worker(bus, loop("billing"), agents={"triage": echo}).agents == ("billing", "triage")
+    assert Worker(bus, echo).agents == ("agent",)
+    await bus.set_default_agent("support")
+    assert Worker(bus, echo).agents == ("support",)
+    assert Worker(bus, loop("billing"), agents={"triage": echo}).agents == ("billing", "triage")
 
 
 def answer_to(position: int) -> list[UserMessage]:
     return [UserMessage.text(f"after {position}")]
 
 
-async def test_names_of_agents_are_checked_when_they_are_made() -> None:
+async def test_names_of_agents_are_checked_when_they_are_made(bus: Bus) -> None:
     for make in (lambda: loop("two words"), lambda: SubAgent("two words", None, "x")):
         with pytest.raises(InvalidName):
             make()
-    async with fresh_bus() as bus:
-        with pytest.raises(InvalidName):
-            Worker(bus, loop("a"), agents={"two words": loop("b")})
-        with pytest.raises(DuplicateAgent):
-            Worker(bus, loop("a"), agents={"a": loop("a")})
+    with pytest.raises(InvalidName):
+        Worker(bus, loop("a"), agents={"two words": loop("b")})
+    with pytest.raises(DuplicateAgent):
+        Worker(bus, loop("a"), agents={"a": loop("a")})
 
 
 async def test_a_handover_while_a_worker_runs_the_session_ends_its_loop_and_the_other_agent_goes_on(
-    caplog: pytest.LogCaptureFixture,
+    bus: Bus, caplog: pytest.LogCaptureFixture
 ) -> None:
     pause = Pause()
     held = ScriptedModel([pause, *answer("too late")], *[answer("too late")] * 10)
-    async with fresh_bus() as bus, Worker(bus, loop("support", held), name="w1", heartbeat=0.4):
+    async with Worker(bus, loop("support", held), name="w1", heartbeat=0.4):
         session = bus.session("s", agent="support")
         await session.publish(UserMessage.text("My invoice?"))
         with anyio.fail_after(120):
@@ -145,18 +139,17 @@ async def test_a_handover_while_a_worker_runs_the_session_ends_its_loop_and_the_
     assert [record for record in errors if "server_health" not in record.name] == []  # a slow answer is no failure
 
 
-async def test_the_session_of_a_sub_agent_belongs_to_the_sub_agent() -> None:
+async def test_the_session_of_a_sub_agent_belongs_to_the_sub_agent(bus: Bus) -> None:
     manager = ScriptedModel(
         calls(ToolCallBlock(id="c1", name="clerk", arguments={"task": "Who are you?"})), answer("Done.")
     )
     clerk = SubAgent("clerk", loop("clerk-model"), "Knows all.")
-    async with fresh_bus() as bus:
-        session = bus.session("s", agent="manager")
-        await session.publish(UserMessage.text("Ask the clerk."))
-        async with Worker(bus, loop("manager", manager, (clerk,))) as worker:
-            assert worker.agents == ("manager", "clerk")
-            await wait_for(session, "agent.ended")
-        assert await _by_agent(bus) == {"manager": ["s"], "clerk": [await _child(bus)]}
+    session = bus.session("s", agent="manager")
+    await session.publish(UserMessage.text("Ask the clerk."))
+    async with Worker(bus, loop("manager", manager, (clerk,))) as worker:
+        assert worker.agents == ("manager", "clerk")
+        await wait_for(session, "agent.ended")
+    assert await _by_agent(bus) == {"manager": ["s"], "clerk": [await _child(bus)]}
 
 
 async def _by_agent(bus: Bus) -> dict[str, list[str]]:

@@ -6,18 +6,17 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from lanebus import Bus, UserMessage
-from lanebus.agent import AgentLoop, TryAgain, WorkerBounds
-from lanebus.bus import Consumer, Lease, Leases, Work
-from lanebus.bus.errors import Refused
+from lanebus import UserMessage
+from lanebus.agent import Agent, AgentLoop, Run, TryAgain, Worker, WorkerBounds
+from lanebus.bus import Bus, Consumer, Lease, Leases, RetryPolicy, Session, Work
 from lanebus.bus.messages import AgentEnded, AgentStarted, AssistantMessage, ControlAnswered
 from lanebus.bus.messages import Pause as PauseCommand
 from lanebus.bus.wire import Keys
-from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent import Agent, Run, Worker
+from lanebus.errors import Refused
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
 from lanebus.handlers.agent.health import WORK
-from tests.support.agent.agents import Pause, ScriptedModel, answer, events, fresh_bus, messages, said, until, wait_for
+from tests.support.agent.agents import Pause, ScriptedModel, answer
+from tests.support.agent.logs import answers, events, events_of, said, until, wait_for
 from tests.support.servers.real import AnyServer, eventually
 
 __all__ = ()
@@ -57,71 +56,66 @@ class Faulty:
         await self._echo(run)
 
 
-async def test_an_error_is_retried_and_leaves_nothing_in_the_log() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        agent = Faulty(OSError("one"), OSError("two"))
-        async with working(bus, agent) as worker:
-            await session.publish(UserMessage.text("hello?"))
-            await wait_for(session, "agent.ended")
-            assert (agent.calls, worker.counts.rescheduled, worker.counts.given_up) == (3, 2, 0)
-        assert not [text for text in await said(session) if text.startswith("assistant error")]
-        assert await bus.dead_letters("agents").count() == 0
+async def test_an_error_is_retried_and_leaves_nothing_in_the_log(bus: Bus, session: Session) -> None:
+    agent = Faulty(OSError("one"), OSError("two"))
+    async with working(bus, agent) as worker:
+        await session.publish(UserMessage.text("hello?"))
+        await wait_for(session, "agent.ended")
+        assert (agent.calls, worker.counts.rescheduled, worker.counts.given_up) == (3, 2, 0)
+    assert not [text for text in await said(session) if text.startswith("assistant error")]
+    assert await bus.dead_letters("agents").count() == 0
 
 
-async def test_the_last_attempt_leaves_an_answer_and_a_dead_letter_and_the_session_continues() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        agent = Faulty(OSError("one"), OSError("two"), OSError("three"))
-        async with working(bus, agent) as worker:
-            await session.publish(UserMessage.text("hello?"))
-            await wait_for(session, "assistant error")
-            await session.publish(UserMessage.text("and now?"))
-            await wait_for(session, "agent.ended")
-            assert worker.counts.given_up == 1
-        failed = next(m for m in await messages(session) if isinstance(m, AssistantMessage))
-        assert failed.error_message == "OSError: three"
-        (letter,) = [letter async for letter in bus.dead_letters("agents").read()]
-        assert (letter.session, letter.reason, letter.attempts) == ("s1", "OSError: three", 3)
-        assert b"hello?" in letter.raw
+async def test_the_last_attempt_leaves_an_answer_and_a_dead_letter_and_the_session_continues(
+    bus: Bus, session: Session
+) -> None:
+    agent = Faulty(OSError("one"), OSError("two"), OSError("three"))
+    async with working(bus, agent) as worker:
+        await session.publish(UserMessage.text("hello?"))
+        await wait_for(session, "assistant error")
+        await session.publish(UserMessage.text("and now?"))
+        await wait_for(session, "agent.ended")
+        assert worker.counts.given_up == 1
+    failed = next(m for m in await answers(session))
+    assert failed.error_message == "OSError: three"
+    (letter,) = [letter async for letter in bus.dead_letters("agents").read()]
+    assert (letter.session, letter.reason, letter.attempts) == ("s1", "OSError: three", 3)
+    assert b"hello?" in letter.raw
 
 
-async def test_an_error_that_the_policy_does_not_retry_is_given_up_at_once() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        agent = Faulty(KeyError("no"))
-        async with working(bus, agent, retry=RetryPolicy(retried=(OSError,), base=0)):
-            await session.publish(UserMessage.text("hello?"))
-            await wait_for(session, "assistant error")
-        assert agent.calls == 1
+async def test_an_error_that_the_policy_does_not_retry_is_given_up_at_once(bus: Bus, session: Session) -> None:
+    agent = Faulty(KeyError("no"))
+    async with working(bus, agent, retry=RetryPolicy(retried=(OSError,), base=0)):
+        await session.publish(UserMessage.text("hello?"))
+        await wait_for(session, "assistant error")
+    assert agent.calls == 1
 
 
-async def test_a_rescheduled_session_frees_its_slot_and_counts_no_attempt() -> None:
-    async with fresh_bus() as bus:
-        session, other = bus.session("s1"), bus.session("s2")
-        asked = Pause()
-        echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 20))
-        tries = 0
+async def test_a_rescheduled_session_frees_its_slot_and_counts_no_attempt(bus: Bus, session: Session) -> None:
+    other = bus.session("s2")
+    asked = Pause()
+    echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 20))
+    tries = 0
 
-        async def agent(run: Run) -> None:
-            nonlocal tries
-            if run.session.id == "s1" and not asked.over.is_set():
-                tries += 1
-                raise TryAgain(0.01, "not yet")
-            await echo(run)
+    async def agent(run: Run) -> None:
+        nonlocal tries
+        if run.session.id == "s1" and not asked.over.is_set():
+            tries += 1
+            raise TryAgain(0.01, "not yet")
+        await echo(run)
 
-        async with working(bus, agent, concurrency=1) as worker:
-            await session.publish(UserMessage.text("hello?"))
-            await eventually(lambda: tries >= 5)  # more attempts than after an error
-            await other.publish(UserMessage.text("hello?"))
-            await wait_for(other, "agent.ended")
-            asked.over.set()
-            await wait_for(session, "agent.ended")
-            assert worker.counts.given_up == 0
+    async with working(bus, agent, concurrency=1) as worker:
+        await session.publish(UserMessage.text("hello?"))
+        await eventually(lambda: tries >= 5)  # more attempts than after an error
+        await other.publish(UserMessage.text("hello?"))
+        await wait_for(other, "agent.ended")
+        asked.over.set()
+        await wait_for(session, "agent.ended")
+        assert worker.counts.given_up == 0
 
 
 async def test_a_lease_that_a_retry_releases_does_not_count_as_lost_at_the_next_heartbeat(
-    monkeypatch: pytest.MonkeyPatch,
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     beat, release = Consumer.heartbeat, Leases.release
     beats = 0
@@ -139,63 +133,58 @@ async def test_a_lease_that_a_retry_releases_does_not_count_as_lost_at_the_next_
 
     monkeypatch.setattr(Consumer, "heartbeat", counted)
     monkeypatch.setattr(Leases, "release", slow)
-    async with fresh_bus() as bus:
-        agent = Faulty(TryAgain(0, "not yet"))
-        bounds = WorkerBounds(renewals=600)
-        async with working(bus, agent, bounds=bounds) as worker:
-            await bus.session("s1").publish(UserMessage.text("hello?"))
-            await wait_for(bus.session("s1"), "agent.ended")
-            assert (worker.counts.rescheduled, worker.counts.leases_lost) == (1, 0)
+    agent = Faulty(TryAgain(0, "not yet"))
+    bounds = WorkerBounds(renewals=600)
+    async with working(bus, agent, bounds=bounds) as worker:
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        await wait_for(bus.session("s1"), "agent.ended")
+        assert (worker.counts.rescheduled, worker.counts.leases_lost) == (1, 0)
 
 
-async def test_during_the_backoff_of_a_session_messages_wait_and_commands_do_not() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        agent = Faulty(TryAgain(600, "later"))
-        async with working(bus, agent) as worker:
-            await session.publish(UserMessage.text("hello?"))
-            await eventually(lambda: worker.counts.rescheduled == 1)
-            await session.publish(UserMessage.text("well?"))
+async def test_during_the_backoff_of_a_session_messages_wait_and_commands_do_not(bus: Bus, session: Session) -> None:
+    agent = Faulty(TryAgain(600, "later"))
+    async with working(bus, agent) as worker:
+        await session.publish(UserMessage.text("hello?"))
+        await eventually(lambda: worker.counts.rescheduled == 1)
+        await session.publish(UserMessage.text("well?"))
 
-            async def is_put_off() -> bool:
-                return (await bus.group_status("agents")).retries == 1
+        async def is_put_off() -> bool:
+            return (await bus.group_status("agents")).retries == 1
 
-            await until(is_put_off)
-            assert agent.calls == 1
-            await session.publish(PauseCommand().as_extension())
-            await eventually(lambda: agent.calls == 2)
-            await wait_for(session, "agent.control.answered")
+        await until(is_put_off)
+        assert agent.calls == 1
+        await session.publish(PauseCommand().as_extension())
+        await eventually(lambda: agent.calls == 2)
+        await wait_for(session, "agent.control.answered")
 
 
-async def test_a_session_that_was_begun_for_a_named_agent_is_run_by_it() -> None:
-    async with fresh_bus() as bus:
-        own, named = Faulty(), Faulty()
-        async with working(bus, own, agents={"scout": named}):
-            session = bus.session("child", agent="scout")
-            await session.publish(UserMessage.text("hello?"))
-            await wait_for(session, "agent.ended")
-        assert (own.calls, named.calls) == (0, 1)
+async def test_a_session_that_was_begun_for_a_named_agent_is_run_by_it(bus: Bus) -> None:
+    own, named = Faulty(), Faulty()
+    async with working(bus, own, agents={"scout": named}):
+        session = bus.session("child", agent="scout")
+        await session.publish(UserMessage.text("hello?"))
+        await wait_for(session, "agent.ended")
+    assert (own.calls, named.calls) == (0, 1)
 
 
-async def test_while_an_agent_only_waits_another_session_uses_its_slot() -> None:
-    async with fresh_bus() as bus:
-        session, other = bus.session("s1"), bus.session("s2")
-        waits = Pause()
-        echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 20))
+async def test_while_an_agent_only_waits_another_session_uses_its_slot(bus: Bus, session: Session) -> None:
+    other = bus.session("s2")
+    waits = Pause()
+    echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 20))
 
-        async def agent(run: Run) -> None:
-            if run.session.id == "s1":
-                async with run.idle():
-                    await waits.wait()
-            await echo(run)
+    async def agent(run: Run) -> None:
+        if run.session.id == "s1":
+            async with run.idle():
+                await waits.wait()
+        await echo(run)
 
-        async with working(bus, agent, concurrency=1):
-            await session.publish(UserMessage.text("hello?"))
-            await waits.reached.wait()
-            await other.publish(UserMessage.text("hello?"))
-            await wait_for(other, "agent.ended")
-            waits.over.set()
-            await wait_for(session, "agent.ended")
+    async with working(bus, agent, concurrency=1):
+        await session.publish(UserMessage.text("hello?"))
+        await waits.reached.wait()
+        await other.publish(UserMessage.text("hello?"))
+        await wait_for(other, "agent.ended")
+        waits.over.set()
+        await wait_for(session, "agent.ended")
 
 
 async def _nothing(run: Run) -> None:
@@ -207,31 +196,26 @@ async def _talks(run: Run) -> None:
 
 
 @pytest.mark.parametrize("agent", [_nothing, _talks])
-async def test_a_command_to_an_agent_that_knows_none_is_refused(agent: Agent) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(PauseCommand().as_extension())
-        async with working(bus, agent):
-            await wait_for(session, "agent.control.answered")
-        (event,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert event.outcome == "refused"
-        assert len(await said(session)) <= 5
+async def test_a_command_to_an_agent_that_knows_none_is_refused(bus: Bus, session: Session, agent: Agent) -> None:
+    await session.publish(PauseCommand().as_extension())
+    async with working(bus, agent):
+        await wait_for(session, "agent.control.answered")
+    (event,) = await events_of(session, ControlAnswered)
+    assert event.outcome == "refused"
+    assert len(await said(session)) <= 5
 
 
-async def test_an_agent_that_fails_leaves_no_loop_open_and_no_command_unanswered() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
+async def test_an_agent_that_fails_leaves_no_loop_open_and_no_command_unanswered(bus: Bus, session: Session) -> None:
+    async def begins(run: Run) -> None:
+        await run.publish(AgentStarted(loop_id="s1.main.1", agent="a").as_extension(), key="started")
+        raise OSError("one")
 
-        async def begins(run: Run) -> None:
-            await run.publish(AgentStarted(loop_id="s1.main.1", agent="a").as_extension(), key="started")
-            raise OSError("one")
-
-        async with working(bus, begins):
-            await session.publish(UserMessage.text("hello?"), PauseCommand().as_extension())
-            await wait_for(session, "agent.control.answered")
-        told = await events(session)
-        assert [event.stop_reason for event in told if isinstance(event, AgentEnded)] == ["error"]
-        assert [event.outcome for event in told if isinstance(event, ControlAnswered)] == ["refused"]
+    async with working(bus, begins):
+        await session.publish(UserMessage.text("hello?"), PauseCommand().as_extension())
+        await wait_for(session, "agent.control.answered")
+    told = await events(session)
+    assert [event.stop_reason for event in told if isinstance(event, AgentEnded)] == ["error"]
+    assert [event.outcome for event in told if isinstance(event, ControlAnswered)] == ["refused"]
 
 
 async def test_a_lost_lease_is_logged_with_its_session_and_worker_and_counted(

@@ -6,12 +6,11 @@ import anyio
 import pytest
 
 from lanebus import UserMessage
-from lanebus.agent import AgentLoop, TryAgain
-from lanebus.bounds import WorkBounds
-from lanebus.bus import Bounds
+from lanebus.agent import AgentLoop, Run, TryAgain, Worker
+from lanebus.bounds import Bounds, WorkBounds
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent import Run, Worker
-from tests.support.agent.agents import ScriptedModel, answer, until, wait_for
+from tests.support.agent.agents import ScriptedModel, answer
+from tests.support.agent.logs import until, wait_for
 from tests.support.log.late import Late
 from tests.support.servers.real import RealServer, shortly
 

@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 from lanebus import UserMessage
-from lanebus.agent import AgentLoop
+from lanebus.agent import AgentLoop, Worker
 from lanebus.bus import Lease, Leases
-from lanebus.handlers.agent import Worker
 from lanebus.handlers.agent.session_cache import CachedSession
-from tests.support.agent.agents import ScriptedModel, answer, wait_for
+from tests.support.agent.agents import ScriptedModel, answer
+from tests.support.agent.logs import wait_for
 from tests.support.servers.real import RealServer, blocked, eventually, shortly
 
 __all__ = ()

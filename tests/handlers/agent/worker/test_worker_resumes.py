@@ -7,9 +7,9 @@ import pytest
 
 from lanebus import Bus, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, Worker, approve, tool
-from lanebus.bus.messages import ToolWaiting
-from lanebus.messages import TurnId
-from tests.support.agent.agents import SECONDS, ScriptedModel, Step, answer, calls, events, fresh_bus, until, wait_for
+from lanebus.messages import ToolWaiting, TurnId
+from tests.support.agent.agents import SECONDS, ScriptedModel, Step, answer, calls
+from tests.support.agent.logs import events_of, until, wait_for
 from tests.support.servers.real import eventually
 
 __all__ = ()
@@ -42,7 +42,7 @@ async def ask(session: Session, count: int) -> None:
     await session.publish(UserMessage.text("Look!"))
 
     async def is_waiting() -> bool:
-        return len([each for each in await events(session) if isinstance(each, ToolWaiting)]) == count
+        return len(await events_of(session, ToolWaiting)) == count
 
     await until(is_waiting)
 
@@ -55,19 +55,17 @@ async def allow(session: Session, number: int) -> None:
 
 
 async def test_a_worker_logs_that_it_resumes_the_loop_of_another_worker_and_not_its_own(
-    caplog: pytest.LogCaptureFixture,
+    bus: Bus, session: Session, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        async with worker(bus, "a", calls(CALL), answer("One."), calls(CALL)):
-            await ask(session, 1)
-            await allow(session, 1)
-            await ask(session, 2)
-        head = (await session.head()).position
-        async with worker(bus, "b", answer("Two.")):
-            await allow(session, 2)
-            await eventually(lambda: len(loop_lines(caplog)) == 5)  # the log has the end before the worker tells it
+    async with worker(bus, "a", calls(CALL), answer("One."), calls(CALL)):
+        await ask(session, 1)
+        await allow(session, 1)
+        await ask(session, 2)
+    head = (await session.head()).position
+    async with worker(bus, "b", answer("Two.")):
+        await allow(session, 2)
+        await eventually(lambda: len(loop_lines(caplog)) == 5)  # the log has the end before the worker tells it
     first, second = ("s1.main.1", "s1.main.2")
     assert loop_lines(caplog) == [
         ("loop.begun", first, "a", "s1", "agent"),
@@ -80,13 +78,13 @@ async def test_a_worker_logs_that_it_resumes_the_loop_of_another_worker_and_not_
     assert resumed["position"] == head + 1  # the approval
 
 
-async def test_a_worker_that_is_restarted_logs_that_it_resumes_its_own_loop(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_that_is_restarted_logs_that_it_resumes_its_own_loop(
+    bus: Bus, session: Session, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        async with worker(bus, "a", calls(CALL)):
-            await ask(session, 1)
-        async with worker(bus, "a", answer("One.")):
-            await allow(session, 1)
-            await eventually(lambda: len(loop_lines(caplog)) == 3)  # as above
+    async with worker(bus, "a", calls(CALL)):
+        await ask(session, 1)
+    async with worker(bus, "a", answer("One.")):
+        await allow(session, 1)
+        await eventually(lambda: len(loop_lines(caplog)) == 3)  # as above
     assert [line[0] for line in loop_lines(caplog)] == ["loop.begun", "loop.resumed", "loop.ended"]
