@@ -1,52 +1,30 @@
 """The loop: what it appends, and how it continues the log of an earlier run."""
 
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
-from itertools import count
+from decimal import Decimal
 from typing import cast
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Receipt, Session, SessionClosed, SystemMessage
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, SessionClosed, SystemMessage, TextBlock
 from lanebus.agent import AgentLoop, Model, ModelRefused, PreviewBounds, RunBounds, Tool, ToolRefused, ToolReply, tool
-from lanebus.bus.messages import TextBlock, ToolCallBlock, TurnId, TurnStarted, Usage, UserMessage
-from lanebus.handlers.agent import DuplicateTool, ModelRequest, Run, ToolContext, demo_agent
-from lanebus.messages import AgentEnded, AgentStarted, MessageStarted, Progress, Publishable, ThinkingBlock, TurnEnded
+from lanebus.bus.messages import ToolCallBlock, TurnStarted
+from lanebus.handlers.agent import DuplicateTool, LoopLimits, ModelRequest
+from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageStarted, ThinkingBlock, TurnEnded, TurnId, Usage
 from lanebus.providers import ModelEvent, Piece, ToolSpec
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, take_run
-from tests.support.agent.logs import answers, events, events_of, log, messages, results, said, wait_for, watch_deltas
-from tests.support.agent.runs import FIRST, SECOND, ask, first, second
+from tests.support.agent.logs import answers, events_of, messages, results, said, watch_deltas
+from tests.support.agent.runs import FIRST, SECOND, ask, first
 
 __all__ = ()
 
 
-async def test_a_question_is_answered_in_two_appends(session: Session) -> None:
-    await ask(session)
-    await AgentLoop(ScriptedModel(answer("Hello!")))(await take_run(session))
-    assert await said(session) == [
-        "user: hello?",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Hello!",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
-    told = (await messages(session))[1]
-    assert isinstance(told, AssistantMessage)
-    assert told.turn_id == TurnId(loop_id="s1.main.1", turn_index=0)
-    found = await events(session)
-    assert [event.prompts for event in found if isinstance(event, TurnStarted)] == [(1,)]
-    assert [event.message_id for event in found if isinstance(event, MessageStarted)] == [told.id]
-    assert [(event.message, event.usage) for event in found if isinstance(event, TurnEnded)] == [(6, told.usage)]
-
-
-async def test_tools_run_concurrently_and_results_keep_the_order_of_the_calls(session: Session) -> None:
+async def test_the_events_of_a_loop_are_in_order_while_its_tools_run_concurrently(session: Session) -> None:
+    """The order of seed 001, F16. A new request definition is recorded before the turn."""
     second_is_done = anyio.Event()
 
     @tool(name="first")
@@ -63,60 +41,28 @@ async def test_tools_run_concurrently_and_results_keep_the_order_of_the_calls(se
     model = ScriptedModel(calls(FIRST, SECOND), answer("Three."))
     await AgentLoop(model, (waits_for_the_second, is_faster))(await take_run(session))
     assert await said(session) == [
-        "user: hello?",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant toolUse: <first><second>",
-        "agent.message.ended",
-        "agent.tool.started",
-        "agent.tool.started",
-        "result: one",
-        "agent.tool.ended",
-        "result: two",
-        "agent.tool.ended",
+        *("user: hello?", "agent.started", "agent.request.defined"),
+        *("agent.turn.started", "agent.message.started"),
+        *("assistant toolUse: <first><second>", "agent.message.ended"),
+        *("agent.tool.started", "agent.tool.started"),
+        *("result: one", "agent.tool.ended", "result: two", "agent.tool.ended"),
         "agent.turn.ended",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Three.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
+        *("agent.turn.started", "agent.message.started"),
+        *("assistant stop: Three.", "agent.message.ended"),
+        *("agent.turn.ended", "agent.ended"),
     ]
-    turns = await events_of(session, TurnEnded)
-    assert [turn.tool_results for turn in turns] == [(10, 12), ()]
-    started = await events_of(session, TurnStarted)
+    told = await answers(session)
+    assert [message.turn_id for message in told] == [TurnId(loop_id="s1.main.1", turn_index=n) for n in (0, 1)]
+    assert [event.message_id for event in await events_of(session, MessageStarted)] == [message.id for message in told]
+    started, ended = await events_of(session, TurnStarted), await events_of(session, TurnEnded)
     assert [(turn.trigger, turn.prompts) for turn in started] == [("user", (1,)), ("continuation", (10, 12))]
+    assert [(turn.stop_reason, turn.message, turn.usage, turn.tool_results) for turn in ended] == [
+        ("toolUse", 6, told[0].usage, (10, 12)),
+        ("stop", 17, told[1].usage, ()),
+    ]
     (end,) = await events_of(session, AgentEnded)
     assert (end.turns, end.usage) == (2, Usage(input=15, output=3, total_tokens=18))
-    assert {message.turn_id and message.turn_id.turn_index for message in (await messages(session))[1:]} == {0, 1}
-
-
-async def test_a_failing_or_unknown_tool_has_a_result_and_the_loop_continues(session: Session) -> None:
-    @tool(name="first")
-    async def fails() -> str:
-        raise RuntimeError("out of paper")
-
-    await ask(session)
-    model = ScriptedModel(calls(FIRST, SECOND), answer("Sorry."))
-    await AgentLoop(model, (fails,))(await take_run(session))
-    assert [text for text in await said(session) if text.startswith("result")] == [
-        "result error: RuntimeError: out of paper",
-        "result error: Tool second not found",
-    ]
-    assert (await said(session))[-1] == "agent.ended"
-
-
-async def test_a_result_over_the_limit_becomes_an_error(session: Session) -> None:
-    @tool(name="first")
-    async def talks() -> str:
-        return "x" * 2_000_000
-
-    await ask(session)
-    await AgentLoop(ScriptedModel(calls(FIRST), answer("Short.")), (talks,))(await take_run(session))
-    (result,) = [text for text in await said(session) if text.startswith("result")]
-    assert result.startswith("result error: The result of 2000")
+    assert {message.turn_id for message in await results(session)} == {told[0].turn_id}
 
 
 async def test_an_answer_over_the_limit_fails_and_keeps_its_cost(session: Session) -> None:
@@ -129,46 +75,33 @@ async def test_an_answer_over_the_limit_fails_and_keeps_its_cost(session: Sessio
     assert (await said(session))[-1] == "agent.ended"
 
 
-@pytest.mark.parametrize(("terminating", "model_calls"), [((True, True), 1), ((True, False), 2), ((False, True), 2)])
-async def test_a_loop_ends_without_another_model_call_if_every_result_terminates(
-    session: Session, terminating: tuple[bool, bool], model_calls: int
+@pytest.mark.parametrize(
+    ("replies", "last", "model_calls"),
+    [
+        ([("left", True), ("seen", True)], "left\nseen", 1),
+        ([("", True), ("seen", True)], "seen", 1),
+        ([("", True), (" ", True)], "", 1),
+        ([("left", True), ("seen", False)], "More.", 2),
+        ([("left", False), ("seen", True)], "More.", 2),
+    ],
+)
+async def test_a_loop_ends_with_its_results_as_the_final_message_if_every_result_terminates(
+    session: Session, replies: list[tuple[str, bool]], last: str, model_calls: int
 ) -> None:
-    def make(name: str, *, terminate: bool) -> Callable[[], ToolReply]:
-        def run() -> ToolReply:
-            return ToolReply(name, terminate=terminate)
+    def make(content: str, terminate: bool) -> Callable[[], ToolReply]:
+        return lambda: ToolReply(content, terminate=terminate)
 
-        return run
-
-    tools = [tool(name=n)(make(n, terminate=t)) for n, t in zip(("first", "second"), terminating, strict=True)]
+    tools = [tool(name=name)(make(*reply)) for name, reply in zip(("first", "second"), replies, strict=True)]
     await ask(session)
     model = ScriptedModel(calls(FIRST, SECOND), answer("More."))
     loop = AgentLoop(model, tools)
     await loop(await take_run(session))
     assert len(model.requests) == model_calls
-    assert (await said(session))[-1] == "agent.ended"
+    assert (await answers(session))[-1].text_content() == last
     before = await said(session)
+    assert before[-1] == "agent.ended"
     await loop(await take_run(session))
     assert await said(session) == before
-
-
-@pytest.mark.parametrize(
-    ("contents", "closing"), [(("left", "seen"), "left\nseen"), (("", "seen"), "seen"), (("", " "), None)]
-)
-async def test_terminating_results_are_the_final_message_if_tools_set_none(
-    session: Session, contents: tuple[str, str], closing: str | None
-) -> None:
-    def make(content: str) -> Callable[[], ToolReply]:
-        def run() -> ToolReply:
-            return ToolReply(content, terminate=True)
-
-        return run
-
-    tools = [tool(name=name)(make(content)) for name, content in zip(("first", "second"), contents, strict=True)]
-    await ask(session)
-    await AgentLoop(ScriptedModel(calls(FIRST, SECOND)), tools)(await take_run(session))
-    last = (await messages(session))[-1]
-    assert (last.text_content() if isinstance(last, AssistantMessage) else None) == closing
-    assert (await said(session))[-1] == "agent.ended"
 
 
 async def test_a_terminating_tool_can_set_the_final_message_and_a_later_question_is_answered(session: Session) -> None:
@@ -197,18 +130,29 @@ async def test_a_terminating_tool_can_set_the_final_message_and_a_later_question
     assert (await messages(session))[-1].text_content() == "More."
 
 
-async def test_a_loop_stops_at_its_turn_limit(session: Session) -> None:
+@pytest.mark.parametrize(
+    ("limits", "text", "stop_reason", "turns"),
+    [
+        (LoopLimits(turns=3), "turn limit of 3 reached", "maxTurns", 3),
+        (LoopLimits(cost=Decimal("0.5")), "cost limit of $0.5 reached", "guardRail", 2),
+    ],
+)
+async def test_a_loop_stops_at_its_limit_before_the_next_call(
+    session: Session, limits: LoopLimits, text: str, stop_reason: str, turns: int
+) -> None:
     await ask(session)
-    model = ScriptedModel(*[calls(ToolCallBlock(id=f"c{n}", name="first")) for n in range(9)])
-    loop = AgentLoop(model, (first,), max_turns=3)
+    spent = Usage(input=1, cost=Cost(total=Decimal("0.3")))
+    model = ScriptedModel(*[[AssistantMessage(content=(FIRST,), stop_reason="toolUse", usage=spent)]] * 9)
+    loop = AgentLoop(model, (first,), limits=limits)
     await loop(await take_run(session))
-    assert len(model.requests) == 3
-    assert (await said(session))[-2:] == ["user: [Agent stopped: turn limit of 3 reached]", "agent.ended"]
+    assert (await said(session))[-2:] == [f"user: [Agent stopped: {text}]", "agent.ended"]
     (end,) = await events_of(session, AgentEnded)
-    assert (end.stop_reason, end.turns) == ("maxTurns", 3)
+    assert (end.stop_reason, end.turns, len(model.requests)) == (stop_reason, turns, turns)
+    assert end.usage.cost is not None
+    assert end.usage.cost.total == turns * Decimal("0.3")
     assert not (await (await take_run(session)).refresh()).loop_state.has_work, "its own note is no question"
     await loop(await take_run(session))
-    assert len(model.requests) == 3
+    assert len(model.requests) == turns
 
 
 async def test_a_failed_model_leaves_its_text_and_the_next_question_begins_a_new_loop(session: Session) -> None:
@@ -244,19 +188,16 @@ async def test_loops_are_numbered_from_the_log_for_each_config(session: Session)
     assert loops == ["s1.main.1", "s1.main.2", "s1.other.1", "s1.main.3"]
 
 
-async def test_a_session_gets_the_system_prompt_once(session: Session) -> None:
-    model = ScriptedModel(answer("One."), answer("Two."))
-    for _ in range(2):
-        await ask(session)
-        await AgentLoop(model, system="Be brief.")(await take_run(session))
+async def test_a_session_without_a_system_prompt_of_its_own_gets_that_of_the_agent_once(bus: Bus) -> None:
+    session, other = bus.session("s1"), bus.session("s2")
+    model = ScriptedModel(answer("One."), answer("Two."), answer("Three."))
+    await other.publish(SystemMessage.text("Mine."))
+    for each in (session, session, other):
+        await ask(each)
+        await AgentLoop(model, system="Be brief.")(await take_run(each))
     assert [text for text in await said(session) if text.startswith("system")] == ["system: Be brief."]
+    assert [text for text in await said(other) if text.startswith("system")] == ["system: Mine."]
     assert [message.text_content() for message in model.requests[0].context.system] == ["Be brief."]
-
-
-async def test_a_session_with_its_own_system_prompt_keeps_it(session: Session) -> None:
-    await session.publish(SystemMessage.text("Mine."), UserMessage.text("hi"))
-    await AgentLoop(ScriptedModel(answer("Hi.")), system="Be brief.")(await take_run(session))
-    assert [text for text in await said(session) if text.startswith("system")] == ["system: Mine."]
 
 
 async def test_live_deltas_are_the_text_and_have_the_id_of_the_message(session: Session) -> None:
@@ -272,30 +213,22 @@ async def test_live_deltas_are_the_text_and_have_the_id_of_the_message(session: 
     assert {(delta.message_id, delta.turn_id) for delta in found} == {(told.id, told.turn_id)}
 
 
-async def test_a_tool_reports_progress_to_the_user(session: Session) -> None:
-    @tool(name="first")
-    async def works(context: ToolContext) -> str:
-        await context.progress("half")
-        return f"{context.session} {context.turn_id} {context.call_id}"
-
-    await ask(session)
-    await AgentLoop(ScriptedModel(calls(FIRST), answer("Done.")), (works,))(await take_run(session))
-    assert [event.text for event in await events_of(session, Progress)] == ["half"]
-    assert "result: s1 s1.main.1#0 c1" in await said(session)
-
-
-async def test_a_fenced_loop_ends_quietly_and_appends_nothing(session: Session) -> None:
-    await ask(session)
+@pytest.mark.parametrize("is_in_tool", [False, True], ids=["in an answer", "in a tool"])
+async def test_a_fenced_loop_ends_quietly_and_appends_nothing(session: Session, is_in_tool: bool) -> None:
     pause = Pause()
+    hangs = tool(name="first", idempotent=True)(pause.wait)
+    late = calls(FIRST) if is_in_tool else [pause, *answer("Too late.")]
+    await ask(session)
     run = await take_run(session)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Too late.")])), run)
+        tasks.start_soon(AgentLoop(ScriptedModel(late), (hangs,)), run)
         await pause.reached.wait()
         await take_run(session)
         pause.over.set()
-    assert (await said(session))[-1] == "agent.message.started"
-    await AgentLoop(ScriptedModel(answer("In time.")))(await take_run(session))
-    assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: In time."]
+    assert (await said(session))[-1] == ("agent.tool.started" if is_in_tool else "agent.message.started")
+    await AgentLoop(ScriptedModel(answer("In time.")), (first,))(await take_run(session))
+    entries = [text for text in await said(session) if text.startswith(("assistant stop", "result"))]
+    assert entries == [*["result: one"] * is_in_tool, "assistant stop: In time."]
 
 
 async def test_a_fenced_loop_does_not_start(session: Session) -> None:
@@ -305,24 +238,6 @@ async def test_a_fenced_loop_does_not_start(session: Session) -> None:
     await AgentLoop(ScriptedModel(), system="Be brief.")(deposed)
     await AgentLoop(ScriptedModel())(deposed)
     assert await said(session) == ["user: hello?"]
-
-
-async def test_a_fenced_tool_batch_ends_quietly(session: Session) -> None:
-    pause = Pause()
-
-    @tool(name="first")
-    async def waits() -> str:
-        await pause.wait()
-        return "late"
-
-    await ask(session)
-    run = await take_run(session)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(AgentLoop(ScriptedModel(calls(FIRST)), (waits,)), run)
-        await pause.reached.wait()
-        await take_run(session)
-        pause.over.set()
-    assert not [text for text in await said(session) if text.startswith("result")]
 
 
 async def test_a_cancelled_loop_records_its_partial_answer_and_the_next_run_answers(session: Session) -> None:
@@ -530,171 +445,6 @@ async def test_the_preview_in_a_session_that_was_closed_meanwhile_is_cut(session
             await session.close(reason="enough")
             pause.over.set()
     assert await session.open_messages() == []
-
-
-async def test_a_message_during_an_answer_is_answered_by_the_next_loop(session: Session) -> None:
-    await ask(session, "one?")
-    pause = Pause()
-    model = ScriptedModel([pause, *answer("One.")], answer("Two."))
-    loop, run = AgentLoop(model), await take_run(session)
-    late: list[int] = []
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(loop, run)
-        await pause.reached.wait()
-        late.append(await ask(session, "two?"))
-        pause.over.set()
-    await loop(run)
-    await loop(run)
-    assert [text for text in await said(session) if text.startswith("assistant")] == [
-        "assistant stop: One.",
-        "assistant stop: Two.",
-    ]
-    started = await events_of(session, TurnStarted)
-    assert [turn.prompts for turn in started] == [(1,), tuple(late)]
-    assert [message.text_content() for message in model.requests[1].context.messages] == ["one?", "One.", "two?"]
-
-
-class Died(Exception):
-    pass
-
-
-class MortalRun(Run):
-    """A run whose worker dies at its n-th append, right before it or right after it."""
-
-    def __init__(self, run: Run, step: int, *, landed: bool) -> None:
-        super().__init__(run.session, run.lease)
-        self._steps, self._death, self._landed = count(), step, landed
-
-    async def publish(self, *messages: Publishable, key: str | None = None) -> Receipt:
-        is_last = next(self._steps) >= self._death
-        if is_last and not self._landed:
-            raise Died
-        receipt = await super().publish(*messages, key=key)
-        if is_last:
-            raise Died
-        return receipt
-
-    async def publish_at(self, build: Callable[[int], Sequence[Publishable]], *, key: str) -> Receipt:
-        is_last = next(self._steps) >= self._death
-        if is_last and not self._landed:
-            raise Died
-        receipt = await super().publish_at(build, key=key)
-        if is_last:
-            raise Died
-        return receipt
-
-
-def without_cut(entries: Sequence[str]) -> list[str]:
-    """The log without the events that count repeated begins, and without the answer whose append was lost: its shown
-    part is recorded, and the next turn answers the same prompts."""
-    kept = [text for text in entries if text not in {"agent.message.started", "agent.tool.started"}]
-    at = next((at for at, text in enumerate(kept) if text.startswith("assistant aborted")), None)
-    if at is not None:
-        assert kept[at + 1 : at + 4] == ["agent.message.ended", "agent.turn.ended", "agent.turn.started"]
-        del kept[at : at + 4]
-    return kept
-
-
-async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_log(bus: Bus) -> None:
-    script = (calls(FIRST, SECOND), answer("Three."))
-
-    def agent(model: ScriptedModel) -> AgentLoop:
-        return AgentLoop(model, (first, second), system="Be brief.")
-
-    whole = bus.session("whole")
-    await ask(whole)
-    await agent(ScriptedModel(*script))(await take_run(whole))
-    expected = without_cut(await said(whole))
-    appends = 0
-    for number in count():
-        survived = 0
-        for landed in (False, True):
-            session = bus.session(f"s{number}-{landed:d}")
-            await ask(session)
-            try:
-                await agent(ScriptedModel(*script))(MortalRun(await take_run(session), number, landed=landed))
-                survived += 1
-            except (Died, ExceptionGroup):
-                pass
-            # Recorded answers are not requested again: the next model has only the remaining answers.
-            answered = sum(isinstance(message, AssistantMessage) for message in await messages(session))
-            rest = ScriptedModel(*script[answered:])
-            await agent(rest)(await take_run(session))
-            assert without_cut(await said(session)) == expected
-            assert len(rest.requests) == len(script) - answered
-        if survived == 2:
-            break
-        appends += 1
-    assert appends == 8  # system, start, answer, start of the tools, two results, start, answer
-
-
-@pytest.mark.full
-async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_per_call(bus: Bus) -> None:
-    loop = demo_agent(delay=0)
-    cut = 0
-    for steps in range(0, 400, 4):
-        session = bus.session(f"s{steps}")
-        await ask(session, "What is 17 × 23 and 5 + 6?")
-        run = await take_run(session)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(loop, run)
-            for _ in range(steps):
-                await anyio.lowlevel.checkpoint()
-            tasks.cancel_scope.cancel()
-        cut += "agent.ended" not in await said(session)
-        await loop(await take_run(session))
-        entries = await said(session)
-        assert [text for text in entries if text.startswith(("result", "assistant stop"))] == [
-            "result: 391",
-            "result: 11",
-            "assistant stop: 17 × 23 is 391, and 5 + 6 is 11.",
-        ]
-        assert entries.count("agent.started") == entries.count("agent.ended") == 1
-        found = await events(session)
-        ended = [str(event.turn_id) for event in found if isinstance(event, TurnEnded)]
-        assert len(ended) == len(set(ended)) == 2 + sum(text.startswith("assistant aborted") for text in entries)
-    assert cut > 10, "most were cancelled before their end"
-
-
-async def test_a_recorded_result_is_reused_and_only_the_unanswered_call_runs(session: Session) -> None:
-    ran: list[str] = []
-
-    @tool(name="first")
-    async def counts() -> str:
-        ran.append("first")
-        return "one"
-
-    pause = Pause()
-
-    @tool(name="second", idempotent=True)
-    async def hangs() -> str:
-        ran.append("second")
-        await pause.wait()
-        return "two"
-
-    await ask(session)
-    loop, run = (
-        AgentLoop(ScriptedModel(calls(FIRST, SECOND), answer("Ok.")), (counts, hangs)),
-        await take_run(session),
-    )
-    with anyio.CancelScope() as scope:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(loop, run)
-            await wait_for(session, "result")
-            await pause.reached.wait()
-            scope.cancel()
-    pause.over.set()
-    await loop(await take_run(session))
-    assert sorted(ran) == ["first", "second", "second"]
-    found = await results(session)
-    assert [result.tool_call_id for result in found] == ["c1", "c2"]
-
-
-async def test_a_session_without_a_question_is_not_changed(session: Session) -> None:
-    await AgentLoop(ScriptedModel())(await take_run(session))
-    await session.publish(UserMessage.text("hi"), AssistantMessage.text("imported"))
-    await AgentLoop(ScriptedModel())(await take_run(session))
-    assert len(await log(session)) == 2
 
 
 def test_two_tools_with_one_name_are_refused() -> None:

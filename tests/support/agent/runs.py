@@ -1,15 +1,16 @@
 """Let an agent work on a session in a test, with two tools that always do the same."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
 
-from lanebus import Session, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, Run, tool
+from lanebus.messages import AgentEvent, AgentStarted, Publishable, TurnId, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, take_run
 
-__all__ = ("FIRST", "SECOND", "ask", "at_work", "first", "second", "work")
+__all__ = ("FIRST", "SECOND", "ask", "at_work", "called", "first", "second", "work")
 
 FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", name="second")
 
@@ -29,6 +30,17 @@ async def second() -> str:
 async def ask(session: Session, text: str = "hello?") -> int:
     """Publish a user's message, and return its position."""
     return (await session.publish(UserMessage.text(text))).position
+
+
+def called(*tools: ToolCallBlock, then: Sequence[AgentEvent] = (), session: str = "s1") -> list[Publishable]:
+    """Return the begin of a loop whose first turn has called tools, and what follows it."""
+    turn = TurnId(loop_id=f"{session}.main.1", turn_index=0)
+    return [
+        AgentStarted(loop_id=turn.loop_id, agent="agent").as_extension(),
+        TurnStarted(turn_id=turn, prompts=(1,)).as_extension(),
+        AssistantMessage(content=tools, stop_reason="toolUse", turn_id=turn),
+        *(event.as_extension() for event in then),
+    ]
 
 
 async def work(agent: AgentLoop, run: Run) -> None:
