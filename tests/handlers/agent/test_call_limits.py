@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
@@ -21,18 +22,24 @@ from lanebus.agent import (
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent import LoopLimits, ModelRequest, Run, Worker, approve, failure_of
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
-from lanebus.handlers.agent.models.model import PartialResponse
-from lanebus.handlers.agent.tools.tool import TOOL_SECONDS
-from lanebus.handlers.agent.turn.model_call import model_stream
 from lanebus.handlers.providers import Begun, ModelEvent, Piece
 from lanebus.messages import AgentEnded, Compaction, TurnEnded, UsageSettled
-from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, take_run
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
 from tests.support.agent.clock import ManualClock
 from tests.support.agent.logs import answers, events, events_of, log, messages, results, said, wait_for
-from tests.support.agent.runs import ask, work
+from tests.support.agent.runs import ask, at_work, work
 from tests.support.servers.real import eventually
 
 __all__ = ()
+
+
+@asynccontextmanager
+async def hanging(session: Session, agent: AgentLoop, pause: Pause, clock: ManualClock) -> AsyncGenerator[None, None]:
+    """Run the agent until it hangs there and its time is watched. The end of the block waits until it has ended."""
+    async with at_work(session, agent, pause):
+        await eventually(lambda: clock.sleepers == 1)
+        yield
+
 
 CALL, OTHER = ToolCallBlock(id="c1", name="slow"), ToolCallBlock(id="c2", name="other")
 
@@ -80,10 +87,7 @@ async def test_a_second_model_call_has_the_time_left_by_the_first(session: Sessi
     await ask(session)
     model = ScriptedModel(calls(CALL), [hangs])
     agent = AgentLoop(model, (slow,), limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(work, agent, await take_run(session))
-        await hangs.reached.wait()
-        await eventually(lambda: clock.sleepers == 1)
+    async with hanging(session, agent, hangs, clock):
         clock.move(21.0)
     assert (await said(session))[-1] == "agent.ended"
     assert len(model.requests) == 2
@@ -98,10 +102,7 @@ async def test_a_call_cut_by_the_time_limit_is_reconciled(session: Session) -> N
     clock, hangs = ManualClock(), Pause()
     await ask(session)
     agent = AgentLoop(Settled([Begun(), hangs]), limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(work, agent, await take_run(session))
-        await hangs.reached.wait()
-        await eventually(lambda: clock.sleepers == 1)
+    async with hanging(session, agent, hangs, clock):
         clock.move(60.0)
     settled = await events_of(session, UsageSettled)
     assert [event.usage.total_tokens for event in settled] == [10]
@@ -170,10 +171,7 @@ async def test_tools_are_stopped_at_the_loops_time_limit(session: Session) -> No
 
     await ask(session)
     agent = AgentLoop(ScriptedModel(calls(CALL, OTHER)), (slow, other), limits=LoopLimits(seconds=60), clock=clock)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(work, agent, await take_run(session))
-        await hangs.reached.wait()
-        await eventually(lambda: clock.sleepers == 1)
+    async with hanging(session, agent, hangs, clock):
         clock.move(60.0)
     found = await results(session)
     assert [result.is_error for result in found] == [True, True]
@@ -227,14 +225,6 @@ async def test_exempt_tools_are_not_stopped_by_the_loops_time_limit(bus: Bus, se
     assert (await said(session))[-2:] == ["user: [Agent stopped: time limit of 60 s reached]", "agent.ended"]
 
 
-def test_a_function_tool_has_ten_minutes_by_default() -> None:
-    def function() -> None: ...
-
-    assert FunctionTool(function).timeout == TOOL_SECONDS == 600.0
-    assert FunctionTool(function, timeout=None).timeout is None
-    assert SubAgent("clerk", None, "Knows the files.").timeout is None
-
-
 async def test_a_compaction_with_a_silent_model_is_retried(session: Session) -> None:
     clock, hangs = ManualClock(), Pause()
     await ask(session, "a" * 2_000)
@@ -282,21 +272,9 @@ class Deaf(ScriptedModel):
         yield Piece("text", "late words")
 
 
-async def test_a_model_that_ignores_its_cancellation_is_abandoned_and_its_events_are_ignored() -> None:
-    model = Deaf()
-    draft, heard = PartialResponse(model), list[ModelEvent]()
-    stream = model.stream(ModelRequest.__new__(ModelRequest))
-    with anyio.fail_after(SECONDS):
-        async with model_stream(stream, draft, heard.append, clean_up_seconds=0.01):
-            await model.reached.wait()
-        model.go.set()
-        await model.over.wait()
-        await anyio.wait_all_tasks_blocked()
-    assert [event.text for event in heard if isinstance(event, Piece)] == ["La la la"]
-    assert draft.cut("aborted", "").text_content() == "La la la"
-
-
-async def test_a_model_that_ignores_its_cancellation_frees_its_workers_only_slot(bus: Bus) -> None:
+async def test_a_model_that_ignores_its_cancellation_frees_its_workers_only_slot_and_its_late_events_are_ignored(
+    bus: Bus,
+) -> None:
     clock, deaf = ManualClock(), Deaf()
     deaf_loop = AgentLoop(deaf, limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)
     other_loop = AgentLoop(ScriptedModel(answer("Yes.")))
@@ -317,6 +295,9 @@ async def test_a_model_that_ignores_its_cancellation_frees_its_workers_only_slot
         worker.stop()
     deaf.go.set()
     await deaf.over.wait()
+    await anyio.wait_all_tasks_blocked()
+    (cut,) = await answers(bus.session("deaf"))
+    assert cut.text_content() == "La la la", "nothing that it says later"
 
 
 async def test_cancellation_passes_through_while_a_time_limit_is_watched(session: Session) -> None:

@@ -5,22 +5,36 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, ExtensionMessage, Receipt, Session, SessionClosed, ToolCallBlock, Usage
-from lanebus.agent import AgentLoop, AnswerTimeout, abort, answered, approve, deny, handoff, pause, resume, steer, tool
-from lanebus.bus.messages import ToolWaiting, TurnStarted, UserMessage, parse_control
+from lanebus import ExtensionMessage, Receipt, Session, ToolCallBlock, Usage, UserMessage
+from lanebus.agent import AgentLoop, AnswerTimeout, FunctionTool, abort, answered, handoff, pause, resume, steer, tool
+from lanebus.bus.messages import TurnStarted, parse_control
 from lanebus.errors import DecodeError, InvalidArgument, KeyTooLong
-from lanebus.handlers.agent import follow_up
+from lanebus.handlers.agent import approve, deny, follow_up
 from lanebus.handlers.agent.turn.model_call import ModelStream
-from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, ToolEnded, ToolStarted, TurnId
+from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, ToolEnded, ToolWaiting, TurnId
 from lanebus.projections import TURNS, project
 from lanebus.providers import Piece
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, take_run
 from tests.support.agent.logs import answers, events_of, log, results, said
-from tests.support.agent.runs import FIRST, SECOND, ask, at_work, first, second, work
+from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
 
 __all__ = ()
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+
+
+def works(pause: Pause) -> FunctionTool:
+    """A tool that waits until it is released."""
+
+    async def run() -> str:
+        await pause.wait()
+        return "done"
+
+    return tool(name="first")(run)
+
+
+def waits(call: str, name: str) -> ToolWaiting:
+    return ToolWaiting(turn_id=TURN, tool_call_id=call, tool_name=name)
 
 
 async def outcomes(session: Session) -> list[tuple[int, str]]:
@@ -132,14 +146,9 @@ async def test_an_abort_of_an_ended_loop_is_late(session: Session) -> None:
 async def test_an_abort_after_the_turn_lets_the_turn_finish(session: Session) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
     await ask(session)
     model = ScriptedModel(calls(FIRST))
-    async with at_work(session, AgentLoop(model, (works,)), stop):
+    async with at_work(session, AgentLoop(model, (works(stop),)), stop):
         command = await abort(session, when="turn")
         stop.over.set()
         assert (await answered(session, command)).outcome == "applied"
@@ -154,14 +163,9 @@ async def test_an_abort_after_the_turn_lets_the_turn_finish(session: Session) ->
 async def test_a_steering_message_is_in_the_next_request_of_the_same_loop(session: Session) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
     await ask(session)
     model = ScriptedModel(calls(FIRST), answer("Ok."))
-    async with at_work(session, AgentLoop(model, (works,)), stop):
+    async with at_work(session, AgentLoop(model, (works(stop),)), stop):
         command = await steer(session, "in French, please")
         stop.over.set()
         assert (await answered(session, command)).outcome == "applied"
@@ -212,14 +216,9 @@ async def test_a_steer_names_the_position_of_its_message_despite_concurrent_appe
 async def test_a_follow_up_waits_until_the_loop_has_ended(session: Session) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
     await ask(session)
     model = ScriptedModel(calls(FIRST), answer("One."), answer("Two."))
-    async with at_work(session, AgentLoop(model, (works,)), stop):
+    async with at_work(session, AgentLoop(model, (works(stop),)), stop):
         await follow_up(session, "and then?")
         stop.over.set()
     shown = [[m.text_content() for m in request.context.messages] for request in model.requests]
@@ -237,14 +236,9 @@ async def test_a_halted_loop_continues_after_resume_with_later_messages(
 ) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
     await ask(session)
     model = ScriptedModel(calls(FIRST), answer("Ok."))
-    agent = AgentLoop(model, (works,))
+    agent = AgentLoop(model, (works(stop),))
     async with at_work(session, agent, stop):
         await halt(session)
         stop.over.set()
@@ -277,13 +271,8 @@ async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop(sessi
     await ask(session)
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
     model = ScriptedModel(calls(FIRST), answer("Later."))
-    agent = AgentLoop(model, (works,))
+    agent = AgentLoop(model, (works(stop),))
     async with at_work(session, agent, stop):
         await pause(session)
         stop.over.set()
@@ -305,13 +294,7 @@ async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_a
 ) -> None:
     await ask(session)
     run = await take_run(session)
-    call = AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN)
-    await run.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        call,
-        ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-    )
+    await run.publish(*called(FIRST, then=[waits("c1", "first")]))
     model = ScriptedModel(answer("Ok."))
     agent = AgentLoop(model, (first,))
     await work(agent, run)
@@ -343,12 +326,7 @@ async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_a
 async def test_an_approval_with_the_hash_of_other_arguments_is_refused_and_the_call_waits(session: Session) -> None:
     await ask(session)
     run = await take_run(session)
-    await run.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN),
-        ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-    )
+    await run.publish(*called(FIRST, then=[waits("c1", "first")]))
     model = ScriptedModel(answer("Ok."))
     agent = AgentLoop(model, (first,))
     seen = ToolCallBlock(id="c1", name="first", arguments={"path": "harmless"})
@@ -371,12 +349,12 @@ async def test_an_approval_with_a_text_that_is_no_hash_is_refused(session: Sessi
 
 @pytest.mark.parametrize("turn", ["main.1#2", "s1.main.1#2"])
 async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(session: Session, turn: str) -> None:
-    await approve(session, turn, "c1")
+    await approve(session, turn, "c1", by="ada")
     await deny(session, turn, "c1")
     entries = [entry.message for entry in await log(session)]
     sent = [parse_control(each) for each in entries if isinstance(each, ExtensionMessage)]
     turn_id = TurnId(loop_id="s1.main.1", turn_index=2)
-    assert sent == [Approve(turn_id=turn_id, tool_call_id="c1"), Deny(turn_id=turn_id, tool_call_id="c1")]
+    assert sent == [Approve(turn_id=turn_id, tool_call_id="c1", by="ada"), Deny(turn_id=turn_id, tool_call_id="c1")]
     for command in (approve, deny):
         with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
             await command(session, "s1", "c1")
@@ -387,13 +365,7 @@ async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in
 ) -> None:
     await ask(session)
     run = await take_run(session)
-    await run.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        AssistantMessage(content=(FIRST, SECOND), stop_reason="toolUse", turn_id=TURN),
-        ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-        ToolWaiting(turn_id=TURN, tool_call_id="c2", tool_name="second").as_extension(),
-    )
+    await run.publish(*called(FIRST, SECOND, then=[waits("c1", "first"), waits("c2", "second")]))
     await approve(session, TURN, "c1")
     await ask(session, "never mind")
     await approve(session, TURN, "c2")
@@ -405,27 +377,6 @@ async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in
         "result error: Skipped due to queued user message.",
         "assistant stop: Ok.",
     ]
-
-
-async def test_a_message_while_a_call_waits_is_answered_without_the_call(session: Session) -> None:
-    await ask(session)
-    run = await take_run(session)
-    await run.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        AssistantMessage(content=(FIRST, SECOND), stop_reason="toolUse", turn_id=TURN),
-        ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-        ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first", why="unknown").as_extension(),
-        ToolWaiting(turn_id=TURN, tool_call_id="c2", tool_name="second").as_extension(),
-    )
-    await ask(session, "never mind")
-    model = ScriptedModel(answer("Ok."))
-    await work(AgentLoop(model, (first, second)), run)
-    asking, started, *rest = await replies(session)
-    assert asking == "assistant toolUse: <first><second>"
-    assert started.startswith("result error: Unknown outcome: first was started, but its worker was lost before")
-    assert rest == ["result error: Skipped due to queued user message.", "assistant stop: Ok."]
-    assert model.requests[0].context.messages[-1].text_content() == "never mind"
 
 
 # --- all of them --------------------------------------------------------------------------------------------------
@@ -442,13 +393,7 @@ async def test_an_unreadable_command_is_refused_and_blocks_no_other(session: Ses
     run = await take_run(session)
     assert (await run.refresh()).loop_state.has_work
     await work(AgentLoop(ScriptedModel()), run)
-    assert await outcomes(session) == [
-        (1, "refused"),
-        (2, "refused"),
-        (3, "refused"),
-        (4, "refused"),
-        (5, "applied"),
-    ]
+    assert await outcomes(session) == [*((number, "refused") for number in (1, 2, 3, 4)), (5, "applied")]
     found = [event.reason for event in await events_of(session, ControlAnswered)]
     assert all(found[:4])
 
@@ -485,25 +430,7 @@ async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it(session: S
         await abort(session, key="k" * (caught.value.limit_bytes + 1))
 
 
-async def test_waiting_for_an_answer_in_a_closed_session_raises(session: Session) -> None:
-    command = await pause(session)
-    await session.close()
-    with pytest.raises(SessionClosed), anyio.fail_after(SECONDS):
-        await answered(session, command)
-
-
-async def test_a_command_carries_its_sender(session: Session) -> None:
-    await approve(session, TURN, "c1", by="ada")
-    entry = await anext(session.read())
-    assert isinstance(entry.message, ExtensionMessage)
-    assert Approve.read(entry.message.data).by == "ada"
-
-
 # --- how tool calls end -------------------------------------------------------------------------------------------
-
-
-async def tool_outcomes(session: Session) -> dict[str, tuple[str | None, bool]]:
-    return {event.tool_name: (event.outcome, event.is_error) for event in await events_of(session, ToolEnded)}
 
 
 async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an_unknown_outcome(
@@ -522,7 +449,8 @@ async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an
     asked = [ToolCallBlock(id=f"c{n}", name=name) for n, name in enumerate(("first", "fails", "late", "lost"))]
     agent = AgentLoop(ScriptedModel(calls(*asked), answer("Ok.")), (first, fails, late))
     await work(agent, await take_run(session))
-    assert await tool_outcomes(session) == {
+    ended = await events_of(session, ToolEnded)
+    assert {event.tool_name: (event.outcome, event.is_error) for event in ended} == {
         "first": ("completed", False),
         "fails": ("failed", True),
         "late": ("unknown", True),
@@ -537,31 +465,3 @@ async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an
         ("unknown", "with unknown outcome"),
         ("failed", "failed"),
     ]
-
-
-@pytest.mark.parametrize("outcome", ["denied", "aborted", "skipped", "unknown"])
-async def test_the_end_of_a_tool_call_names_the_person_or_the_loss_that_ended_it(
-    session: Session, outcome: str
-) -> None:
-    await ask(session)
-    run = await take_run(session)
-    asked = ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first")
-    started = ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="first")
-    await run.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN),
-        (started if outcome == "unknown" else asked).as_extension(),
-    )
-    if outcome == "denied":
-        await deny(session, TURN, "c1")
-    elif outcome == "aborted":
-        await abort(session)
-    elif outcome == "skipped":
-        await ask(session, "Something else.")
-    await work(AgentLoop(ScriptedModel(answer("Ok.")), (tool(name="first")(run_once),)), run)
-    assert await tool_outcomes(session) == {"first": (outcome, True)}
-
-
-async def run_once() -> str:
-    return "one"

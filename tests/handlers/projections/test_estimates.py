@@ -4,10 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus import AssistantMessage, ExtensionMessage, Usage
 from lanebus.handlers.projections import SESSIONS, TURNS, USAGE, UsageState, total_usage
-from lanebus.messages import AgentEnded, Compaction, Cost, Publishable, TurnEnded, TurnId, UsageSettled
-from tests.support.agent.folding import fold, log_of, through_json
+from lanebus.messages import AgentEnded, AssistantMessage, Compaction, Cost, TurnEnded, TurnId, Usage, UsageSettled
+from tests.support.agent.folding import Said, fold, log_of, through_json
 
 __all__ = ()
 
@@ -22,11 +21,11 @@ def answer(usage: Usage, turn_id: TurnId = TURN, *, model: str = "m1") -> Assist
     return AssistantMessage(usage=usage, turn_id=turn_id, stop_reason="aborted", provider="acme", model=model)
 
 
-def told(message: int, usage: Usage = PAID, turn_id: TurnId = TURN) -> ExtensionMessage:
-    return UsageSettled(turn_id=turn_id, message=message, usage=usage).as_extension()
+def told(message: int, usage: Usage = PAID, turn_id: TurnId = TURN) -> UsageSettled:
+    return UsageSettled(turn_id=turn_id, message=message, usage=usage)
 
 
-def sums(*messages: Publishable) -> list[Usage]:
+def sums(*messages: Said) -> list[Usage]:
     """The sum of a log as each projection has it."""
     log = log_of(*messages)
     return [fold(USAGE, log).total.usage, fold(SESSIONS, log).usage, total_usage(fold(TURNS, log))]
@@ -94,11 +93,11 @@ def test_several_estimates_are_settled_each_by_its_own() -> None:
 def test_events_that_repeat_the_estimate_are_not_called_wrong_once_it_is_settled() -> None:
     log = (
         answer(GUESS),
-        TurnEnded(turn_id=TURN, stop_reason="aborted", usage=GUESS).as_extension(),
+        TurnEnded(turn_id=TURN, stop_reason="aborted", usage=GUESS),
         told(1),
         answer(OTHER, NEXT),
-        TurnEnded(turn_id=NEXT, stop_reason="stop", usage=OTHER).as_extension(),
-        AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=2, usage=GUESS.combine(OTHER)).as_extension(),
+        TurnEnded(turn_id=NEXT, stop_reason="stop", usage=OTHER),
+        AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=2, usage=GUESS.combine(OTHER)),
     )
     state = fold(USAGE, log_of(*log))
     assert state.mismatch_count == 0

@@ -5,9 +5,9 @@ import pytest
 from lanebus.bus.messages import AssistantMessage, ToolEnded, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
 from lanebus.handlers.projections import chain_to, children, find_loop, loop_messages, loop_turns, siblings, total_usage
 from lanebus.handlers.projections.turns import abandoned, loop_usage, roots
-from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, ParallelLoopsEnded, ParallelLoopsStarted, Publishable
+from lanebus.messages import AgentEnded, AgentStarted, ParallelLoopsEnded, ParallelLoopsStarted
 from lanebus.projections import TURNS, TurnsState
-from tests.support.agent.folding import fold, log_of, through_json
+from tests.support.agent.folding import Said, fold, log_of, stored, through_json
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
@@ -15,8 +15,8 @@ __all__ = ()
 TOOK = Usage(input=10, output=5, total_tokens=15)
 
 
-def state_of(*said: Publishable | AgentEvent) -> TurnsState:
-    state = fold(TURNS, log_of(*(each.as_extension() if isinstance(each, AgentEvent) else each for each in said)))
+def state_of(*said: Said) -> TurnsState:
+    state = fold(TURNS, log_of(*said))
     assert through_json(TURNS, state) == state
     return state
 
@@ -108,7 +108,7 @@ def test_a_loop_that_never_ended_keeps_its_messages_and_their_usage() -> None:
 
 
 def test_a_loop_that_is_told_to_begin_twice_stays_what_it_was() -> None:
-    begun: list[Publishable | AgentEvent] = [started("s.m.1"), said("s.m.1")]
+    begun: list[Said] = [started("s.m.1"), said("s.m.1")]
     end = [TurnEnded(turn_id=TurnId(loop_id="s.m.1", turn_index=0), stop_reason="stop", usage=TOOK), ended("s.m.1")]
     state = state_of(*begun, started("s.m.1"), *end)
     assert [loop.status for loop in state.loops] == ["completed"]
@@ -130,7 +130,7 @@ def test_turns_are_listed_by_loop_on_the_command_line(lanebus: CommandLine) -> N
         *(started("s.m.1"), said("s.m.1"), ended("s.m.1")),
         *(started("s.m.2", "s.m.1"), said("s.m.2"), said("s.m.2", 1), ended("s.m.2")),
     )
-    lines = [(each.as_extension() if isinstance(each, AgentEvent) else each).to_json() for each in log]
+    lines = [stored(each).to_json() for each in log]
     assert lanebus("publish", "s", "--json", stdin="\n".join(lines)).code == 0
     first, second = objects(lanebus("turns", "s", "--loops").out)
     assert (first["loop_id"], first["children"], first["chain"]) == ("s.m.1", ["s.m.2"], ["s.m.1"])

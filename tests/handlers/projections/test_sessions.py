@@ -44,12 +44,12 @@ def test_a_turn_counts_once_by_its_event_and_its_messages() -> None:
     line = fold(
         SESSIONS,
         log_of(
-            TurnStarted(turn_id=TURN).as_extension(),
+            TurnStarted(turn_id=TURN),
             AssistantMessage(turn_id=TURN),
             AssistantMessage(turn_id=TURN),
             AssistantMessage(turn_id=second),
-            TurnStarted(turn_id=second).as_extension(),
-            AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=2, usage=Usage()).as_extension(),
+            TurnStarted(turn_id=second),
+            AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=2, usage=Usage()),
             ExtensionMessage.of("agent.turn.started", "nonsense"),
         ),
     )

@@ -59,11 +59,7 @@ async def test_an_erased_child_is_told_and_counts_nothing(bus: Bus) -> None:
     top = await tree(bus)
     await bus.session("a").erase()
     found = await tree_usage(top)
-    assert [(each.session, each.is_erased) for _, each in found.walk()] == [
-        ("top", False),
-        ("a", True),
-        ("b", False),
-    ]
+    assert [(each.session, each.is_erased) for _, each in found.walk()] == [("top", False), ("a", True), ("b", False)]
     assert found.usage.input == 101
     with pytest.raises(SessionErased):
         await tree_usage(bus.session("a"))

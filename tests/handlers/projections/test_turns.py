@@ -8,9 +8,9 @@ from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage,
 from lanebus.bus.messages import ToolEnded, ToolStarted, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
 from lanebus.errors import UnknownKind
 from lanebus.handlers.projections.turns import TurnStatus
-from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Cost, ParallelLoopsStarted, Publishable, StopReason
+from lanebus.messages import AgentEnded, AgentStarted, Cost, ParallelLoopsStarted, StopReason
 from lanebus.projections import TURNS, ToolRun, TurnsState
-from tests.support.agent.folding import fold, log_of, through_json
+from tests.support.agent.folding import Said, fold, log_of, through_json
 
 __all__ = ()
 
@@ -30,8 +30,8 @@ def ended(loop: str = LOOP, stop_reason: StopReason = "stop") -> AgentEnded:
     return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=1, usage=Usage())
 
 
-def turns(*messages: Publishable | AgentEvent) -> TurnsState:
-    return fold(TURNS, log_of(*(item.as_extension() if isinstance(item, AgentEvent) else item for item in messages)))
+def turns(*messages: Said) -> TurnsState:
+    return fold(TURNS, log_of(*messages))
 
 
 def test_a_turn_with_a_tool_is_told_in_full() -> None:
@@ -190,13 +190,6 @@ def test_an_aborted_turn_that_a_worker_takes_up_again_runs_again() -> None:
         started(), TurnStarted(turn_id=turn_id()), ended(stop_reason="aborted"), TurnStarted(turn_id=turn_id())
     )
     assert (state.turns[0].status, state.turns[0].ended) == ("running", None)
-
-
-def test_a_retry_in_one_turn_counts_both_calls() -> None:
-    failed = AssistantMessage(turn_id=turn_id(), usage=USAGE, stop_reason="error")
-    state = turns(TurnStarted(turn_id=turn_id()), failed, AssistantMessage(turn_id=turn_id(), usage=USAGE))
-    assert state.turns[0].usage is not None
-    assert (state.turns[0].usage.input, state.turns[0].message) == (20, 3)
 
 
 def test_stamped_messages_without_events_make_turns_of_their_loop() -> None:

@@ -14,7 +14,6 @@ import pytest
 from lanebus import AssistantMessage, Bounds, Bus, Session, TextBlock
 from lanebus.agent import ModelEvent, ModelRequest, Piece, Run, RunBounds
 from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.messages import StopReason, ToolCallBlock, Usage
 from tests.support.agent.logs import (
     SECONDS,
@@ -72,6 +71,7 @@ async def short_folder() -> AsyncGenerator[Path, None]:
         shutil.rmtree(folder)
 
 
+_BOUNDS = RunBounds()
 _namespaces = count()
 
 
@@ -156,7 +156,7 @@ def calls(*tools: ToolCallBlock) -> list[Step]:
     return [AssistantMessage(content=tools, stop_reason="toolUse", usage=Usage(input=5, output=1, total_tokens=6))]
 
 
-async def take_run(session: Session, owner: str = "test", *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> Run:
+async def take_run(session: Session, owner: str = "test", *, bounds: RunBounds = _BOUNDS) -> Run:
     """Return a run that holds the session's lease. Taking it again as the same owner fences the previous run."""
     lease = await session.acquire_lease(owner, 60)
     assert lease is not None

@@ -1,12 +1,14 @@
 """A loop whose context grows too large is compacted, and the next loop continues it."""
 
 import anyio
+import pytest
 
 from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, tool
 from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compact, ControlAnswered
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
 from tests.support.agent.logs import events, events_of, said
+from tests.support.agent.runs import work
 
 __all__ = ()
 
@@ -37,10 +39,7 @@ def writer(*texts: str) -> ScriptedModel:
 
 
 async def finish(session: Session, loop: AgentLoop) -> None:
-    """Run the agent until nothing is left to do, as a worker does."""
-    run = await take_run(session)
-    while (await run.refresh()).loop_state.has_work:
-        await loop(run)
+    await work(loop, await take_run(session))
 
 
 async def old_talk(session: Session) -> None:
@@ -82,41 +81,16 @@ async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_par
     assert shown[1:] == ["What is there?", "", "Paint."]
 
 
-async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction(session: Session) -> None:
+@pytest.mark.parametrize(
+    ("again", "end"), [(answer("Paint."), "stop"), ([TOO_LONG], "error")], ids=["fits", "does not"]
+)
+async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction(
+    session: Session, again: list[Step], end: str
+) -> None:
     await old_talk(session)
-    model = ScriptedModel([TOO_LONG], answer("Paint."))
-    await finish(session, agent(model, writer("They talked."), window=None))
-    entries = await said(session)
-    assert entries.count("Compaction") == 1
-    assert entries[-4] == "assistant stop: Paint."
-    assert [event.stop_reason for event in await events_of(session, AgentEnded)] == [
-        "contextCompacted",
-        "stop",
-    ]
-
-
-async def test_a_request_that_is_too_long_after_a_compaction_ends_the_loop(session: Session) -> None:
-    await old_talk(session)
-    model = ScriptedModel([TOO_LONG], [TOO_LONG])
-    await finish(session, agent(model, writer("They talked."), window=None))
-    assert [event.stop_reason for event in await events_of(session, AgentEnded)] == [
-        "contextCompacted",
-        "error",
-    ]
-
-
-async def test_a_compact_command_compacts_an_idle_session(session: Session) -> None:
-    await old_talk(session)
-    loop = agent(ScriptedModel(answer("Paint.")), writer("They talked."))
-    await finish(session, loop)
-    await session.publish(Compact(by="anna").as_extension())
-    await finish(session, loop)
-    assert (await said(session))[-4:] == [
-        "agent.compaction.started",
-        "Compaction",
-        "agent.compaction.ended",
-        "agent.control.answered",
-    ]
+    await finish(session, agent(ScriptedModel([TOO_LONG], again), writer("They talked."), window=None))
+    assert (await said(session)).count("Compaction") == 1
+    assert [event.stop_reason for event in await events_of(session, AgentEnded)] == ["contextCompacted", end]
 
 
 async def test_a_compact_command_waits_for_the_end_of_the_turn(session: Session) -> None:

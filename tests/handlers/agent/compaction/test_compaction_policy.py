@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus.agent import CompactionPolicy
-from lanebus.bus.messages import AssistantMessage, Compaction, Prune, Publishable, TurnId, Usage
 from lanebus.handlers.agent import FOLLOW_UP
 from lanebus.handlers.agent.compaction import find_cut, wants_compaction
 from lanebus.handlers.agent.metadata_keys import CUT
-from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, derive_loop_state
-from lanebus.handlers.context import DEFERRED, READ_UP_TO
+from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot
+from lanebus.handlers.context import DEFERRED, READ_UP_TO, Context
 from lanebus.handlers.projections import Status
+from lanebus.messages import AssistantMessage, Compaction, Prune, Publishable, TurnId, Usage
 from lanebus.providers import to_anthropic
 from tests.support.agent.agents import ScriptedModel
 from tests.support.log.entries import asks, calls, context_of, results, says
@@ -38,9 +38,13 @@ def wants(*messages: Publishable, policy: CompactionPolicy = POLICY, failed: int
     return wants_compaction(view(*messages, failed=failed), policy)
 
 
+def state_of(context: Context) -> LoopState:
+    return SessionSnapshot(context, Status()).loop_state
+
+
 def cut(*messages: Publishable, policy: CompactionPolicy = POLICY) -> int | None:
     context = context_of(*messages)
-    return find_cut(context, derive_loop_state(context, Status()), policy)
+    return find_cut(context, state_of(context), policy)
 
 
 def test_a_context_that_grows_into_the_reserve_is_compacted() -> None:
@@ -146,7 +150,7 @@ _SAID = st.sampled_from(("ask", "say", "call", "result", "fail", "compact"))
 def test_a_cut_separates_no_call_from_its_result_and_keeps_unanswered_messages(said: Sequence[str], keep: int) -> None:
     entries = [_entry(word, number) for number, word in enumerate(said, 1)]
     context = context_of(*entries)
-    before = derive_loop_state(context, Status())
+    before = state_of(context)
     if before.answer is not None and before.answer.open_calls:
         return
     kept = find_cut(context, before, CompactionPolicy(window=1_000, reserve=100, keep_recent=keep))
@@ -154,7 +158,7 @@ def test_a_cut_separates_no_call_from_its_result_and_keeps_unanswered_messages(s
         return
     after = context_of(*entries, Compaction(summary="S", first_kept=kept))
     assert len(after.messages) <= len(context.messages) + 1
-    assert derive_loop_state(after, Status()).prompts == before.prompts
+    assert state_of(after).prompts == before.prompts
     assert [*after.messages][1:] == [*context.messages][len(context.messages) - len(after.messages) + 1 :]
     orphans = {f"c{at}" for at, word in enumerate(said, 1) if word == "call" and at < kept <= at + 1}
     assert not any(f"c{at}" in orphans and word == "result" for at, word in enumerate(said))

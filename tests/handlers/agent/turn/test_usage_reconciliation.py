@@ -7,7 +7,6 @@ import pytest
 
 from lanebus import AssistantMessage, Bus, Envelope, Session, TextBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, ModelRequest, Piece, RunBounds, abort
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.models.model import PartialResponse
 from lanebus.handlers.agent.models.openai_model import OpenAIResponsesModel
 from lanebus.handlers.agent.turn.model_call import UsageReconciler, reconcilable, reconcile
@@ -22,6 +21,7 @@ from tests.support.models.model_dialects import DIALECTS, Said
 
 __all__ = ()
 
+BOUNDS = RunBounds()
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 DIALECT = DIALECTS["openai-responses"]
 WHOLE = DIALECT.stream(Said())[-1]["response"]
@@ -170,7 +170,7 @@ def cut(text: str) -> list[Step]:
     return [CUT.model_copy(update={"content": (TextBlock(text=text),), "stop_reason": "length"})]
 
 
-async def talk(session: Session, loop: AgentLoop, text: str = "hi", *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> None:
+async def talk(session: Session, loop: AgentLoop, text: str = "hi", *, bounds: RunBounds = BOUNDS) -> None:
     await session.publish(UserMessage.text(text))
     await loop(await take_run(session, bounds=bounds))
 
@@ -191,7 +191,7 @@ async def test_a_cut_answer_is_reconciled_once_at_the_end_of_its_run(session: Se
 
 
 async def test_unknown_usage_is_requested_in_later_runs_up_to_a_limit(session: Session) -> None:
-    tries = DEFAULT_RUN_BOUNDS.usage_attempts
+    tries = BOUNDS.usage_attempts
     model = Asked(cut("one"), *(answer(f"{n}.") for n in range(tries + 2)), told=unknown)
     loop = AgentLoop(model)
     for _ in range(tries + 2):

@@ -6,7 +6,6 @@ from lanebus import Bounds, UserMessage
 from lanebus.agent import AgentLoop, TryAgain
 from lanebus.bounds import ConnectionBounds
 from lanebus.handlers.agent import Run, ServerHealth
-from lanebus.handlers.agent.health import ACK
 from lanebus.handlers.agent.worker.services import AckBatcher
 from tests.handlers.agent.worker.test_worker_errors import working
 from tests.support.agent.agents import ScriptedModel, answer
@@ -62,7 +61,7 @@ async def test_a_refusal_is_over_once_no_ack_is_left_to_repeat(valkey: RealServe
         finishing.ack(work, 0)
         valkey.do("ACL", "SETUSER", "default", "-hdel")
         assert await finishing.flush() == ()
-        assert health.faults == {ACK: "NOPERM"}
+        assert health.faults == {"ack": "NOPERM"}
         valkey.kill()
         assert await finishing.flush() == [work]  # lost, so it is delivered again
         assert health.faults == {}

@@ -13,14 +13,13 @@ from lanebus.bus.messages import AgentEnded, AgentStarted, AssistantMessage, Con
 from lanebus.bus.messages import Pause as PauseCommand
 from lanebus.bus.wire import Keys
 from lanebus.errors import Refused
-from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
-from lanebus.handlers.agent.health import WORK
 from tests.support.agent.agents import Pause, ScriptedModel, answer
 from tests.support.agent.logs import answers, events, events_of, said, until, wait_for
 from tests.support.servers.real import AnyServer, eventually
 
 __all__ = ()
 
+BOUNDS = WorkerBounds()
 AT_ONCE = RetryPolicy(attempts=3, base=0.0)
 
 
@@ -33,7 +32,7 @@ async def working(
     retry: RetryPolicy = AT_ONCE,
     concurrency: int = 32,
     heartbeat: float = 60,
-    bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS,
+    bounds: WorkerBounds = BOUNDS,
 ) -> AsyncGenerator[Worker]:
     worker = Worker(bus, agent, agents=agents, retry=retry, concurrency=concurrency, heartbeat=heartbeat, bounds=bounds)
     async with anyio.create_task_group() as tasks:
@@ -267,6 +266,6 @@ async def test_a_fault_is_not_over_while_a_retry_is_under_way(
         await eventually(lambda: agent.calls == 2)
         before = beats
         await eventually(lambda: beats >= before + 2)
-        assert worker.health.faults == {WORK: "NOPERM"}
+        assert worker.health.faults == {"work": "NOPERM"}
         pause.over.set()
         await eventually(lambda: worker.health.faults == {})
