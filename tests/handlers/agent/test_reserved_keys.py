@@ -7,11 +7,11 @@ import pytest
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.agent import AgentLoop, SubAgent, Worker, abort, answered, ask, follow_up, steer, tool
 from lanebus.errors import InvalidArgument, KeyReserved
-from lanebus.handlers.context import READ_UP_TO
 from lanebus.handlers.projections import STATUS, look
-from lanebus.messages import AgentStarted, SessionLinked, TurnId, TurnStarted
+from lanebus.messages import SessionLinked, TurnId
 from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls
 from tests.support.agent.logs import results, said, wait_for
+from tests.support.agent.runs import called
 
 __all__ = ()
 
@@ -51,7 +51,7 @@ async def test_a_reserved_key_of_a_caller_is_refused(
     await call(session, "Lanebus:mine")
 
 
-async def called(bus: Bus, helper: ScriptedModel) -> ToolResultMessage:
+async def call_helper(bus: Bus, helper: ScriptedModel) -> ToolResultMessage:
     """Let an agent call its sub-agent once. Return the result of the call."""
     session = bus.session("s1")
     tools = [SubAgent("helper", AgentLoop(helper, name="helper"), "Helps.")]
@@ -74,7 +74,7 @@ async def test_a_session_that_another_client_began_does_not_become_a_child(
         await child.publish(AssistantMessage.text("All is well."))
         await child.close()
     helper = ScriptedModel(answer("The secrets."))
-    result = await called(bus, helper)
+    result = await call_helper(bus, helper)
     assert result.is_error
     assert "ChildTaken" in result.text_content()
     assert helper.requests == []
@@ -90,9 +90,8 @@ async def test_a_loop_that_an_older_version_began_under_its_keys_goes_on(bus: Bu
         return "three"
 
     await session.publish(UserMessage.text("go"))
-    begun = AgentStarted(loop_id=TURN.loop_id, agent="agent"), TurnStarted(turn_id=TURN, prompts=(1,))
-    await session.publish(*(each.as_extension() for each in begun), key=f"{OWN}.started")
-    asked = AssistantMessage(content=(CALL,), stop_reason="toolUse", turn_id=TURN, metadata={READ_UP_TO: 1})
+    *begun, asked = called(CALL)
+    await session.publish(*begun, key=f"{OWN}.started")
     await session.publish(asked, key=f"{OWN}.answer", wake=True)
     async with Worker(bus, AgentLoop(ScriptedModel(answer("Three birds.")), [helper]), heartbeat=PATIENT):
         await wait_for(session, "agent.ended")

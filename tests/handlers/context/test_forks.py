@@ -22,9 +22,9 @@ from lanebus.handlers.serve.transfer import History
 from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Compaction, Publishable, RequestDefined, TurnEnded
 from lanebus.projections import SESSIONS, TURNS, USAGE, project, rebuild, session_lines
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
-from tests.handlers.projections.test_projection import POSITIONS, histories
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, take_run
 from tests.support.agent.folding import fold, log_of
+from tests.support.agent.histories import POSITIONS, histories
 from tests.support.agent.logs import events, log, said, wait_for
 from tests.support.agent.runs import FIRST, SECOND, first, second
 from tests.support.log.entries import asks, results, says

@@ -2,13 +2,26 @@
 
 from collections.abc import Sequence
 
-from lanebus import TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
-from lanebus.context import BY_BYTES, TokenEstimator, loops_of
+import pytest
+from pydantic import JsonValue
+
+from lanebus import LlmMessage, SystemMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.bus.messages import CompactedSection, Compaction, CompactionBlock, Label, LeafMove, parse_json, read_llm
+from lanebus.context import BY_BYTES, TokenEstimator, UnknownTarget, loops_of
+from lanebus.errors import DecodeError
 from lanebus.handlers.context.cutting import head_and_tail
 from lanebus.handlers.context.fold import without_empty_answers, without_unusable_end
-from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of, one_line_each, turns_of
-from lanebus.messages import AssistantMessage, CompactionBlock, LlmMessage, SystemMessage, ThinkingBlock, TurnId
-from tests.support.log.entries import asks, calls, results, says
+from lanebus.handlers.context.loop_compaction import (
+    BlockSettings,
+    block_of,
+    blocks_of,
+    one_line_each,
+    read_block,
+    turns_of,
+    write_block,
+)
+from lanebus.messages import AssistantMessage, LoopCompaction, Prune, Publishable, ThinkingBlock, TurnId, TurnRange
+from tests.support.log.entries import asks, calls, context_of, folded, log, results, says, texts
 
 __all__ = ()
 
@@ -141,3 +154,203 @@ def test_empty_answers_are_left_out_wherever_they_stand() -> None:
     thinking = AssistantMessage(content=(ThinkingBlock(text="hm"),))
     said = [says(""), asks(""), thinking, calls("x"), AssistantMessage(), says("a")]
     assert without_empty_answers(said) == (asks(""), thinking, said[3], said[5])
+
+
+# --- overlays ------------------------------------------------------------------------------------------------------
+
+CREATED_AT = "2026-03-01T10:00:00.123456789Z"
+
+
+def conversation(turns: int, *, loop: str = "s.main.1") -> list[LlmMessage]:
+    """A question and an answer a turn: q0, a0, q1, a1 …"""
+    return [
+        message
+        for number in range(turns)
+        for message in turn(number, asks(f"q{number}"), says(f"a{number}"), loop=loop)
+    ]
+
+
+def section(first: int, last: int, *messages: LlmMessage) -> CompactedSection:
+    return CompactedSection.model_validate({"range": TurnRange(start_turn=first, end_turn=last), "messages": messages})
+
+
+def told(
+    *, first: int | None = None, between: CompactedSection | None = None, recent: CompactedSection | None = None
+) -> LoopCompaction:
+    kept = None if first is None else TurnRange(start_turn=0, end_turn=first)
+    block = CompactionBlock(keep_first=kept, keep_compacted=between, keep_recent=recent, created_at=CREATED_AT)
+    return LoopCompaction(loop_id="s.main.1", block=block)
+
+
+def read(*messages: Publishable) -> list[str]:
+    return texts(context_of(*messages))
+
+
+# --- a loop told shorter ------------------------------------------------------------------------------------------
+
+
+def test_a_compacted_loop_has_its_first_turns_a_summary_and_its_recent_turns() -> None:
+    overlay = told(first=0, between=section(1, 2, asks("S")), recent=section(3, 3, asks("q3"), says("a3, cut")))
+    assert read(*conversation(4), overlay, asks("next")) == ["u:q0", "a:a0", "u:S", "u:q3", "a:a3, cut", "u:next"]
+
+
+def test_an_earlier_loop_is_replaced_in_place_by_its_summary() -> None:
+    overlay = told(between=section(0, 1, asks("S")))
+    later = conversation(1, loop="s.main.2")
+    assert read(asks("before"), *conversation(2), *later, overlay) == ["u:before", "u:S", "u:q0", "a:a0"]
+
+
+def test_messages_of_a_loop_after_its_compaction_stay_unchanged() -> None:
+    overlay = told(between=section(0, 1, asks("S")))
+    assert read(*conversation(2), overlay, *turn(1, says("late")), *turn(2, asks("q2"))) == ["u:S", "a:late", "u:q2"]
+
+
+def test_the_last_block_of_a_loop_applies_and_may_show_what_an_older_one_hid() -> None:
+    older = told(between=section(0, 2, asks("S1")))
+    newer = told(first=1, between=section(2, 2, asks("S2")))
+    assert read(*conversation(3), older, newer) == ["u:q0", "a:a0", "u:q1", "a:a1", "u:S2"]
+
+
+def test_a_block_of_a_loop_that_is_not_on_the_path_has_no_effect() -> None:
+    overlay = told(between=section(0, 0, asks("S")))
+    assert read(*conversation(1), LeafMove(to=None), asks("anew"), overlay) == ["u:anew"]
+    assert read(*conversation(1), Compaction(summary="all"), overlay)[1:] == []
+
+
+def test_instructions_survive_the_compaction_of_their_loop() -> None:
+    instruction = turn(0, SystemMessage(content=(TextBlock(text="be brief"),)))
+    context = context_of(*instruction, *conversation(1), told(between=section(0, 0, asks("S"))))
+    assert [message.text_content() for message in context.system] == ["be brief"]
+    assert texts(context) == ["u:S"]
+
+
+def test_a_result_whose_call_was_compacted_by_a_block_is_left_out() -> None:
+    overlay = told(between=section(0, 0, asks("S")))
+    assert read(*turn(0, asks("q"), calls("x")), overlay, *turn(0, results("x", "r"))) == ["u:S"]
+
+
+def test_a_call_repeated_in_a_block_gets_the_result_that_comes_later() -> None:
+    overlay = told(recent=section(0, 0, asks("q"), calls("x")))
+    assert read(*turn(0, asks("q"), calls("x")), overlay, *turn(0, results("x", "r"))) == ["u:q", "a:<x>", "t:r"]
+
+
+def test_a_context_from_before_an_overlay_shows_everything() -> None:
+    entries = log(*conversation(3), told(between=section(0, 2, asks("S"))))
+    assert texts(folded(entries[:-1])) == ["u:q0", "a:a0", "u:q1", "a:a1", "u:q2", "a:a2"]
+    assert texts(folded(entries)) == ["u:S"]
+    assert list(folded(entries).entries) == entries
+
+
+# --- pruned entries -----------------------------------------------------------------------------------------------
+
+
+def test_a_memo_stands_in_place_of_the_first_pruned_entry() -> None:
+    pruned = Prune(pruned=(2, 4), memo="tried b")
+    assert read(asks("a"), asks("b"), asks("c"), asks("d"), pruned, asks("e")) == [
+        "u:a",
+        "u:[Pruned context summary: tried b]",
+        "u:c",
+        "u:e",
+    ]
+
+
+def test_a_prune_without_a_memo_leaves_no_trace() -> None:
+    assert read(asks("a"), asks("b"), Prune(pruned=(1,))) == ["u:b"]
+
+
+def test_a_prune_of_a_call_takes_its_result_with_it() -> None:
+    assert read(asks("a"), calls("x"), results("x", "r"), Prune(pruned=(2,))) == ["u:a"]
+
+
+def test_a_prune_with_an_unknown_entry_prunes_the_others_and_is_a_fault() -> None:
+    context = context_of(asks("a"), asks("b"), Prune(pruned=(1, 9)))
+    assert texts(context) == ["u:b"]
+    (fault,) = context.faults
+    assert isinstance(fault.error, UnknownTarget)
+    assert (fault.position, fault.error.target) == (3, 9)
+
+
+def test_a_prune_does_not_cover_entries_after_it() -> None:
+    assert read(asks("a"), Prune(pruned=(1, 3)), asks("c")) == ["u:c"]
+
+
+def test_a_branch_without_the_prune_has_everything() -> None:
+    assert read(asks("a"), asks("b"), Prune(pruned=(1,)), LeafMove(to=2), Label(target=1, label="x")) == ["u:a", "u:b"]
+
+
+# --- the JSON of a block ------------------------------------------------------------------------------------------
+
+BLOCK: dict[str, JsonValue] = {
+    "keep_first": {"startTurn": 0, "endTurn": 1},
+    "keep_recent": {
+        "range": {"startTurn": 15, "endTurn": 19},
+        "messages": [
+            {"role": "user", "content": [{"type": "text", "text": "q"}], "timestamp": 1},
+            {
+                "role": "toolResult",
+                "toolCallId": "t",
+                "toolName": "bash",
+                "content": [],
+                "isError": False,
+                "timestamp": 2,
+                "turnId": {"loopId": "s.main.1", "turnIndex": 15},
+            },
+        ],
+    },
+    "keep_compacted": {
+        "range": {"startTurn": 2, "endTurn": 14},
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "[Summary] a"}], "timestamp": 3}],
+    },
+    "createdAt": CREATED_AT,
+}
+
+
+def test_the_block_of_seed_001_is_read_written_and_stored_in_the_same_form() -> None:
+    block, left_out = read_block(BLOCK)
+    assert left_out == ()
+    assert write_block(block) == BLOCK
+    entry = LoopCompaction(loop_id="s.main.1", block=block)
+    assert read_llm(entry.to_json()) == entry
+    stored = parse_json(entry.to_json())
+    assert isinstance(stored, dict)
+    assert stored["block"] == BLOCK
+
+
+def test_extensions_that_a_section_copied_are_left_out_and_named() -> None:
+    copied: JsonValue = {"role": "extension", "kind": "note", "data": None}
+    block, left_out = read_block(
+        {"keep_recent": {"range": {"startTurn": 0, "endTurn": 0}, "messages": [copied]}, "createdAt": CREATED_AT}
+    )
+    assert left_out == ("keep_recent.messages.0",)
+    assert block.messages == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "path"),
+    [
+        ([], ""),
+        ({}, "createdAt"),
+        ({"createdAt": "yesterday"}, "createdAt"),
+        ({"createdAt": CREATED_AT, "keep_first": {"startTurn": 2, "endTurn": 1}}, "keep_first"),
+        ({"createdAt": CREATED_AT, "keep_first": {"startTurn": -1, "endTurn": 1}}, "keep_first.startTurn"),
+        ({"createdAt": CREATED_AT, "keep_recent": {"messages": []}}, "keep_recent.range"),
+        ({"createdAt": CREATED_AT, "keep_recent": []}, "keep_recent"),
+        ({"createdAt": CREATED_AT, "keep_compacted": {"messages": [{"role": "user"}, 5]}}, "keep_compacted.messages.1"),
+        (
+            {
+                "createdAt": CREATED_AT,
+                "keep_compacted": {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
+            },
+            "keep_compacted.messages.0.content.0.text",
+        ),
+        (
+            {"createdAt": CREATED_AT, "keep_compacted": {"messages": [{"role": "narrator"}]}},
+            "keep_compacted.messages.0",
+        ),
+        ({"createdAt": CREATED_AT, "keep_last": None, "x": 1}, "x"),
+    ],
+)
+def test_a_malformed_block_is_refused_with_the_path_to_its_fault(value: JsonValue, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        read_block(value)
+    assert caught.value.path == path

@@ -18,7 +18,6 @@ from tests.support.agent.logs import events, events_of, log, until, wait_for
 
 __all__ = ()
 
-_OWN = {"timestamp", "id", "messageId"}
 
 People = Callable[[Session], Coroutine[object, object, None]]
 """what people do while an agent works"""

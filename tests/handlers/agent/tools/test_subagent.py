@@ -8,13 +8,13 @@ from itertools import count
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus import AssistantMessage, Bus, Session, TextBlock, ToolCallBlock, ToolResultMessage, Usage, UserMessage
 from lanebus.agent import Agent, AgentLoop, DuplicateAgent, ModelEvent, ModelRequest, Reject, Run, SubAgent, Worker
 from lanebus.handlers.agent.tools.subagent import agents_of, cancel_children, child_id
 from lanebus.messages import Abort, AgentEnded, ControlAnswered, Pause, Resume, SessionLinked, ToolEnded, TurnStarted
 from tests.support.agent.agents import SECONDS, ScriptedModel, Step, answer, calls, fresh_bus, take_run
 from tests.support.agent.agents import Pause as Gate
-from tests.support.agent.logs import events, events_of, results, said, wait_for
+from tests.support.agent.logs import events_of, results, said, wait_for
 from tests.support.agent.runs import ask
 from tests.support.laws.cancelling import Moment, Trial, cut
 
@@ -47,39 +47,30 @@ async def working(bus: Bus, *agents: Agent, concurrency: int = 1) -> AsyncGenera
         tasks.cancel_scope.cancel()
 
 
-async def test_the_childs_last_answer_is_the_calls_result_with_one_session_at_a_time(
-    bus: Bus, session: Session
-) -> None:
-    helper = AgentLoop(ScriptedModel(answer("Four walls.")))
+async def calling(bus: Bus, tool: SubAgent, *wanted: ToolCallBlock, concurrency: int = 1) -> list[ToolResultMessage]:
+    """Let an agent of the session `s1` call its sub-agent. Return the results when its loop has ended."""
+    session = bus.session("s1")
     await ask(session)
-    async with working(bus, parent(ScriptedModel(calls(asks()), answer("There are four.")), sub(helper))):
+    agent = parent(ScriptedModel(calls(*wanted or (asks(),)), answer("Ok.")), tool)
+    async with working(bus, agent, concurrency=concurrency):
         await wait_for(session, "agent.ended")
-    assert [result.text_content() for result in await results(session)] == ["Four walls."]
-    assert "assistant stop: There are four." in await said(session)
-    assert (await said(bus.session(CHILD)))[:2] == ["agent.session.linked", "user: count the walls"]
+    return await results(session)
 
 
-async def test_both_logs_have_the_link_and_the_result_has_the_childs_loop(bus: Bus, session: Session) -> None:
-    helper = AgentLoop(ScriptedModel(answer("Four walls.")))
-    await ask(session)
-    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Four.")), sub(helper))):
-        await wait_for(session, "agent.ended")
-    here = await events_of(session, SessionLinked)
-    there = [event for event in await events(bus.session(CHILD)) if isinstance(event, SessionLinked)]
-    assert here == there
-    (link,) = here
+async def test_the_childs_last_answer_is_the_calls_result_and_both_logs_have_the_link(bus: Bus) -> None:
+    session, child = bus.session("s1"), bus.session(CHILD)
+    (result,) = await calling(bus, sub(AgentLoop(ScriptedModel(answer("Four walls.")))))
+    entries = await said(session)
+    places = [entries.index(text) for text in ("agent.tool.started", "agent.session.linked", "result: Four walls.")]
+    assert (result.text_content(), places) == ("Four walls.", sorted(places))
+    assert "assistant stop: Ok." in entries
+    assert (await said(child))[:2] == ["agent.session.linked", "user: count the walls"]
+    (link,) = here = await events_of(session, SessionLinked)
+    assert here == await events_of(child, SessionLinked)
     assert (link.parent, link.child, link.agent, link.depth) == ("s1", CHILD, "helper", 1)
     assert (str(link.turn_id), link.tool_call_id) == ("s1.main.1#0", "c1")
-    (ended,) = await events_of(session, ToolEnded)
-    assert ended.child_loop_id == f"{CHILD}.main.1"
-    entries = await said(session)
-    assert (
-        entries.index("agent.tool.started")
-        < entries.index("agent.session.linked")
-        < entries.index("result: Four walls.")
-    )
-    (turn,) = [event for event in await events(bus.session(CHILD)) if isinstance(event, TurnStarted)]
-    assert turn.trigger == "subAgent"
+    assert [event.child_loop_id for event in await events_of(session, ToolEnded)] == [f"{CHILD}.main.1"]
+    assert [event.trigger for event in await events_of(child, TurnStarted)] == ["subAgent"]
 
 
 async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_of_the_calls(
@@ -99,56 +90,34 @@ async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_
             await self.both.wait()
             yield AssistantMessage.text(request.context.messages[-1].text_content().upper())
 
-    await ask(session)
-    model = ScriptedModel(calls(asks("one", "c1"), asks("two", "c2")), answer("Done."))
-    async with working(bus, parent(model, sub(AgentLoop(Meets()))), concurrency=2):
-        await wait_for(session, "agent.ended")
-    assert [result.text_content() for result in await results(session)] == ["ONE", "TWO"]
+    found = await calling(bus, sub(AgentLoop(Meets())), asks("one", "c1"), asks("two", "c2"), concurrency=2)
+    assert [result.text_content() for result in found] == ["ONE", "TWO"]
 
 
-async def test_one_slot_suffices_for_three_generations(bus: Bus, session: Session) -> None:
+async def test_one_slot_suffices_for_three_generations(bus: Bus) -> None:
     grandchild = AgentLoop(ScriptedModel(answer("Bricks.")))
-    child = AgentLoop(
-        ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks.")), (sub(grandchild, "mason"),)
-    )
-    await ask(session)
-    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Four.")), sub(child))):
-        await wait_for(session, "agent.ended")
-    assert [result.text_content() for result in await results(session)] == ["Four, of bricks."]
-    (link,) = [e for e in await events(bus.session(CHILD)) if isinstance(e, SessionLinked) and e.parent == CHILD]
-    assert (link.agent, link.depth) == ("mason", 2)
+    script = ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks."))
+    (result,) = await calling(bus, sub(AgentLoop(script, (sub(grandchild, "mason"),))))
+    assert result.text_content() == "Four, of bricks."
+    links = await events_of(bus.session(CHILD), SessionLinked)
+    assert [(link.agent, link.depth) for link in links if link.parent == CHILD] == [("mason", 2)]
 
 
-async def test_agents_are_nested_up_to_max_depth(bus: Bus, session: Session) -> None:
-    await ask(session)
-    child = AgentLoop(ScriptedModel(calls(asks(name="mason")), answer("No.")), (sub(None, "mason", max_depth=1),))
-    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(child))):
-        await wait_for(session, "agent.ended")
+async def test_agents_are_nested_up_to_max_depth(bus: Bus) -> None:
+    script = ScriptedModel(calls(asks(name="mason")), answer("No."))
+    await calling(bus, sub(AgentLoop(script, (sub(None, "mason", max_depth=1),))))
     (refused,) = await results(bus.session(CHILD))
-    assert (refused.is_error, refused.text_content()) == (
-        True,
-        "Agents are nested 1 deep already: do it without mason.",
-    )
+    text = "Agents are nested 1 deep already: do it without mason."
+    assert (refused.is_error, refused.text_content()) == (True, text)
 
 
-async def test_a_turn_begins_at_most_max_children(bus: Bus, session: Session) -> None:
-    await ask(session)
-    wanted = [asks(str(number), f"c{number}") for number in range(4)]
+async def test_a_turn_begins_at_most_max_children_and_none_without_a_task(bus: Bus) -> None:
     helper = AgentLoop(ScriptedModel(answer("a"), answer("b")))
-    model = ScriptedModel(calls(*wanted), answer("Ok."))
-    async with working(bus, parent(model, sub(helper, max_children=2))):
-        await wait_for(session, "agent.ended")
-    assert [result.is_error for result in await results(session)] == [False, False, True, True]
+    wanted = [asks(task, f"c{number}") for number, task in enumerate(("", "1", "2", "3"))]
+    found = await calling(bus, sub(helper, max_children=2), *wanted)
+    assert [result.is_error for result in found].count(True) == 2
+    assert found[0].is_error
     assert len(await bus.sessions()) == 3
-
-
-async def test_a_call_without_a_task_begins_no_child(bus: Bus, session: Session) -> None:
-    await ask(session)
-    empty = ToolCallBlock(id="c1", name="helper", arguments={"task": ""})
-    async with working(bus, parent(ScriptedModel(calls(empty), answer("Ok.")), sub(None))):
-        await wait_for(session, "agent.ended")
-    assert [result.is_error for result in await results(session)] == [True]
-    assert len(await bus.sessions()) == 1
 
 
 # --- what may go wrong ------------------------------------------------------------------------------------------------
@@ -158,34 +127,22 @@ BROKEN = AssistantMessage(stop_reason="error", error_message="no network")
 REFUSED = AssistantMessage(content=(TextBlock(text="I must not."),), stop_reason="guardRail")
 
 
+async def breaks(run: Run) -> None:
+    raise RuntimeError(f"no {run.session.id[:2]}")
+
+
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("agent", "told"),
     [
-        ([BROKEN], "helper ended without a result: error\nno network"),
-        ([REFUSED], "helper ended without a result: guardRail\nI must not."),
+        (AgentLoop(ScriptedModel([BROKEN])), "helper ended without a result: error\nno network"),
+        (AgentLoop(ScriptedModel([REFUSED])), "helper ended without a result: guardRail\nI must not."),
+        (breaks, "RuntimeError: no s1"),
     ],
-    ids=["error", "guardRail"],
+    ids=["error", "guardRail", "raises"],
 )
-async def test_a_child_that_fails_is_an_error_for_its_parent(
-    bus: Bus, session: Session, script: list[Step], told: str
-) -> None:
-    await ask(session)
-    helper = AgentLoop(ScriptedModel(script))
-    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(helper))):
-        await wait_for(session, "agent.ended")
-    (result,) = await results(session)
-    assert (result.is_error, result.text_content()) == (True, told)
-
-
-async def test_an_agent_that_raises_is_an_error_for_its_parent(bus: Bus, session: Session) -> None:
-    async def breaks(run: Run) -> None:
-        raise RuntimeError(f"no {run.session.id[:2]}")
-
-    await ask(session)
-    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(breaks))):
-        await wait_for(session, "agent.ended")
-    (result,) = await results(session)
-    assert (result.is_error, "RuntimeError: no s1" in result.text_content()) == (True, True)
+async def test_a_child_that_fails_is_an_error_for_its_parent(bus: Bus, agent: Agent, told: str) -> None:
+    (result,) = await calling(bus, sub(agent))
+    assert (result.is_error, told in result.text_content()) == (True, True)
 
 
 async def begun(bus: Bus, session: Session) -> Session:
@@ -209,16 +166,10 @@ async def test_a_closed_or_erased_child_is_an_error_for_its_parent(bus: Bus, ses
     assert end in result.text_content()
 
 
-async def test_a_child_that_takes_too_long_is_aborted(bus: Bus, session: Session) -> None:
-    await ask(session)
-    tool = SubAgent("helper", None, "", seconds=0.2)
-    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), tool)):
-        await wait_for(session, "agent.ended")
-    (result,) = await results(session)
-    assert result.is_error
-    assert result.text_content().startswith(
-        "Unknown outcome: helper was started, but it was stopped after 0.2 s, before a result came."
-    )
+async def test_a_child_that_takes_too_long_is_aborted(bus: Bus) -> None:
+    (result,) = await calling(bus, SubAgent("helper", None, "", seconds=0.2))
+    cause = "Unknown outcome: helper was started, but it was stopped after 0.2 s, before a result came."
+    assert (result.is_error, result.text_content().startswith(cause)) == (True, True)
     assert (await said(bus.session(CHILD)))[-1] == "control.abort"
 
 

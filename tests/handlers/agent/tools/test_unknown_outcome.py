@@ -5,7 +5,7 @@ A call that was not started is told as skipped, aborted or denied.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import anyio
 import pytest
@@ -13,12 +13,11 @@ import pytest
 from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, FunctionTool, Recorder, Run, Worker, abort, deny, pause, resume, steer, tool
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent.tools.tool import OnUnknown
-from lanebus.messages import AgentEvent, AgentStarted, ToolEnded, ToolStarted, ToolWaiting, TurnId, TurnStarted
+from lanebus.messages import AgentEvent, ToolEnded, ToolStarted, ToolWaiting, TurnId
 from lanebus.projections import TURNS, project
 from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, take_run
 from tests.support.agent.logs import events_of, results, wait_for
-from tests.support.agent.runs import work
+from tests.support.agent.runs import called, work
 
 __all__ = ()
 
@@ -145,20 +144,15 @@ async def test_a_tool_that_does_not_come_to_its_end_has_an_unknown_outcome(
 async def crashed(run: Run, *events: AgentEvent) -> None:
     """Return a log whose worker was lost after the start of the call `c1`; the call `c2` was not started."""
     await run.session.publish(UserMessage.text("pay"))
-    await run.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="agent").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        AssistantMessage(content=(ONE, TWO), stop_reason="toolUse", turn_id=TURN),
-        ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="pay").as_extension(),
-        *(event.as_extension() for event in events),
-    )
+    started = ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="pay")
+    await run.publish(*called(ONE, TWO, then=[started, *events]))
 
 
 def waits(call: ToolCallBlock, why: str) -> ToolWaiting:
     return ToolWaiting.model_validate({"turn_id": TURN, "tool_call_id": call.id, "tool_name": call.name, "why": why})
 
 
-def paying(*, idempotent: bool = False, on_unknown: OnUnknown = "tell") -> FunctionTool:
+def paying(*, idempotent: bool = False, on_unknown: Literal["tell", "ask"] = "tell") -> FunctionTool:
     @tool(name="pay", idempotent=idempotent, on_unknown=on_unknown)
     async def pay() -> str:
         raise AssertionError("paid twice")

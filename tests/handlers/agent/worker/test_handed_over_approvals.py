@@ -5,14 +5,14 @@ from typing import Literal
 
 import pytest
 
-from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
+from lanebus import Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, CallDecided, approve, decide_call, deny, pause, resume, tool
-from lanebus.bus.messages import TurnStarted
 from lanebus.handlers.projections import STATUS
-from lanebus.messages import AgentStarted, Approve, ControlAnswered, SessionAssigned, ToolStarted, ToolWaiting, TurnId
+from lanebus.messages import Approve, ControlAnswered, SessionAssigned, ToolStarted, ToolWaiting, TurnId
 from lanebus.projections import project
 from tests.support.agent.agents import ScriptedModel, answer, take_run
 from tests.support.agent.logs import events_of
+from tests.support.agent.runs import called, work
 
 __all__ = ()
 
@@ -29,22 +29,14 @@ def named(name: str, ran: list[str], *, idempotent: bool = False) -> AgentLoop:
     return AgentLoop(ScriptedModel(*[answer("Ok.")] * 3), tools, name=name)
 
 
-async def work(session: Session, agent: AgentLoop) -> None:
-    """Run the agent until nothing is left to do, as its worker does."""
-    run = await take_run(session)
-    while (await run.refresh()).loop_state.has_work:
-        await agent(run)
+async def run(session: Session, agent: AgentLoop) -> None:
+    await work(agent, await take_run(session))
 
 
 async def begin(session: Session) -> None:
     """Publish the log of a call that waits for a person."""
     await session.publish(UserMessage.text("delete it"), agent="sandbox")
-    await session.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="sandbox").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        AssistantMessage(content=(CALL,), stop_reason="toolUse", turn_id=TURN),
-        ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="rm").as_extension(),
-    )
+    await session.publish(*called(CALL, then=[ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="rm")]))
 
 
 async def questions(session: Session) -> list[ToolWaiting]:
@@ -62,13 +54,13 @@ async def test_a_decision_that_no_worker_has_read_is_refused_after_a_handover(
     sent = await decide(session, TURN, "c1", by="bob")
     for agent in over:
         await session.hand_over(agent)
-    await work(session, named(over[-1], ran))
+    await run(session, named(over[-1], ran))
     (said,) = await events_of(session, ControlAnswered)
     assert (said.control, said.outcome) == (sent.position, "refused")
     assert "handed over" in str(said.reason)
     assert ran == []
     await decide_call(session, Approve(turn_id=TURN, tool_call_id="c1", by="ann"))
-    await work(session, named(over[-1], ran))
+    await run(session, named(over[-1], ran))
     assert ran == [over[-1]]
 
 
@@ -80,18 +72,18 @@ async def test_a_decision_that_was_not_carried_out_lapses_at_a_handover_and_a_pe
     ran: list[str] = []
     await begin(session)
     await pause(session)
-    await work(session, named("sandbox", ran))
+    await run(session, named("sandbox", ran))
     await (approve if verb == "approve" else deny)(session, TURN, "c1", by="bob")
-    await work(session, named("sandbox", ran))
+    await run(session, named("sandbox", ran))
     for agent in over:
         await session.hand_over(agent)
     await resume(session)
-    await work(session, named(over[-1], ran))
+    await run(session, named(over[-1], ran))
     assert ran == []
     first, second = await questions(session)
     assert (first.why, second.why) == ("approval", "approval")
     await decide_call(session, Approve(turn_id=second.turn_id, tool_call_id="c1", by="ann"))
-    await work(session, named(over[-1], ran))
+    await run(session, named(over[-1], ran))
     assert ran == [over[-1]]
     assert len(await questions(session)) == 2
 
@@ -105,7 +97,7 @@ async def test_a_person_may_decide_anew_before_a_worker_of_the_next_agent_comes(
         await decide_call(session, control)
     await session.hand_over("prod")
     await decide_call(session, control.model_copy(update={"by": "ann"}))
-    await work(session, named("prod", ran))
+    await run(session, named("prod", ran))
     assert ran == ["prod"]
     said = [each.outcome for each in await events_of(session, ControlAnswered)]
     assert said == ["refused", "applied"]
@@ -121,11 +113,11 @@ async def test_another_agent_asks_before_it_repeats_a_call_that_was_approved_for
     answered = ControlAnswered(control=sent.position, outcome="applied")
     await session.publish(answered.as_extension(), started.as_extension())
     await session.hand_over("prod")
-    await work(session, named("prod", ran, idempotent=True))
+    await run(session, named("prod", ran, idempotent=True))
     assert ran == []
     assert [each.why for each in await questions(session)] == ["approval", "unknown"]
     await approve(session, TURN, "c1", by="ann")
-    await work(session, named("prod", ran, idempotent=True))
+    await run(session, named("prod", ran, idempotent=True))
     assert ran == ["prod"]
 
 

@@ -7,19 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Delta, ExtensionMessage, Fenced, Lane, Receipt, Session, ToolCallBlock
-from lanebus.agent import Agent, AgentLoop, AgentNotFound, PreviewBounds, Run, RunBounds, Worker, WorkerBounds, tool
+from lanebus import AssistantMessage, ExtensionMessage, Fenced, Lane, Receipt, Session, TrimRefused, UserMessage
+from lanebus.agent import Agent, AgentLoop, Piece, PreviewBounds, Run, RunBounds, Worker, WorkerBounds
 from lanebus.archive import DirectoryArchive
 from lanebus.bus import Bus, Lease, open_server
 from lanebus.bus.wire import Cursor, Keys
-from lanebus.errors import OutcomeUnknown, TrimRefused
-from lanebus.handlers.agent import load_agent
-from lanebus.messages import AgentStarted, Compaction, Publishable, UserMessage
-from lanebus.providers import Piece
-from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, short_folder
+from lanebus.errors import OutcomeUnknown
+from lanebus.messages import AgentStarted, Compaction, Publishable
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, short_folder
 from tests.support.agent.logs import answers, events_of, said, wait_for
 from tests.support.agent.runs import ask
-from tests.support.cli.starter import Starter
 from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 
@@ -91,6 +88,15 @@ def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> 
             assert isinstance(works, list)
             found += sum(" d " not in str(work) for work in works)
     return found
+
+
+async def next_answer(session: Session, after: int) -> AssistantMessage:
+    """Wait for the next message of the model after a position."""
+    with anyio.fail_after(SECONDS):
+        async for envelope in session.follow(lanes={Lane.LLM}, after=Cursor(after)):
+            if isinstance(envelope.message, AssistantMessage):
+                return envelope.message
+    raise AssertionError
 
 
 async def nothing_pending(socket: Path) -> None:
@@ -207,67 +213,6 @@ async def test_a_cancelled_worker_returns_its_turn_to_the_group() -> None:
         assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
 
-async def test_another_worker_continues_the_tool_call_of_a_cancelled_worker(bus: Bus, session: Session) -> None:
-    pause = Pause()
-
-    @tool(name="slow")
-    async def hangs() -> str:
-        await pause.wait()
-        return "never"
-
-    @tool(name="slow", idempotent=True)
-    async def works() -> str:
-        return "done"
-
-    asked = calls(ToolCallBlock(id="c1", name="slow"))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(Worker(bus, AgentLoop(ScriptedModel(asked), (hangs,)), name="first").run)
-        await ask(session)
-        await pause.reached.wait()
-        tasks.cancel_scope.cancel()
-    async with working(bus, AgentLoop(ScriptedModel(answer("It is done.")), (works,))):
-        await wait_for(session, "agent.ended")
-    assert [text for text in await said(session) if not text.startswith(("agent.m", "agent.to"))] == [
-        "user: hello?",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "assistant toolUse: <slow>",
-        "result: done",
-        "agent.turn.ended",
-        "agent.turn.started",
-        "assistant stop: It is done.",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
-
-
-@pytest.mark.full
-async def test_another_worker_continues_the_session_of_a_killed_process(starter: Starter) -> None:
-    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
-        session = bus.session("s1")
-        with starter.running("tests.support.agent.agent_process", str(folder / "d")):
-            await ask(session, "What is 17 × 23?")
-            with anyio.fail_after(SECONDS):
-                async for envelope in session.follow(live=True):
-                    if isinstance(envelope.message, Delta):
-                        break
-        async with working(bus, load_agent("lanebus.handlers.agent.demo:agent"), heartbeat=1):
-            await wait_for(session, "agent.ended")
-        entries = await said(session)
-        spoken = [text for text in entries if text.startswith(("user", "assistant", "result"))]
-        # Its partial answer is in the log as far as it was shown.
-        assert spoken[1].startswith("assistant aborted: ")
-        # On a slow machine the next worker may lose the lease too, and is cut.
-        assert [text for text in spoken if not text.startswith("assistant aborted: ")] == [
-            "user: What is 17 × 23?",
-            "assistant toolUse: <calculate>",
-            "result: 391",
-            "assistant stop: 17 × 23 is 391.",
-        ]
-        assert entries.count("agent.started") == entries.count("agent.ended") == 1
-
-
 async def test_a_worker_that_lost_its_lease_stops_its_agent() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
@@ -352,28 +297,6 @@ async def test_a_forged_entry_does_not_block_a_session() -> None:
             await nothing_pending(socket)
 
 
-def test_an_agent_is_loaded_by_its_name() -> None:
-    assert isinstance(load_agent("lanebus.handlers.agent.demo:agent"), AgentLoop)
-
-
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
-        ("lanebus.handlers.agent.demo", "neither module:attribute"),
-        (":agent", "neither module:attribute"),
-        ("no_such_package.module:agent", "there is no module 'no_such_package'"),
-        ("lanebus.handlers.agent.nothing:agent", "there is no module 'lanebus.handlers.agent.nothing'"),
-        ("lanebus.handlers.agent.demo:nobody", "has no attribute 'nobody'"),
-        ("lanebus.handlers.agent.demo:SYSTEM", "is no agent"),
-        ("lanebus.handlers.agent.loop:AgentLoop", "is no agent"),
-    ],
-)
-def test_the_error_for_a_missing_agent_says_what_is_missing(target: str, reason: str) -> None:
-    with pytest.raises(AgentNotFound) as caught:
-        load_agent(target)
-    assert reason in caught.value.reason
-
-
 async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
@@ -382,10 +305,8 @@ async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason(
         await session.trim(2)
         await ask(session, "third?")
         async with working(bus, AgentLoop(Echo())):
-            with anyio.fail_after(SECONDS):
-                failed = (await anext(session.follow(after=Cursor(3)))).message
+            failed = await next_answer(session, 3)
             await nothing_pending(socket)
-            assert isinstance(failed, AssistantMessage)
             assert failed.stop_reason == "error"
             assert "CursorTrimmed" in (failed.error_message or "")
 
@@ -398,10 +319,8 @@ async def test_a_question_in_a_session_that_lost_its_llm_lane_is_answered_with_t
             assert server("DEL", Keys().lane("s1", Lane.LLM)) == 1
         await ask(session, "second?")
         async with working(bus, AgentLoop(Echo())):
-            with anyio.fail_after(SECONDS):
-                failed = (await anext(session.follow(after=Cursor(2)))).message
+            failed = await next_answer(session, 2)
             await nothing_pending(socket)
-            assert isinstance(failed, AssistantMessage)
             assert failed.stop_reason == "error"
             assert "EntriesMissing" in (failed.error_message or "")
 
@@ -462,10 +381,8 @@ async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_wi
         empty(tmp_path)
         await ask(session, "second?")
         async with working(other, AgentLoop(Echo())):
-            with anyio.fail_after(SECONDS):
-                failed = (await anext(bus.session("s1").follow(after=Cursor(2)))).message
+            failed = await next_answer(bus.session("s1"), 2)
             await nothing_pending(socket)
-            assert isinstance(failed, AssistantMessage)
             assert "ArchiveDamaged" in (failed.error_message or "")
 
 
@@ -492,11 +409,7 @@ async def test_a_trim_keeps_the_context_of_an_agent_until_the_archive_has_it(tmp
             await session.trim((await session.head()).position + 1)
         async with working(other, AgentLoop(Echo())):
             position = await ask(session, "again?")
-            with anyio.fail_after(SECONDS):
-                async for envelope in session.follow(after=Cursor(position)):
-                    if isinstance(envelope.message, AssistantMessage):
-                        assert envelope.message.stop_reason == "stop"
-                        break
+            assert (await next_answer(session, position)).stop_reason == "stop"
             await nothing_pending(socket)
         assert [letter async for letter in other.dead_letters("agents").read()] == []
 
@@ -530,12 +443,9 @@ async def test_after_a_forced_trim_a_worker_begins_at_the_compaction_or_fails(
         position = (await session.head()).position
         await session.trim(2, force=True)  # the first question, which the context needs
         await ask(session, "again?")
-        with anyio.fail_after(SECONDS):
-            async for envelope in session.follow(lanes={Lane.LLM}, after=Cursor(position)):
-                if isinstance(answered := envelope.message, AssistantMessage):
-                    assert answered.text_content() == ("Yes." if is_compacted else "")
-                    assert ("CursorTrimmed" in (answered.error_message or "")) != is_compacted
-                    break
+        answered = await next_answer(session, position)
+        assert answered.text_content() == ("Yes." if is_compacted else "")
+        assert ("CursorTrimmed" in (answered.error_message or "")) != is_compacted
 
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")

@@ -2,20 +2,26 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 import anyio
 import pytest
 
-from lanebus import UserMessage
+from lanebus import AssistantMessage, Bounds, UserMessage
 from lanebus.agent import Agent, AgentLoop, Run, TryAgain, Worker, WorkerBounds
+from lanebus.bounds import ConnectionBounds, WorkBounds
 from lanebus.bus import Bus, Consumer, Lease, Leases, RetryPolicy, Session, Work
-from lanebus.bus.messages import AgentEnded, AgentStarted, AssistantMessage, ControlAnswered
+from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, ControlAnswered
 from lanebus.bus.messages import Pause as PauseCommand
 from lanebus.bus.wire import Keys
 from lanebus.errors import Refused
+from lanebus.handlers.agent import ServerHealth
+from lanebus.handlers.agent.worker.services import AckBatcher
 from tests.support.agent.agents import Pause, ScriptedModel, answer
-from tests.support.agent.logs import answers, events, events_of, said, until, wait_for
-from tests.support.servers.real import AnyServer, eventually
+from tests.support.agent.logs import answers, events, events_of, messages, said, until, wait_for
+from tests.support.log.groups import pending, take_one
+from tests.support.log.late import Late
+from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
 __all__ = ()
 
@@ -269,3 +275,200 @@ async def test_a_fault_is_not_over_while_a_retry_is_under_way(
         assert worker.health.faults == {"work": "NOPERM"}
         pause.over.set()
         await eventually(lambda: worker.health.faults == {})
+
+
+# --- an agent that always raises stops its session, and no other ---------------------------------------------------
+
+ONCE = RetryPolicy(attempts=1, base=0.0)
+
+
+def has_given_up(worker: Worker, times: int) -> bool:
+    return worker.counts.given_up == times
+
+
+async def poison(run: Run) -> None:
+    """Always raises."""
+    raise OSError(run.session.id)
+
+
+async def test_an_agent_that_fails_at_commands_too_is_not_called_forever(bus: Bus, session: Session) -> None:
+    await session.publish(UserMessage.text("hello?"), Abort().as_extension())
+    async with working(bus, poison, retry=ONCE) as worker:
+        await eventually(lambda: worker.counts.given_up > 0)
+        # Another session is answered later: by then a busy loop would have called the agent many times.
+        await bus.session("s2").publish(UserMessage.text("hello?"))
+        await eventually(lambda: worker.counts.given_up > 1)
+    assert worker.counts.given_up == worker.counts.runs == 2
+    assert sum(isinstance(message, AssistantMessage) for message in await messages(session)) == 1
+    assert await bus.dead_letters("agents").count() == 2
+
+
+@pytest.mark.full
+async def test_messages_of_a_dead_letter_are_answered_after_its_redrive(bus: Bus, session: Session) -> None:
+    agent = Faulty(OSError("one"), OSError("two"))
+    letters = bus.dead_letters("agents")
+
+    async def is_redriven() -> bool:
+        return await letters.redrive_all() > 0
+
+    async with working(bus, agent, retry=ONCE) as worker:
+        await session.publish(UserMessage.text("hello?"))
+        for failures in (1, 2):  # it can fail again for another reason
+            await eventually(partial(has_given_up, worker, failures))
+            await until(is_redriven)
+        await wait_for(session, "agent.ended")
+    assert [text for text in await said(session) if text.startswith("assistant stop")] == ["assistant stop: Yes."]
+    assert await letters.count() == 0
+
+
+@pytest.mark.full
+async def test_redriving_a_dead_letter_of_a_session_that_has_continued_repeats_nothing(
+    bus: Bus, session: Session
+) -> None:
+    agent = Faulty(OSError("one"))
+    letters = bus.dead_letters("agents")
+
+    async def is_idle() -> bool:
+        status = await bus.group_status("agents")
+        return not status.retries and not status.consumers[0].sessions
+
+    async with working(bus, agent, retry=ONCE) as worker:
+        await session.publish(UserMessage.text("hello?"))
+        await eventually(lambda: worker.counts.given_up == 1)
+        await session.publish(UserMessage.text("and now?"))
+        await wait_for(session, "agent.ended")
+        position = (await session.head()).position
+        assert await letters.redrive_all() == 1
+        await until(is_idle)
+    assert (await session.head()).position == position
+
+
+async def test_a_session_that_failed_once_and_then_kills_its_workers_is_given_up(bus: Bus, session: Session) -> None:
+    agent = Faulty()
+    await session.publish(UserMessage.text("hello?"))
+    async with bus.consumer("agents", "dead") as consumer:
+        work = await take_one(consumer)
+        await consumer.nack(work, delay=0, error="OSError: one", attempts=13)
+    async with working(bus, agent) as worker:
+        await eventually(lambda: worker.counts.given_up == 1)
+    assert agent.calls == 0
+
+
+async def test_messages_before_a_close_are_answered_after_the_reopening(bus: Bus, session: Session) -> None:
+    asked = Pause()
+    echo = AgentLoop(ScriptedModel(answer("Yes.")))
+
+    async def agent(run: Run) -> None:
+        await asked.wait()
+        await echo(run)
+
+    async def is_done() -> bool:  # the worker has found it closed
+        return not (await bus.group_status("agents")).pending
+
+    async with working(bus, agent):
+        await session.publish(UserMessage.text("hello?"))
+        await asked.reached.wait()
+        await session.close()
+        asked.over.set()
+        await until(is_done)
+        await session.reopen()
+        await wait_for(session, "agent.ended")
+
+
+# --- acks that the server refuses or does not answer ---------------------------------------------------------------
+
+
+async def test_work_is_acked_even_if_its_lease_cannot_be_released(valkey: RealServer) -> None:
+    async with valkey.bus() as bus, bus.consumer("agents", "w") as consumer:
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        work = await take_one(consumer)
+        lease = (await bus.leases.take("s1", "w", 60)).lease
+        assert lease is not None
+        finishing = AckBatcher(bus.leases, consumer)
+        finishing.release(lease)
+        finishing.ack(work, 0)
+        valkey.do("CONFIG", "SET", "maxmemory", "1")  # a lease needs memory, an ack does not
+        await finishing.flush()
+        assert not pending(valkey, "agents")
+
+
+@pytest.mark.full
+async def test_work_that_cannot_be_rescheduled_is_done_once_the_server_has_memory(valkey: RealServer) -> None:
+    echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 3))
+    is_full = False
+
+    async def agent(run: Run) -> None:
+        nonlocal is_full
+        if not is_full:
+            is_full = True
+            valkey.do("CONFIG", "SET", "maxmemory", "1")
+            raise TryAgain(0, "not yet")
+        await echo(run)
+
+    async with valkey.bus() as bus, working(bus, agent, heartbeat=2):
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        await eventually(lambda: valkey.do("CONFIG", "GET", "maxmemory") == ["maxmemory", "1"])
+        assert pending(valkey, "agents")
+        valkey.do("CONFIG", "SET", "maxmemory", "0")
+        await eventually(lambda: not pending(valkey, "agents"))
+
+
+async def test_a_refusal_is_over_once_no_ack_is_left_to_repeat(valkey: RealServer) -> None:
+    """Otherwise the worker would never fetch again: work whose ack is lost is delivered to those that fetch."""
+    bounds = Bounds(connection=ConnectionBounds(retrying_seconds=0.05))
+    async with valkey.bus(bounds=bounds) as bus, bus.consumer("agents", "w") as consumer:
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        work = await take_one(consumer)
+        health = ServerHealth()
+        finishing = AckBatcher(bus.leases, consumer, health=health)
+        finishing.ack(work, 0)
+        valkey.do("ACL", "SETUSER", "default", "-hdel")
+        assert await finishing.flush() == ()
+        assert health.faults == {"ack": "NOPERM"}
+        valkey.kill()
+        assert await finishing.flush() == [work]  # lost, so it is delivered again
+        assert health.faults == {}
+        valkey.start()
+
+
+# --- a session is delivered again before its worker knows that the job has ended. Every message is answer --------
+
+ENDINGS: Mapping[str, tuple[str, Exception | None]] = {
+    "acknowledged": ("ack", None),
+    "put off": ("nack", TryAgain(0, "not yet")),
+    "set aside": ("dead_letter", KeyError("no")),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_a_message_at_the_end_of_a_job_is_answered_even_if_the_worker_learns_of_the_end_later(
+    ending: str, shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, error = ENDINGS[ending]
+    errors = [error] if error is not None else []
+    echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 5))
+
+    async def agent(run: Run) -> None:
+        if errors:
+            raise errors.pop()
+        await echo(run)
+
+    rare = Bounds(work=WorkBounds(sweep_seconds=600))  # no sweep finds lost work
+    async with shared_valkey.bus(bounds=rare) as bus, anyio.create_task_group() as tasks:
+        worker = Worker(bus, agent, heartbeat=600, retry=RetryPolicy(retried=(OSError,), base=0))
+        session = bus.session("s1")
+        late = Late(monkeypatch, step)
+        tasks.start_soon(worker.run)
+        await session.publish(UserMessage.text("hello?"))
+        async with shortly():
+            await late.done.wait()
+            await session.publish(UserMessage.text("and now?"))
+            await late.given.wait()
+        late.told.set()
+        await wait_for(session, "agent.ended", count=2 if error is None else 1)
+
+        async def is_done() -> bool:
+            return (await bus.group_status("agents")).pending == 0
+
+        await until(is_done)
+        worker.stop()

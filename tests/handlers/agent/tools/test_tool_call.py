@@ -1,13 +1,13 @@
 """The decision for an open call, as a table of status, tool and decision."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import pytest
 
 from lanebus import ToolCallBlock
 from lanebus.agent import FunctionTool, tool
 from lanebus.handlers.agent import OpenAnswer
-from lanebus.handlers.agent.tools.tool import OnUnknown
 from lanebus.handlers.agent.tools.tool_call import (
     AnswerCall,
     AskPerson,
@@ -31,7 +31,9 @@ OTHERWISE = Approve(turn_id=TURN, tool_call_id="c1", call_hash="0" * 64)
 DENIED = Deny(turn_id=TURN, tool_call_id="c1", reason="no")
 
 
-def subject(*, idempotent: bool = False, on_unknown: OnUnknown = "tell", approval: bool = False) -> FunctionTool:
+def subject(
+    *, idempotent: bool = False, on_unknown: Literal["tell", "ask"] = "tell", approval: bool = False
+) -> FunctionTool:
     return tool(name="a", idempotent=idempotent, on_unknown=on_unknown, approval=approval)(lambda: "A")
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import anyio
 import pytest
@@ -11,7 +12,6 @@ from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, LlmMessage, 
 from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, ModelRequest, Tool, Warn, request_compaction, steer
 from lanebus.handlers.agent import RequestDamaged, RequestUnknown, abort, follow_up, read_request
 from lanebus.handlers.agent.models.provider_model import ModelOptions, form_request, read_options, written_options
-from lanebus.handlers.agent.tools.tool import OnUnknown
 from lanebus.handlers.agent.turn.request import Definitions, define_request, rebuild_request
 from lanebus.handlers.providers import PROVIDERS
 from lanebus.messages import MessageStarted, Publishable, RequestDefined, TurnId, TurnStarted, parse_event
@@ -34,7 +34,7 @@ class Offered:
     """A tool whose spec can change at any time."""
 
     idempotent, is_sequential = True, False
-    on_unknown: OnUnknown = "tell"
+    on_unknown: Literal["tell", "ask"] = "tell"
     timeout: float | None = None
 
     def __init__(self, spec: ToolSpec) -> None:

@@ -1,4 +1,4 @@
-"""Compaction by a worker: what it appends, what remains if it is stopped, and how it is undone."""
+"""Compaction: what a worker appends and how it is undone, when a loop does it, and where a context is cut."""
 
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -8,41 +8,49 @@ from functools import partial
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lanebus import Bus, Fenced, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, TryAgain
-from lanebus.bus.messages import (
+from lanebus import (
+    AssistantMessage,
+    Bus,
+    Fenced,
+    Receipt,
+    Session,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, ModelEvent, ModelRequest, Run, TryAgain, tool
+from lanebus.bus.messages import CompactionStarted, ControlAnswered, Cost, LeafMove, Prune, Publishable, Steer, TurnId
+from lanebus.context import Context, UnknownTarget, build_context, undo_compaction
+from lanebus.handlers.agent import FOLLOW_UP
+from lanebus.handlers.agent.compaction import find_cut, wants_compaction
+from lanebus.handlers.agent.metadata_keys import CUT
+from lanebus.handlers.agent.turn.decision import CompactContext, next_decision
+from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot, derive_loop_state
+from lanebus.handlers.context import DEFERRED, READ_UP_TO
+from lanebus.handlers.projections import Status
+from lanebus.messages import (
     Abort,
     AgentEnded,
     AgentStarted,
-    AssistantMessage,
     Compact,
     Compaction,
     CompactionEnded,
     CompactionFailed,
-    CompactionStarted,
-    ControlAnswered,
-    LeafMove,
-    Publishable,
-    Steer,
-    ToolResultMessage,
-    TurnId,
     TurnStarted,
 )
-from lanebus.bus.wire import Receipt
-from lanebus.context import UnknownTarget, build_context, undo_compaction
-from lanebus.handlers.agent import ModelRequest, Run
-from lanebus.handlers.agent.compaction import wants_compaction
-from lanebus.handlers.agent.turn.decision import CompactContext, next_decision
-from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, derive_loop_state
-from lanebus.handlers.projections import SESSIONS, USAGE, Status
-from lanebus.handlers.providers import ModelEvent
-from lanebus.messages import Cost
-from lanebus.projections import project
+from lanebus.projections import SESSIONS, USAGE, project
 from lanebus.providers import to_anthropic
-from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, take_run
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
 from tests.support.agent.logs import events, events_of, log, said
+from tests.support.agent.runs import work
 from tests.support.laws.cancelling import Moment, cut
+from tests.support.log.entries import asks, context_of, results, says
+from tests.support.log.entries import calls as logged_calls
 
 __all__ = ()
 
@@ -428,3 +436,299 @@ async def test_undoing_twice_undoes_the_previous_compaction_too(session: Session
     with pytest.raises(UnknownTarget):
         await undo_compaction(session)
     assert before != first
+
+
+# --- a loop whose context grows too large is compacted, and the next loop continues it -----------------------------
+
+LOOK = ToolCallBlock(id="c1", name="look")
+REFUSED = AssistantMessage(stop_reason="error", error_message="prompt is too long: 2000 tokens > 1000 maximum")
+
+
+@tool
+async def look() -> str:
+    """Look at the wall."""
+    return "Paint."
+
+
+def large(step: list[Step]) -> list[Step]:
+    """The same answer with the usage of a request that nearly fills the window."""
+    whole = step[-1]
+    assert isinstance(whole, AssistantMessage)
+    return [*step[:-1], whole.model_copy(update={"usage": Usage(input=990)})]
+
+
+def agent(model: ScriptedModel, writer: ScriptedModel, window: int | None = 1_000) -> AgentLoop:
+    policy = CompactionPolicy(window=window, reserve=100, keep_recent=60, model=writer)
+    return AgentLoop(model, (look,), compaction=Compactor(model, policy))
+
+
+def writer(*texts: str) -> ScriptedModel:
+    return ScriptedModel(*([AssistantMessage(content=(TextBlock(text=text),), usage=Usage(input=7))] for text in texts))
+
+
+async def finish(session: Session, loop: AgentLoop) -> None:
+    await work(loop, await take_run(session))
+
+
+async def old_talk(session: Session) -> None:
+    await session.publish(UserMessage.text("An old question. " * 20), AssistantMessage.text("An old answer. " * 20))
+    await session.publish(UserMessage.text("What is there?"))
+
+
+async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_parent(session: Session) -> None:
+    await old_talk(session)
+    model = ScriptedModel(large(calls(LOOK)), answer("There is paint."))
+    await finish(session, agent(model, writer("They talked.")))
+    entries = await said(session)
+    assert entries[entries.index("result: Paint.") :] == [
+        "result: Paint.",
+        "agent.tool.ended",
+        "agent.turn.ended",
+        "agent.compaction.started",
+        "Compaction",
+        "agent.compaction.ended",
+        "agent.ended",
+        "agent.started",
+        "agent.turn.started",
+        "agent.message.started",
+        "assistant stop: There is paint.",
+        "agent.message.ended",
+        "agent.turn.ended",
+        "agent.ended",
+    ]
+    found = await events(session)
+    ended = [event for event in found if isinstance(event, AgentEnded)]
+    assert [(each.loop_id, each.stop_reason, each.turns) for each in ended] == [
+        ("s1.main.1", "contextCompacted", 1),
+        ("s1.main.2", "stop", 1),
+    ]
+    begun = [event for event in found if isinstance(event, AgentStarted)]
+    assert (begun[1].continuation, begun[1].parent_loop_id) == ("compaction", "s1.main.1")
+    shown = [message.text_content() for message in model.requests[1].context.messages]
+    assert "They talked." in shown[0]
+    assert shown[1:] == ["What is there?", "", "Paint."]
+
+
+@pytest.mark.parametrize(("again", "end"), [(answer("Paint."), "stop"), ([REFUSED], "error")], ids=["fits", "does not"])
+async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction(
+    session: Session, again: list[Step], end: str
+) -> None:
+    await old_talk(session)
+    await finish(session, agent(ScriptedModel([REFUSED], again), writer("They talked."), window=None))
+    assert (await said(session)).count("Compaction") == 1
+    assert [event.stop_reason for event in await events_of(session, AgentEnded)] == ["contextCompacted", end]
+
+
+async def test_a_compact_command_waits_for_the_end_of_the_turn(session: Session) -> None:
+    await old_talk(session)
+
+    @tool(name="look")
+    async def asks_for_it() -> str:
+        await session.publish(Compact().as_extension())
+        return "Paint."
+
+    model = ScriptedModel(calls(LOOK), answer("There is paint."))
+    policy = CompactionPolicy(window=1_000, keep_recent=60, model=writer("They talked."))
+    await finish(session, AgentLoop(model, (asks_for_it,), compaction=Compactor(model, policy)))
+    entries = await said(session)
+    at = entries.index("control.compact")
+    assert entries[at + 1 :][:7] == [
+        "result: Paint.",
+        "agent.tool.ended",
+        "agent.turn.ended",
+        "agent.compaction.started",
+        "Compaction",
+        "agent.compaction.ended",
+        "agent.ended",
+    ]
+    assert entries[-4] == "assistant stop: There is paint."
+
+
+async def test_an_abort_after_a_compact_command_ends_the_compaction_for_good(session: Session) -> None:
+    await old_talk(session)
+    model = ScriptedModel(answer("Paint."))
+    await finish(session, agent(model, writer()))
+    summing = Pause()
+    summaries = ScriptedModel([summing, AssistantMessage(content=(TextBlock(text="They talked."),))])
+    await session.publish(UserMessage.text("And now?"), Compact().as_extension())
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(finish, session, agent(model, summaries))
+        await summing.reached.wait()
+        await session.publish(Abort().as_extension())
+    assert len(summaries.requests) == 1
+    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
+    assert answers == ["late", "applied"]
+
+
+async def test_an_abort_of_another_loop_does_not_stop_a_compaction(session: Session) -> None:
+    await old_talk(session)
+    await finish(session, agent(ScriptedModel(answer("Paint.")), writer()))
+    await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
+    await finish(session, agent(ScriptedModel(), writer("They talked.")))
+    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
+    assert answers == ["applied", "late"]
+
+
+# --- when a context is compacted, and where it is cut_of. Pure -----------------------------------------------------
+
+TURN = TurnId(loop_id="s.main.1", turn_index=0)
+LARGE = CompactionPolicy(window=1_000, reserve=100, keep_recent=200)
+LONG = "word " * 200
+TOO_LONG = "prompt is too long: 2000 tokens > 1000 maximum"
+
+
+def full(tokens: int = 950, **fields: object) -> AssistantMessage:
+    """An answer for which the provider counted this many tokens."""
+    return says("a").model_copy(update={"usage": Usage(input=tokens), **fields})
+
+
+def view(*messages: Publishable, failed: int = 0) -> SessionSnapshot:
+    return SessionSnapshot(context_of(*messages), Status(compactions_failed=failed))
+
+
+def wants(*messages: Publishable, policy: CompactionPolicy = LARGE, failed: int = 0) -> bool:
+    return wants_compaction(view(*messages, failed=failed), policy)
+
+
+def state_of(context: Context) -> LoopState:
+    return SessionSnapshot(context, Status()).loop_state
+
+
+def cut_of(*messages: Publishable, policy: CompactionPolicy = LARGE) -> int | None:
+    context = context_of(*messages)
+    return find_cut(context, state_of(context), policy)
+
+
+def test_a_context_that_grows_into_the_reserve_is_compacted() -> None:
+    assert not wants(asks(LONG), full(900), asks("x"), policy=CompactionPolicy(window=1_100, reserve=100))
+    assert wants(asks(LONG), full(950), asks("x"))
+    assert wants(asks(LONG), full(880), asks(LONG))  # messages after the answer count too
+
+
+def test_at_most_half_of_a_small_window_is_reserved() -> None:
+    policy = CompactionPolicy(window=1_000)
+    assert not wants(asks(LONG), full(400), asks("x"), policy=policy)
+    assert wants(asks(LONG), full(500), asks("x"), policy=policy)
+
+
+def test_with_an_unknown_window_only_a_refused_request_is_compacted() -> None:
+    policy = CompactionPolicy(keep_recent=200)
+    assert not wants(asks(LONG), full(10**6), asks("x"), policy=policy)
+    refused = says(stop_reason="error").model_copy(update={"error_message": TOO_LONG, "metadata": {CUT: True}})
+    assert wants(asks(LONG), full(950), asks("x"), refused, policy=policy)
+
+
+def test_a_policy_without_a_window_uses_that_of_the_model() -> None:
+    model = ScriptedModel()
+    assert CompactionPolicy().of(model).window is None
+    model.context_window = 7
+    assert CompactionPolicy().of(model) == CompactionPolicy(window=7, model=model)
+    assert CompactionPolicy(window=5).of(model).window == 5
+
+
+def test_open_calls_end_before_a_compaction() -> None:
+    called = logged_calls("c").model_copy(update={"turn_id": TURN, "usage": Usage(input=2_000)})
+    assert not wants(asks(LONG), says(LONG), asks("x"), called)
+    assert wants(asks(LONG), says(LONG), asks("x"), called, results("c", "r"))
+
+
+def test_a_context_is_not_compacted_twice_without_an_answer_between() -> None:
+    before = (asks(LONG), says(LONG), asks(LONG * 9), Compaction(summary="S", first_kept=3))
+    assert not wants(*before)
+    assert wants(*before, full(), asks("x"))
+
+
+def test_a_compaction_is_not_attempted_after_the_last_attempt() -> None:
+    assert wants(asks(LONG), full(), asks("x"), failed=2)
+    assert not wants(asks(LONG), full(), asks("x"), failed=3)
+
+
+def test_an_undone_compaction_is_repeated_only_if_the_provider_refuses() -> None:
+    undone = (asks(LONG), full(), asks("x"), Compaction(summary="S", first_kept=3), Prune(pruned=(4,)), full())
+    assert not wants(*undone, asks("y"))
+    refused = says(stop_reason="error").model_copy(update={"error_message": TOO_LONG})
+    assert wants(*undone, asks("y"), refused)
+    assert wants(*undone, Compaction(summary="T", first_kept=3), full(), asks("z"))
+
+
+def test_a_single_message_is_not_compacted() -> None:
+    assert cut_of(asks(LONG)) is None
+    assert not wants(asks(LONG * 9))
+
+
+def test_never_more_than_half_is_kept_and_never_less_than_the_last_message() -> None:
+    assert cut_of(asks("1"), says("2"), asks("3"), says("4")) == 3
+    assert cut_of(asks(LONG), says("2"), asks(LONG * 9)) == 3
+
+
+def test_unanswered_messages_stay() -> None:
+    assert cut_of(asks("1"), says("2"), asks("3"), asks(LONG), asks(LONG * 3)) == 3
+
+
+def test_a_message_during_an_answer_stays() -> None:
+    thought = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 3}, "turn_id": TURN})
+    assert cut_of(asks(LONG), says(LONG), asks("3"), asks("meanwhile"), thought) == 4
+
+
+def test_a_waiting_follow_up_stays_and_an_answered_one_need_not() -> None:
+    later = asks("later").model_copy(update={"metadata": {FOLLOW_UP: True}})
+    told = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 4, DEFERRED: [4]}, "turn_id": TURN})
+    assert cut_of(asks(LONG), says(LONG), asks("3"), later, told) == 4
+    answered = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 5}, "turn_id": TURN})
+    assert cut_of(asks(LONG), says(LONG), asks("3"), later, told, answered) == 6
+
+
+def test_an_answer_that_is_continued_stays_with_its_results() -> None:
+    called = logged_calls("c").model_copy(update={"turn_id": TURN, "metadata": {READ_UP_TO: 3}})
+    assert cut_of(asks(LONG), says(LONG), asks("3"), called, results("c", LONG * 3)) == 4
+
+
+def test_a_user_message_between_a_call_and_its_result_does_not_separate_them() -> None:
+    called = logged_calls("c").model_copy(update={"turn_id": TURN})
+    said = (asks(LONG), called, asks("meanwhile"), results("c", "r"), says("5"), asks("x"))
+    # By its size alone the cut_of would come before the second user.
+    assert cut_of(*said, policy=CompactionPolicy(keep_recent=27)) == 5
+    assert cut_of(*said, policy=CompactionPolicy(keep_recent=99)) == 2
+
+
+def test_a_failed_answer_alone_is_not_compacted() -> None:
+    assert cut_of(says("half", stop_reason="error"), asks("x")) is None
+
+
+_SAID = st.sampled_from(("ask", "say", "call", "result", "fail", "compact"))
+
+
+@given(st.lists(_SAID, max_size=30), st.integers(0, 60))
+def test_a_cut_separates_no_call_from_its_result_and_keeps_unanswered_messages(said: Sequence[str], keep: int) -> None:
+    entries = [_entry(word, number) for number, word in enumerate(said, 1)]
+    context = context_of(*entries)
+    before = state_of(context)
+    if before.answer is not None and before.answer.open_calls:
+        return
+    kept = find_cut(context, before, CompactionPolicy(window=1_000, reserve=100, keep_recent=keep))
+    if kept is None:
+        return
+    after = context_of(*entries, Compaction(summary="S", first_kept=kept))
+    assert len(after.messages) <= len(context.messages) + 1
+    assert state_of(after).prompts == before.prompts
+    assert [*after.messages][1:] == [*context.messages][len(context.messages) - len(after.messages) + 1 :]
+    orphans = {f"c{at}" for at, word in enumerate(said, 1) if word == "call" and at < kept <= at + 1}
+    assert not any(f"c{at}" in orphans and word == "result" for at, word in enumerate(said))
+    to_anthropic(after, model="claude-sonnet-5-5")
+
+
+def _entry(word: str, number: int) -> Publishable:
+    turn = TurnId(loop_id="s.main.1", turn_index=number)
+    match word:
+        case "ask":
+            return asks(f"ask {number}")
+        case "say":
+            return says(f"say {number}").with_turn_id(turn)
+        case "fail":
+            return says("half", stop_reason="error").with_turn_id(turn)
+        case "call":
+            return logged_calls(f"c{number}").with_turn_id(turn)
+        case "result":
+            return results(f"c{number - 1}", "r")
+        case _:
+            return Compaction(summary=f"S{number}", first_kept=max(1, number - 2))

@@ -1,20 +1,28 @@
 """The offline model: the same conversation gives the same answer, and tools are called."""
 
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from decimal import Decimal
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lanebus import AssistantMessage, LlmMessage, Session, ToolCallBlock, ToolResultMessage, Usage, UserMessage
 from lanebus.agent import ModelRequest, OfflineModel, Piece, Tool, ToolSpec
 from lanebus.handlers.agent import demo_agent
 from lanebus.handlers.agent.demo import calculate, clock, roll_dice
-from lanebus.handlers.agent.models.offline import OFFLINE_RATES
-from tests.support.agent.agents import take_run
+from lanebus.handlers.agent.models.offline import OFFLINE_RATES, ArithmeticFault, calculate_text, find_intents
+from tests.support.agent.agents import SECONDS, take_run
 from tests.support.agent.logs import said
 from tests.support.log.entries import context_of
+from tests.support.paths import ROOT
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -146,3 +154,116 @@ async def test_the_demo_answers_with_two_tools_at_once(session: Session) -> None
     entries = await said(session)
     assert "assistant toolUse: <calculate><calculate>" in entries
     assert "assistant stop: 17 × 23 is 391, and 5 + 6 is 11." in entries
+
+
+# --- the intents of a text -----------------------------------------------------------------------------------------
+
+# What the intents mean, as patterns that are short and slow.
+DICE = re.compile(r"\b(?:roll|throw)\b(?:\D*?(\d+)?\s*d(\d+)\b|.*\b(?:dice|die)\b)", re.IGNORECASE)
+CLOCK = re.compile(r"\b(?:what|which|tell)\b.*\b(?:time|date|day)\b|\btoday\b|\bo'?clock\b", re.IGNORECASE | re.DOTALL)
+ARITHMETIC = re.compile(r"[\d(.+\-−–][\d\s().+\-−–*/×÷·^%]*[\d)]")
+
+WORDS = ("roll", "throw", "Dice", "die", "d6", "2d20", "2 d6", "d", "3", "what", "tell", "time", "day", "today", "\n")
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
+SUMS = st.text("12 .()+-*/ax", max_size=12)
+
+
+@given(TEXTS)
+@examples(500)
+def test_dice_and_time_are_found_as_by_patterns(text: str) -> None:
+    found = {intent.tool: intent.arguments for intent in find_intents(text, {"clock", "roll_dice"})}
+    match = DICE.search(text)
+    dice = None if match is None else {"count": int(match[1] or 1), "sides": int(match[2] or 6)}
+    assert found.get("roll_dice") == dice
+    assert ("clock" in found) == (CLOCK.search(text) is not None)
+
+
+@given(SUMS)
+@examples(500)
+def test_arithmetic_is_a_run_of_signs_up_to_a_digit_or_bracket(text: str) -> None:
+    runs = [" ".join(match[0].split()) for match in ARITHMETIC.finditer(re.sub(r"(?<=\d)\s*x\s*(?=\d)", " × ", text))]
+    found = [intent.arguments["expression"] for intent in find_intents(text, {"calculate"})]
+    assert [each for each in found if each not in runs] == []
+
+
+def test_at_most_eight_tools_are_called() -> None:
+    assert len(find_intents("1+1 a " * 50, {"calculate"})) == 8
+
+
+def test_a_long_number_of_dice_is_no_error() -> None:
+    assert find_intents("roll " + "9" * 5_000 + "d6", {"roll_dice"}) == []
+
+
+UNITS = ("roll ", "roll d ", "what ", "(", "1 ", "1 + ", "over ", "1x ", "d1", "9", " ", "roll dice 3 ", "\n")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_time_grows_with_the_text_and_not_with_its_square(unit: str) -> None:
+    # In a process, which can be stopped: a search of quadratic time would take hours.
+    code = (
+        "from lanebus.handlers.agent.models.offline import find_intents, reflection\n"
+        f"text = {unit!r} * (1_000_000 // {len(unit)})\n"
+        "find_intents(text, {'calculate': '', 'clock': '', 'roll_dice': ''}), reflection(text, {})"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=SECONDS)
+
+
+# --- arithmetic without `eval` -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("17 × 23", "391"),
+        ("12*(3+4)", "84"),
+        ("100 ÷ 8", "12.5"),
+        ("0.1 + 0.2", "0.3"),
+        ("1/3", "0.333333333333333"),
+        ("2^10", "1024"),
+        ("2**-2", "0.25"),
+        ("−7 // 2", "-4"),
+        ("-7 % 3", "2"),
+        ("1.50", "1.5"),
+        ("-0.0", "0"),
+        ("2**900", "8.452712498170644e+270"),
+    ],
+)
+def test_expressions_have_values(expression: str, value: str) -> None:
+    assert calculate_text(expression) == value
+
+
+@pytest.mark.parametrize(
+    ("expression", "fault"),
+    [
+        ("1/0", "division by zero"),
+        ("1 % 0", "division by zero"),
+        ("0**-1", "division by zero"),
+        ("9**9**9", "the exponent is over 1000"),
+        ("2**1000", "the value is too large"),
+        ("1e999", "the value is too large"),
+        ("(-8)**0.5", "the value is undefined or too large"),
+        ("1 +", "not an arithmetic expression"),
+        ("(" * 150 + "1" + ")" * 150, "longer than 200 characters"),
+        ("(" * 99 + "1" + ")" * 99 + "+", "not an arithmetic expression"),
+        ("a + 1", "only numbers"),
+        ("__import__('os')", "only numbers"),
+        ("True + 1", "not a number"),
+        ("'a' * 9", "only numbers"),
+        ("1 if 2 else 3", "only numbers"),
+    ],
+)
+def test_a_text_that_is_no_arithmetic_or_out_of_bounds_is_refused(expression: str, fault: str) -> None:
+    with pytest.raises(ArithmeticFault, match=fault):
+        calculate_text(expression)
+
+
+@given(st.integers(-(10**20), 10**20), st.integers(-(10**20), 10**20))
+def test_whole_numbers_are_exact(left: int, right: int) -> None:
+    assert calculate_text(f"({left}) * ({right}) + ({left}) - ({right})") == str(left * right + left - right)
+
+
+@given(st.text(alphabet="0123456789.+-*/%^() ", max_size=60))
+def test_any_text_has_a_value_or_raises_a_fault(text: str) -> None:
+    with suppress(ArithmeticFault):
+        assert calculate_text(text)
