@@ -651,48 +651,38 @@ def test_an_undone_compaction_is_repeated_only_if_the_provider_refuses() -> None
     assert wants(*undone, Compaction(summary="T", first_kept=3), full(), asks("z"))
 
 
+OLD = (asks(LONG), says(LONG), asks("3"))
+LATER = asks("later").model_copy(update={"metadata": {FOLLOW_UP: True}})
+HELD = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 4, DEFERRED: [4]}, "turn_id": TURN})
+READ = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 5}, "turn_id": TURN})
+UNREAD = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 3}, "turn_id": TURN})
+CONTINUED = logged_calls("c").model_copy(update={"turn_id": TURN, "metadata": {READ_UP_TO: 3}})
+BETWEEN = (asks(LONG), logged_calls("c").with_turn_id(TURN), asks("meanwhile"), results("c", "r"), says("5"), asks("x"))
+CUTS: dict[str, tuple[Sequence[Publishable], int, int | None]] = {
+    "a single message": ([asks(LONG)], 200, None),
+    "a failed answer alone": ([says("half", stop_reason="error"), asks("x")], 200, None),
+    "at most half is kept": ([asks("1"), says("2"), asks("3"), says("4")], 200, 3),
+    "at least the last message is kept": ([asks(LONG), says("2"), asks(LONG * 9)], 200, 3),
+    "unanswered messages stay": ([asks("1"), says("2"), asks("3"), asks(LONG), asks(LONG * 3)], 200, 3),
+    "a message during an answer stays": ([*OLD, asks("meanwhile"), UNREAD], 200, 4),
+    "a waiting follow-up stays": ([*OLD, LATER, HELD], 200, 4),
+    "an answered follow-up need not": ([*OLD, LATER, HELD, READ], 200, 6),
+    "an answer that is continued stays with its results": ([*OLD, CONTINUED, results("c", LONG * 3)], 200, 4),
+    # By its size alone the cut would come before the second user.
+    "a user between a call and its result": (BETWEEN, 27, 5),
+    "the same, if more is kept": (BETWEEN, 99, 2),
+}
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_where_a_context_is_cut(case: str) -> None:
+    entries, keep, place = CUTS[case]
+    policy = CompactionPolicy(window=1_000, reserve=100, keep_recent=keep)
+    assert cut_of(*entries, policy=policy) == place
+
+
 def test_a_single_message_is_not_compacted() -> None:
-    assert cut_of(asks(LONG)) is None
     assert not wants(asks(LONG * 9))
-
-
-def test_never_more_than_half_is_kept_and_never_less_than_the_last_message() -> None:
-    assert cut_of(asks("1"), says("2"), asks("3"), says("4")) == 3
-    assert cut_of(asks(LONG), says("2"), asks(LONG * 9)) == 3
-
-
-def test_unanswered_messages_stay() -> None:
-    assert cut_of(asks("1"), says("2"), asks("3"), asks(LONG), asks(LONG * 3)) == 3
-
-
-def test_a_message_during_an_answer_stays() -> None:
-    thought = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 3}, "turn_id": TURN})
-    assert cut_of(asks(LONG), says(LONG), asks("3"), asks("meanwhile"), thought) == 4
-
-
-def test_a_waiting_follow_up_stays_and_an_answered_one_need_not() -> None:
-    later = asks("later").model_copy(update={"metadata": {FOLLOW_UP: True}})
-    told = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 4, DEFERRED: [4]}, "turn_id": TURN})
-    assert cut_of(asks(LONG), says(LONG), asks("3"), later, told) == 4
-    answered = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 5}, "turn_id": TURN})
-    assert cut_of(asks(LONG), says(LONG), asks("3"), later, told, answered) == 6
-
-
-def test_an_answer_that_is_continued_stays_with_its_results() -> None:
-    called = logged_calls("c").model_copy(update={"turn_id": TURN, "metadata": {READ_UP_TO: 3}})
-    assert cut_of(asks(LONG), says(LONG), asks("3"), called, results("c", LONG * 3)) == 4
-
-
-def test_a_user_message_between_a_call_and_its_result_does_not_separate_them() -> None:
-    called = logged_calls("c").model_copy(update={"turn_id": TURN})
-    said = (asks(LONG), called, asks("meanwhile"), results("c", "r"), says("5"), asks("x"))
-    # By its size alone the cut_of would come before the second user.
-    assert cut_of(*said, policy=CompactionPolicy(keep_recent=27)) == 5
-    assert cut_of(*said, policy=CompactionPolicy(keep_recent=99)) == 2
-
-
-def test_a_failed_answer_alone_is_not_compacted() -> None:
-    assert cut_of(says("half", stop_reason="error"), asks("x")) is None
 
 
 _SAID = st.sampled_from(("ask", "say", "call", "result", "fail", "compact"))

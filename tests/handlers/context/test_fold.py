@@ -1,6 +1,5 @@
 """The fold: entries of the LLM lane become the context that a model sees."""
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from itertools import pairwise
@@ -78,8 +77,79 @@ def test_an_empty_session_has_an_empty_context() -> None:
     assert not context.path
 
 
-def test_messages_stand_in_the_order_of_the_log() -> None:
-    assert texts(context_of(asks("a"), says("b"), asks("c"))) == ["u:a", "a:b", "u:c"]
+NESTED = UserMessage(
+    content=(
+        TextBlock(text="and now?"),
+        ToolResultBlock(tool_call_id="x", content=(TextBlock(text="1"),)),
+        ToolResultBlock(tool_call_id="gone", content=(TextBlock(text="2"),)),
+    )
+)
+BRANCH = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\nB</summary>"
+COMPACTED_TWICE: list[Publishable] = [
+    *(asks("a"), asks("b"), Compaction(summary="S1", first_kept=2)),
+    *(asks("c"), Compaction(summary="S2", first_kept=1), asks("d")),
+]
+CASES: dict[str, tuple[list[Publishable], list[str]]] = {
+    "messages stand in the order of the log": ([asks("a"), says("b"), asks("c")], ["u:a", "a:b", "u:c"]),
+    "only the last compaction is shown": (COMPACTED_TWICE, [_compacted("S2"), "u:a", "u:b", "u:c", "u:d"]),
+    "a result is left out whose call was compacted": (
+        [calls("x"), results("x", "r"), Compaction(summary="S", first_kept=2), asks("b")],
+        [_compacted("S"), "u:b"],
+    ),
+    "a blank summary still covers entries": (
+        [asks("a"), asks("b"), Compaction(summary=" \n", first_kept=2), BranchSummary(summary="")],
+        ["u:b"],
+    ),
+    "a blank memo still covers entries": ([asks("a"), asks("b"), Prune(pruned=(1,), memo=" \n")], ["u:b"]),
+    # --- branches
+    "a leaf can move back to the branch it left": (
+        [asks("a"), asks("b"), LeafMove(to=1), asks("c"), LeafMove(to=2), asks("d")],
+        ["u:a", "u:b", "u:d"],
+    ),
+    "a move to a move leads where that one led": (
+        [asks("a"), asks("b"), LeafMove(to=1), asks("c"), LeafMove(to=3), asks("d")],
+        ["u:a", "u:d"],
+    ),
+    "a move before a compaction undoes it": (
+        [asks("a"), asks("b"), Compaction(summary="S"), asks("c"), LeafMove(to=2), asks("d")],
+        ["u:a", "u:b", "u:d"],
+    ),
+    "a branch's summary stands in its place": (
+        [asks("a"), BranchSummary(summary="B"), BranchSummary(summary=""), asks("b")],
+        ["u:a", f"u:{BRANCH}", "u:b"],
+    ),
+    # --- calls and results
+    "results follow their calls in order": (
+        [calls("x", "y"), asks("wait"), results("y", "2"), says("hm"), results("x", "1")],
+        ["a:<x><y>", "t:1", "t:2", "u:wait", "a:hm"],
+    ),
+    "the first of two results counts": ([calls("x"), results("x", "1"), results("x", "2")], ["a:<x>", "t:1"]),
+    "a result without a call is left out": ([asks("a"), results("x", "1"), says("b")], ["u:a", "a:b"]),
+    "a result before its call is left out": ([results("x", "1"), calls("x")], ["a:<x>", NONE]),
+    "results of a failed answer are left out": (
+        [asks("a"), calls("x", stop_reason="aborted"), results("x", "1")],
+        ["u:a"],
+    ),
+    "an id used again belongs to the newest call": (
+        [calls("x"), calls("x"), results("x", "2"), results("x", "again")],
+        ["a:<x>", NONE, "a:<x>", "t:2"],
+    ),
+    "an id that a failed answer used again answers no older call": (
+        [calls("x"), calls("x", stop_reason="error"), results("x", "of the failed one")],
+        ["a:<x>", NONE],
+    ),
+    "two calls of one id get their results in turn": (
+        [calls("x", "x"), results("x", "1"), results("x", "2")],
+        ["a:<x><x>", "t:1", "t:2"],
+    ),
+    "results inside a user's message stand like others": ([calls("x"), NESTED], ["a:<x>", "t:1", "u:and now?"]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_messages_of_a_log(case: str) -> None:
+    entries, shown = CASES[case]
+    assert texts(context_of(*entries)) == shown
 
 
 def test_failed_and_aborted_answers_stay_in_the_path_and_out_of_the_messages() -> None:
@@ -132,28 +202,11 @@ def test_a_summary_comes_first_then_what_was_kept_then_the_rest() -> None:
     assert _positions(context) == [4, 3, 5]
 
 
-def test_only_the_last_compaction_is_shown_though_an_older_one_is_in_what_is_kept() -> None:
-    context = context_of(
-        asks("a"),
-        asks("b"),
-        Compaction(summary="S1", first_kept=2),
-        asks("c"),
-        Compaction(summary="S2", first_kept=1),
-        asks("d"),
-    )
-    assert texts(context) == [_compacted("S2"), "u:a", "u:b", "u:c", "u:d"]
-
-
 @pytest.mark.parametrize("first_kept", [None, 7, 99])
 def test_a_compaction_that_names_no_entry_of_its_path_keeps_nothing(first_kept: int | None) -> None:
     context = context_of(asks("a"), Compaction(summary="S", first_kept=first_kept), asks("b"))
     assert texts(context) == [_compacted("S"), "u:b"]
     assert _faults(context) == ([(2, first_kept)] if first_kept else [])
-
-
-def test_a_result_whose_call_was_compacted_away_is_left_out() -> None:
-    context = context_of(calls("x"), results("x", "r"), Compaction(summary="S", first_kept=2), asks("b"))
-    assert texts(context) == [_compacted("S"), "u:b"]
 
 
 # --- branches -----------------------------------------------------------------------------------------------------
@@ -165,25 +218,10 @@ def test_a_leaf_move_leaves_the_entries_after_its_target_out() -> None:
     assert _positions(context) == [1, 2, 5]
 
 
-def test_a_leaf_can_move_back_to_the_branch_it_left() -> None:
-    context = context_of(asks("a"), asks("b"), LeafMove(to=1), asks("c"), LeafMove(to=2), asks("d"))
-    assert texts(context) == ["u:a", "u:b", "u:d"]
-
-
 def test_a_move_before_the_first_entry_starts_anew() -> None:
     context = context_of(asks("a"), ModelChange(provider="p", model="m"), LeafMove(), asks("b"))
     assert texts(context) == ["u:b"]
     assert context.model is None
-
-
-def test_a_move_to_a_move_leads_where_that_one_led() -> None:
-    context = context_of(asks("a"), asks("b"), LeafMove(to=1), asks("c"), LeafMove(to=3), asks("d"))
-    assert texts(context) == ["u:a", "u:d"]
-
-
-def test_a_move_before_a_compaction_undoes_it() -> None:
-    context = context_of(asks("a"), asks("b"), Compaction(summary="S"), asks("c"), LeafMove(to=2), asks("d"))
-    assert texts(context) == ["u:a", "u:b", "u:d"]
 
 
 @pytest.mark.parametrize("target", [2, 3, 4, 99])
@@ -197,26 +235,7 @@ def test_a_move_to_an_unknown_or_later_entry_is_recorded_and_moves_nothing(targe
     assert _faults(context) == [(3, target)]
 
 
-def test_a_branch_summary_stands_in_its_place_and_an_empty_one_is_skipped() -> None:
-    context = context_of(asks("a"), BranchSummary(summary="B"), BranchSummary(summary=""), asks("b"))
-    text = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\nB</summary>"
-    assert texts(context) == ["u:a", f"u:{text}", "u:b"]
-
-
-@pytest.mark.parametrize("blank", ["", " \n"])
-def test_a_blank_summary_or_memo_adds_nothing_and_still_covers_entries(blank: str) -> None:
-    compacted = context_of(asks("a"), asks("b"), Compaction(summary=blank, first_kept=2), BranchSummary(summary=blank))
-    assert texts(compacted) == ["u:b"]
-    assert texts(context_of(asks("a"), Compaction(summary=blank), asks("b"))) == ["u:b"]
-    assert texts(context_of(asks("a"), asks("b"), Prune(pruned=(1,), memo=blank))) == ["u:b"]
-
-
 # --- calls and results --------------------------------------------------------------------------------------------
-
-
-def test_results_follow_their_calls_in_order_regardless_of_arrival() -> None:
-    context = context_of(calls("x", "y"), asks("wait"), results("y", "2"), says("hm"), results("x", "1"))
-    assert texts(context) == ["a:<x><y>", "t:1", "t:2", "u:wait", "a:hm"]
 
 
 def test_an_unanswered_call_has_a_placeholder_until_its_result_arrives() -> None:
@@ -226,47 +245,6 @@ def test_an_unanswered_call_has_a_placeholder_until_its_result_arrives() -> None
     after = evolve(before, entry(3, results("x", "1")))
     assert texts(after) == ["u:a", "a:<x>", "t:1"]
     assert texts(before) == ["u:a", "a:<x>", NONE]
-
-
-def test_the_first_of_two_results_counts() -> None:
-    assert texts(context_of(calls("x"), results("x", "1"), results("x", "2"))) == ["a:<x>", "t:1"]
-
-
-def test_a_result_without_a_call_is_left_out() -> None:
-    assert texts(context_of(asks("a"), results("x", "1"), says("b"))) == ["u:a", "a:b"]
-
-
-def test_a_result_that_comes_before_its_call_is_left_out() -> None:
-    assert texts(context_of(results("x", "1"), calls("x"))) == ["a:<x>", NONE]
-
-
-def test_the_results_of_a_failed_answer_are_left_out_too() -> None:
-    assert texts(context_of(asks("a"), calls("x", stop_reason="aborted"), results("x", "1"))) == ["u:a"]
-
-
-def test_an_id_used_again_belongs_to_the_newest_call() -> None:
-    context = context_of(calls("x"), calls("x"), results("x", "2"), results("x", "again"))
-    assert texts(context) == ["a:<x>", NONE, "a:<x>", "t:2"]
-
-
-def test_an_id_that_a_failed_answer_used_again_answers_no_older_call() -> None:
-    context = context_of(calls("x"), calls("x", stop_reason="error"), results("x", "of the failed one"))
-    assert texts(context) == ["a:<x>", NONE]
-
-
-def test_two_calls_of_one_message_with_one_id_get_their_results_in_turn() -> None:
-    assert texts(context_of(calls("x", "x"), results("x", "1"), results("x", "2"))) == ["a:<x><x>", "t:1", "t:2"]
-
-
-def test_results_inside_a_user_message_stand_like_all_others() -> None:
-    answer = UserMessage(
-        content=(
-            TextBlock(text="and now?"),
-            ToolResultBlock(tool_call_id="x", content=(TextBlock(text="1"),)),
-            ToolResultBlock(tool_call_id="gone", content=(TextBlock(text="2"),)),
-        )
-    )
-    assert texts(context_of(calls("x"), answer)) == ["a:<x>", "t:1", "u:and now?"]
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -290,41 +268,25 @@ def test_an_entry_forged_below_a_position_is_recorded_once_and_ends_no_reader() 
     assert texts(evolve(context, entry(2, says("b")))) == ["u:a", "a:b"]
 
 
-def test_no_entry_of_the_extension_lane_gets_into_a_context() -> None:
-    with pytest.raises(ForgedEntry):
-        evolve(Context("s"), entry(1, ExtensionMessage.of("progress", {"percent": 4})))
+NOTE = ExtensionMessage.of("progress", {"percent": 4})
 
 
-def test_an_extension_message_in_the_wrong_lane_is_refused() -> None:
-    with pytest.raises(ForgedEntry):
-        evolve(Context("s"), entry(1, ExtensionMessage.of("progress"))._replace(lane=Lane.LLM))
-
-
-def test_a_message_in_the_wrong_lane_is_refused() -> None:
-    with pytest.raises(ForgedEntry):
-        evolve(Context("s"), entry(1, asks("a"))._replace(lane=Lane.EXTENSION))
-
-
-def test_a_live_delta_is_refused() -> None:
-    delta = entry(1, asks("a"))._replace(message=Delta(kind="text", message_id="m", delta="a"), delta=1)
-    with pytest.raises(Misplaced):
-        evolve(Context("s"), delta)
-
-
-@pytest.mark.parametrize("again", [1, 2])
-def test_an_entry_is_folded_in_once(again: int) -> None:
-    with pytest.raises(Misplaced):
-        evolve(context_of(asks("a"), asks("b")), entry(again, asks("c")))
-
-
-def test_an_entry_of_another_session_is_refused() -> None:
-    with pytest.raises(Misplaced):
-        evolve(Context("s"), entry(1, asks("a"), session="other"))
-
-
-def test_a_context_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        context_of(asks("a")).model = "other"  # type: ignore[misc]  # the point
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        (entry(3, NOTE), ForgedEntry),
+        (entry(3, NOTE)._replace(lane=Lane.LLM), ForgedEntry),
+        (entry(3, asks("a"))._replace(lane=Lane.EXTENSION), ForgedEntry),
+        (entry(3, asks("a"))._replace(message=Delta(kind="text", message_id="m", delta="a"), delta=1), Misplaced),
+        (entry(1, asks("c")), Misplaced),
+        (entry(2, asks("c")), Misplaced),
+        (entry(3, asks("a"), session="other"), Misplaced),
+    ],
+    ids=["extension", "in the wrong lane", "also", "live delta", "folded before", "again", "of another session"],
+)
+def test_an_entry_that_belongs_elsewhere_is_refused(wrong: Envelope, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        evolve(context_of(asks("a"), asks("b")), wrong)
 
 
 # --- from a session -----------------------------------------------------------------------------------------------

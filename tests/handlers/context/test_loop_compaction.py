@@ -25,7 +25,7 @@ from tests.support.log.entries import asks, calls, context_of, folded, log, resu
 
 __all__ = ()
 
-CREATED = "2026-03-01T10:00:00Z"
+CREATED = "2026-03-01T10:00:00.123456789Z"
 
 
 def turn(number: int, *messages: LlmMessage, loop: str = "s.main.1") -> list[LlmMessage]:
@@ -158,17 +158,6 @@ def test_empty_answers_are_left_out_wherever_they_stand() -> None:
 
 # --- overlays ------------------------------------------------------------------------------------------------------
 
-CREATED_AT = "2026-03-01T10:00:00.123456789Z"
-
-
-def conversation(turns: int, *, loop: str = "s.main.1") -> list[LlmMessage]:
-    """A question and an answer a turn: q0, a0, q1, a1 …"""
-    return [
-        message
-        for number in range(turns)
-        for message in turn(number, asks(f"q{number}"), says(f"a{number}"), loop=loop)
-    ]
-
 
 def section(first: int, last: int, *messages: LlmMessage) -> CompactedSection:
     return CompactedSection.model_validate({"range": TurnRange(start_turn=first, end_turn=last), "messages": messages})
@@ -178,64 +167,78 @@ def told(
     *, first: int | None = None, between: CompactedSection | None = None, recent: CompactedSection | None = None
 ) -> LoopCompaction:
     kept = None if first is None else TurnRange(start_turn=0, end_turn=first)
-    block = CompactionBlock(keep_first=kept, keep_compacted=between, keep_recent=recent, created_at=CREATED_AT)
+    block = CompactionBlock(keep_first=kept, keep_compacted=between, keep_recent=recent, created_at=CREATED)
     return LoopCompaction(loop_id="s.main.1", block=block)
-
-
-def read(*messages: Publishable) -> list[str]:
-    return texts(context_of(*messages))
 
 
 # --- a loop told shorter ------------------------------------------------------------------------------------------
 
 
-def test_a_compacted_loop_has_its_first_turns_a_summary_and_its_recent_turns() -> None:
-    overlay = told(first=0, between=section(1, 2, asks("S")), recent=section(3, 3, asks("q3"), says("a3, cut")))
-    assert read(*conversation(4), overlay, asks("next")) == ["u:q0", "a:a0", "u:S", "u:q3", "a:a3, cut", "u:next"]
+S = asks("S")
+ALL_TOLD = told(first=0, between=section(1, 2, S), recent=section(3, 3, asks("q3"), says("a3, cut")))
+CALLED = turn(0, asks("q"), calls("x"))
+RESULT = turn(0, results("x", "r"))
+OVERLAYS: dict[str, tuple[Sequence[Publishable], list[str]]] = {
+    "first turns, a summary and recent turns": (
+        [*loop_of(4), ALL_TOLD, asks("next")],
+        ["u:q0", "a:a0", "u:S", "u:q3", "a:a3, cut", "u:next"],
+    ),
+    "an earlier loop is replaced in its place": (
+        [asks("before"), *loop_of(2), *loop_of(1, loop="s.main.2"), told(between=section(0, 1, S))],
+        ["u:before", "u:S", "u:q0", "a:a0"],
+    ),
+    "messages after the compaction stay": (
+        [*loop_of(2), told(between=section(0, 1, S)), *turn(1, says("late")), *turn(2, asks("q2"))],
+        ["u:S", "a:late", "u:q2"],
+    ),
+    "the last block may show what an older one hid": (
+        [*loop_of(3), told(between=section(0, 2, asks("S1"))), told(first=1, between=section(2, 2, S))],
+        ["u:q0", "a:a0", "u:q1", "a:a1", "u:S"],
+    ),
+    "a block of a loop on another branch": (
+        [*loop_of(1), LeafMove(to=None), asks("anew"), told(between=section(0, 0, S))],
+        ["u:anew"],
+    ),
+    "a result is left out whose call was compacted": ([*CALLED, told(between=section(0, 0, S)), *RESULT], ["u:S"]),
+    "a repeated call gets a later result": (
+        [*CALLED, told(recent=section(0, 0, asks("q"), calls("x"))), *RESULT],
+        ["u:q", "a:<x>", "t:r"],
+    ),
+    # --- pruned entries
+    "a memo stands for the first pruned entry": (
+        [asks("a"), asks("b"), asks("c"), asks("d"), Prune(pruned=(2, 4), memo="tried b"), asks("e")],
+        ["u:a", "u:[Pruned context summary: tried b]", "u:c", "u:e"],
+    ),
+    "without a memo it leaves no trace": ([asks("a"), asks("b"), Prune(pruned=(1,))], ["u:b"]),
+    "a call takes its result with it": ([asks("a"), calls("x"), results("x", "r"), Prune(pruned=(2,))], ["u:a"]),
+    "entries after it are not covered": ([asks("a"), Prune(pruned=(1, 3)), asks("c")], ["u:c"]),
+    "a branch without the prune has everything": (
+        [asks("a"), asks("b"), Prune(pruned=(1,)), LeafMove(to=2), Label(target=1, label="x")],
+        ["u:a", "u:b"],
+    ),
+}
 
 
-def test_an_earlier_loop_is_replaced_in_place_by_its_summary() -> None:
-    overlay = told(between=section(0, 1, asks("S")))
-    later = conversation(1, loop="s.main.2")
-    assert read(asks("before"), *conversation(2), *later, overlay) == ["u:before", "u:S", "u:q0", "a:a0"]
+@pytest.mark.parametrize("case", OVERLAYS)
+def test_what_a_model_reads_of_compacted_loops_and_pruned_entries(case: str) -> None:
+    entries, shown = OVERLAYS[case]
+    assert texts(context_of(*entries)) == shown
 
 
-def test_messages_of_a_loop_after_its_compaction_stay_unchanged() -> None:
-    overlay = told(between=section(0, 1, asks("S")))
-    assert read(*conversation(2), overlay, *turn(1, says("late")), *turn(2, asks("q2"))) == ["u:S", "a:late", "u:q2"]
-
-
-def test_the_last_block_of_a_loop_applies_and_may_show_what_an_older_one_hid() -> None:
-    older = told(between=section(0, 2, asks("S1")))
-    newer = told(first=1, between=section(2, 2, asks("S2")))
-    assert read(*conversation(3), older, newer) == ["u:q0", "a:a0", "u:q1", "a:a1", "u:S2"]
-
-
-def test_a_block_of_a_loop_that_is_not_on_the_path_has_no_effect() -> None:
-    overlay = told(between=section(0, 0, asks("S")))
-    assert read(*conversation(1), LeafMove(to=None), asks("anew"), overlay) == ["u:anew"]
-    assert read(*conversation(1), Compaction(summary="all"), overlay)[1:] == []
+def test_a_block_of_a_loop_that_was_compacted_as_a_whole_has_no_effect() -> None:
+    context = context_of(*loop_of(1), Compaction(summary="all"), told(between=section(0, 0, S)))
+    assert texts(context)[1:] == []
 
 
 def test_instructions_survive_the_compaction_of_their_loop() -> None:
     instruction = turn(0, SystemMessage(content=(TextBlock(text="be brief"),)))
-    context = context_of(*instruction, *conversation(1), told(between=section(0, 0, asks("S"))))
+    context = context_of(*instruction, *loop_of(1), told(between=section(0, 0, asks("S"))))
     assert [message.text_content() for message in context.system] == ["be brief"]
     assert texts(context) == ["u:S"]
 
 
-def test_a_result_whose_call_was_compacted_by_a_block_is_left_out() -> None:
-    overlay = told(between=section(0, 0, asks("S")))
-    assert read(*turn(0, asks("q"), calls("x")), overlay, *turn(0, results("x", "r"))) == ["u:S"]
-
-
-def test_a_call_repeated_in_a_block_gets_the_result_that_comes_later() -> None:
-    overlay = told(recent=section(0, 0, asks("q"), calls("x")))
-    assert read(*turn(0, asks("q"), calls("x")), overlay, *turn(0, results("x", "r"))) == ["u:q", "a:<x>", "t:r"]
-
-
 def test_a_context_from_before_an_overlay_shows_everything() -> None:
-    entries = log(*conversation(3), told(between=section(0, 2, asks("S"))))
+    entries = log(*loop_of(3), told(between=section(0, 2, asks("S"))))
     assert texts(folded(entries[:-1])) == ["u:q0", "a:a0", "u:q1", "a:a1", "u:q2", "a:a2"]
     assert texts(folded(entries)) == ["u:S"]
     assert list(folded(entries).entries) == entries
@@ -244,38 +247,12 @@ def test_a_context_from_before_an_overlay_shows_everything() -> None:
 # --- pruned entries -----------------------------------------------------------------------------------------------
 
 
-def test_a_memo_stands_in_place_of_the_first_pruned_entry() -> None:
-    pruned = Prune(pruned=(2, 4), memo="tried b")
-    assert read(asks("a"), asks("b"), asks("c"), asks("d"), pruned, asks("e")) == [
-        "u:a",
-        "u:[Pruned context summary: tried b]",
-        "u:c",
-        "u:e",
-    ]
-
-
-def test_a_prune_without_a_memo_leaves_no_trace() -> None:
-    assert read(asks("a"), asks("b"), Prune(pruned=(1,))) == ["u:b"]
-
-
-def test_a_prune_of_a_call_takes_its_result_with_it() -> None:
-    assert read(asks("a"), calls("x"), results("x", "r"), Prune(pruned=(2,))) == ["u:a"]
-
-
 def test_a_prune_with_an_unknown_entry_prunes_the_others_and_is_a_fault() -> None:
     context = context_of(asks("a"), asks("b"), Prune(pruned=(1, 9)))
     assert texts(context) == ["u:b"]
     (fault,) = context.faults
     assert isinstance(fault.error, UnknownTarget)
     assert (fault.position, fault.error.target) == (3, 9)
-
-
-def test_a_prune_does_not_cover_entries_after_it() -> None:
-    assert read(asks("a"), Prune(pruned=(1, 3)), asks("c")) == ["u:c"]
-
-
-def test_a_branch_without_the_prune_has_everything() -> None:
-    assert read(asks("a"), asks("b"), Prune(pruned=(1,)), LeafMove(to=2), Label(target=1, label="x")) == ["u:a", "u:b"]
 
 
 # --- the JSON of a block ------------------------------------------------------------------------------------------
@@ -301,7 +278,7 @@ BLOCK: dict[str, JsonValue] = {
         "range": {"startTurn": 2, "endTurn": 14},
         "messages": [{"role": "user", "content": [{"type": "text", "text": "[Summary] a"}], "timestamp": 3}],
     },
-    "createdAt": CREATED_AT,
+    "createdAt": CREATED,
 }
 
 
@@ -319,7 +296,7 @@ def test_the_block_of_seed_001_is_read_written_and_stored_in_the_same_form() -> 
 def test_extensions_that_a_section_copied_are_left_out_and_named() -> None:
     copied: JsonValue = {"role": "extension", "kind": "note", "data": None}
     block, left_out = read_block(
-        {"keep_recent": {"range": {"startTurn": 0, "endTurn": 0}, "messages": [copied]}, "createdAt": CREATED_AT}
+        {"keep_recent": {"range": {"startTurn": 0, "endTurn": 0}, "messages": [copied]}, "createdAt": CREATED}
     )
     assert left_out == ("keep_recent.messages.0",)
     assert block.messages == ()
@@ -331,23 +308,23 @@ def test_extensions_that_a_section_copied_are_left_out_and_named() -> None:
         ([], ""),
         ({}, "createdAt"),
         ({"createdAt": "yesterday"}, "createdAt"),
-        ({"createdAt": CREATED_AT, "keep_first": {"startTurn": 2, "endTurn": 1}}, "keep_first"),
-        ({"createdAt": CREATED_AT, "keep_first": {"startTurn": -1, "endTurn": 1}}, "keep_first.startTurn"),
-        ({"createdAt": CREATED_AT, "keep_recent": {"messages": []}}, "keep_recent.range"),
-        ({"createdAt": CREATED_AT, "keep_recent": []}, "keep_recent"),
-        ({"createdAt": CREATED_AT, "keep_compacted": {"messages": [{"role": "user"}, 5]}}, "keep_compacted.messages.1"),
+        ({"createdAt": CREATED, "keep_first": {"startTurn": 2, "endTurn": 1}}, "keep_first"),
+        ({"createdAt": CREATED, "keep_first": {"startTurn": -1, "endTurn": 1}}, "keep_first.startTurn"),
+        ({"createdAt": CREATED, "keep_recent": {"messages": []}}, "keep_recent.range"),
+        ({"createdAt": CREATED, "keep_recent": []}, "keep_recent"),
+        ({"createdAt": CREATED, "keep_compacted": {"messages": [{"role": "user"}, 5]}}, "keep_compacted.messages.1"),
         (
             {
-                "createdAt": CREATED_AT,
+                "createdAt": CREATED,
                 "keep_compacted": {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
             },
             "keep_compacted.messages.0.content.0.text",
         ),
         (
-            {"createdAt": CREATED_AT, "keep_compacted": {"messages": [{"role": "narrator"}]}},
+            {"createdAt": CREATED, "keep_compacted": {"messages": [{"role": "narrator"}]}},
             "keep_compacted.messages.0",
         ),
-        ({"createdAt": CREATED_AT, "keep_last": None, "x": 1}, "x"),
+        ({"createdAt": CREATED, "keep_last": None, "x": 1}, "x"),
     ],
 )
 def test_a_malformed_block_is_refused_with_the_path_to_its_fault(value: JsonValue, path: str) -> None:

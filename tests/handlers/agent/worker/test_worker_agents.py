@@ -11,8 +11,8 @@ from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, Usage, UserMe
 from lanebus.agent import Agent, AgentLoop, DuplicateAgent, Run, SubAgent, Worker, ask
 from lanebus.errors import InvalidArgument, InvalidName
 from lanebus.messages import AgentEnded, AgentStarted
-from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, events_of, said, wait_for
-from tests.support.agent.logs import wait_for
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls
+from tests.support.agent.logs import events_of, said, wait_for
 
 __all__ = ()
 
