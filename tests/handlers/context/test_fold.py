@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from lanebus import (
     AssistantMessage,
-    Bus,
     DecodeFailure,
     Delta,
     Envelope,
     ExtensionMessage,
     Lane,
     LlmMessage,
+    Session,
     SystemMessage,
     TextBlock,
     ToolResultMessage,
@@ -312,21 +312,19 @@ async def test_a_warm_context_reads_only_what_is_new() -> None:
     assert second == await build_context(session)
 
 
-async def test_a_context_comes_out_of_a_real_log_as_it_went_in(tmp_path: Path) -> None:
+async def test_a_context_comes_out_of_a_real_log_as_it_went_in(session: Session) -> None:
     progress = ExtensionMessage.of("progress")
     said: list[Publishable] = [ModelChange(provider="anthropic", model="m"), asks("a"), progress, calls("x")]
     later: list[Publishable] = [results("x", "1"), progress, Compaction(summary="S", first_kept=2), says("b")]
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s")
-        warm = WarmContext(session)
-        await session.publish(*said)
-        before = await warm.refresh()
-        await session.publish(*later)
-        assert texts(before) == ["u:a", "a:<x>", NONE]
-        assert await warm.refresh() == await build_context(session)
-        assert texts(warm.context) == [_compacted("S"), "u:a", "a:<x>", "t:1", "a:b"]
-        assert warm.context.position == 8
-        assert await build_context(session, at=4) == before
+    warm = WarmContext(session)
+    await session.publish(*said)
+    before = await warm.refresh()
+    await session.publish(*later)
+    assert texts(before) == ["u:a", "a:<x>", NONE]
+    assert await warm.refresh() == await build_context(session)
+    assert texts(warm.context) == [_compacted("S"), "u:a", "a:<x>", "t:1", "a:b"]
+    assert warm.context.position == 8
+    assert await build_context(session, at=4) == before
 
 
 # --- summaries reach every provider; entries that only steer the context reach none --------------------------------

@@ -81,50 +81,46 @@ SOME: Sequence[Publishable] = (
 )
 
 
-async def test_live_resumed_and_rebuilt_states_are_equal(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await session.publish(*SOME)
-        live: list[Projected[UsageState]] = []
-        async with anyio.create_task_group() as tasks, aclosing(follow(session, USAGE)) as states:
-            async for now in states:
-                live.append(now)
-                if now.position >= 5 + 2 * len(SOME):
-                    break
-                if len(live) == 1:
-                    tasks.start_soon(publish_each, session, (*SOME, *SOME))
+async def test_live_resumed_and_rebuilt_states_are_equal(session: Session) -> None:
+    await session.publish(*SOME)
+    live: list[Projected[UsageState]] = []
+    async with anyio.create_task_group() as tasks, aclosing(follow(session, USAGE)) as states:
+        async for now in states:
+            live.append(now)
+            if now.position >= 5 + 2 * len(SOME):
+                break
+            if len(live) == 1:
+                tasks.start_soon(publish_each, session, (*SOME, *SOME))
 
-        resumed = await project(session, USAGE)
-        rebuilt = await rebuild(session, USAGE)
+    resumed = await project(session, USAGE)
+    rebuilt = await rebuild(session, USAGE)
 
-        assert live[-1] == resumed == rebuilt
-        assert [now.position for now in live] == list(range(5, 16))
-        assert rebuilt.state.total.usage.input == 21
+    assert live[-1] == resumed == rebuilt
+    assert [now.position for now in live] == list(range(5, 16))
+    assert rebuilt.state.total.usage.input == 21
 
 
 async def test_who_follows_a_log_that_goes_back_gets_the_state_folded_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await session.publish(*SOME)
+    await session.publish(*SOME)
 
-        async def went_back(*, after: Cursor, **_: object) -> AsyncGenerator[Envelope, None]:
-            monkeypatch.undo()
-            raise LogRolledBack("s1", after.position, 2)
-            yield  # makes it a generator
+    async def went_back(*, after: Cursor, **_: object) -> AsyncGenerator[Envelope, None]:
+        monkeypatch.undo()
+        raise LogRolledBack("s1", after.position, 2)
+        yield  # makes it a generator
 
-        monkeypatch.setattr(session, "subscribe", went_back)
-        positions: list[int] = []
-        async with anyio.create_task_group() as tasks, aclosing(follow(session, POSITIONS)) as states:
-            async for now in states:
-                positions.append(now.position)
-                if len(positions) == 2:
-                    tasks.start_soon(publish_each, session, SOME[:1])
-                if len(positions) == 3:
-                    break
+    monkeypatch.setattr(session, "subscribe", went_back)
+    positions: list[int] = []
+    async with anyio.create_task_group() as tasks, aclosing(follow(session, POSITIONS)) as states:
+        async for now in states:
+            positions.append(now.position)
+            if len(positions) == 2:
+                tasks.start_soon(publish_each, session, SOME[:1])
+            if len(positions) == 3:
+                break
 
-        assert positions == [5, 5, 6]
+    assert positions == [5, 5, 6]
 
 
 async def publish_each(session: Session, some: Sequence[Publishable]) -> None:
@@ -132,94 +128,79 @@ async def publish_each(session: Session, some: Sequence[Publishable]) -> None:
         await session.publish(message)
 
 
-async def test_only_entries_after_the_checkpoint_are_read_and_both_lanes_are(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        assert at(await project(session, POSITIONS)) == ((), 0)
-        await session.publish(*SOME)
-        await session.save_projection("positions", 1, b"[100]", cursor=Cursor(3), expected=0)
+async def test_only_entries_after_the_checkpoint_are_read_and_both_lanes_are(session: Session) -> None:
+    assert at(await project(session, POSITIONS)) == ((), 0)
+    await session.publish(*SOME)
+    await session.save_projection("positions", 1, b"[100]", cursor=Cursor(3), expected=0)
 
-        assert at(await project(session, POSITIONS)) == ((100, 4, 5), 5)
-        assert await kept(session) == (b"[100,4,5]", 5)
-        assert at(await rebuild(session, POSITIONS)) == ((1, 2, 3, 4, 5), 5)
-        assert await kept(session) == (b"[1,2,3,4,5]", 5)
+    assert at(await project(session, POSITIONS)) == ((100, 4, 5), 5)
+    assert await kept(session) == (b"[100,4,5]", 5)
+    assert at(await rebuild(session, POSITIONS)) == ((1, 2, 3, 4, 5), 5)
+    assert await kept(session) == (b"[1,2,3,4,5]", 5)
 
 
-async def test_another_version_does_not_read_what_the_first_one_stored(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await session.publish(*SOME)
-        await session.save_projection("positions", 1, b"[100]", cursor=Cursor(5), expected=0)
-        second = Projection(name="positions", version=2, state=POSITIONS.state, initial=(), evolve=POSITIONS.evolve)
+async def test_another_version_does_not_read_what_the_first_one_stored(session: Session) -> None:
+    await session.publish(*SOME)
+    await session.save_projection("positions", 1, b"[100]", cursor=Cursor(5), expected=0)
+    second = Projection(name="positions", version=2, state=POSITIONS.state, initial=(), evolve=POSITIONS.evolve)
 
-        assert (await project(session, second)).state == (1, 2, 3, 4, 5)
+    assert (await project(session, second)).state == (1, 2, 3, 4, 5)
 
 
-async def test_a_log_that_went_back_is_folded_anew(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await session.publish(*SOME)
-        # What a server that came back from an older copy looks like: the checkpoint is beyond the log's end.
-        await session.save_projection("positions", 1, b"[1,2,3,4,5,6,7]", cursor=Cursor(7), expected=0)
+async def test_a_log_that_went_back_is_folded_anew(session: Session) -> None:
+    await session.publish(*SOME)
+    # What a server that came back from an older copy looks like: the checkpoint is beyond the log's end.
+    await session.save_projection("positions", 1, b"[1,2,3,4,5,6,7]", cursor=Cursor(7), expected=0)
 
-        assert at(await project(session, POSITIONS)) == ((1, 2, 3, 4, 5), 5)
-        assert await kept(session) == (b"[1,2,3,4,5]", 5)
+    assert at(await project(session, POSITIONS)) == ((1, 2, 3, 4, 5), 5)
+    assert await kept(session) == (b"[1,2,3,4,5]", 5)
 
 
 @pytest.mark.parametrize("stored", [b"{", b'["x"]', b"\xff"])
-async def test_a_stored_state_that_cannot_be_read_is_folded_anew(tmp_path: Path, stored: bytes) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await session.publish(*SOME)
-        await session.save_projection("positions", 1, stored, cursor=Cursor(5), expected=0)
+async def test_a_stored_state_that_cannot_be_read_is_folded_anew(session: Session, stored: bytes) -> None:
+    await session.publish(*SOME)
+    await session.save_projection("positions", 1, stored, cursor=Cursor(5), expected=0)
 
-        assert at(await project(session, POSITIONS)) == ((1, 2, 3, 4, 5), 5)
-        assert await kept(session) == (b"[1,2,3,4,5]", 5)
+    assert at(await project(session, POSITIONS)) == ((1, 2, 3, 4, 5), 5)
+    assert await kept(session) == (b"[1,2,3,4,5]", 5)
 
 
-async def test_who_loses_the_race_to_store_takes_the_newer_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        slow = bus.session("s1")
-        await slow.publish(*SOME)
-        save = slow.save_projection
+async def test_who_loses_the_race_to_store_takes_the_newer_state(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = bus.session("s1")
+    await slow.publish(*SOME)
+    save = slow.save_projection
 
-        async def save_late(name: str, version: int, state: bytes, *, cursor: Cursor, expected: int) -> bool:
-            quick = bus.session("s1")
-            await quick.publish(UserMessage.text("one more"))
-            await project(quick, POSITIONS)
-            return await save(name, version, state, cursor=cursor, expected=expected)
+    async def save_late(name: str, version: int, state: bytes, *, cursor: Cursor, expected: int) -> bool:
+        quick = bus.session("s1")
+        await quick.publish(UserMessage.text("one more"))
+        await project(quick, POSITIONS)
+        return await save(name, version, state, cursor=cursor, expected=expected)
 
-        monkeypatch.setattr(slow, "save_projection", save_late)
+    monkeypatch.setattr(slow, "save_projection", save_late)
 
-        assert at(await project(slow, POSITIONS)) == ((1, 2, 3, 4, 5, 6), 6)
-        assert await kept(slow) == (b"[1,2,3,4,5,6]", 6)
+    assert at(await project(slow, POSITIONS)) == ((1, 2, 3, 4, 5, 6), 6)
+    assert await kept(slow) == (b"[1,2,3,4,5,6]", 6)
 
 
-async def test_many_who_project_at_once_agree(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await session.publish(*SOME)
-        results: list[Projected[tuple[int, ...]]] = []
+async def test_many_who_project_at_once_agree(session: Session) -> None:
+    await session.publish(*SOME)
+    results: list[Projected[tuple[int, ...]]] = []
 
-        async def one() -> None:
-            results.append(await project(session, POSITIONS))
+    async def one() -> None:
+        results.append(await project(session, POSITIONS))
 
-        async with anyio.create_task_group() as tasks:
-            for _ in range(8):
-                tasks.start_soon(one)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(one)
 
-        assert [at(result) for result in results] == [((1, 2, 3, 4, 5), 5)] * 8
+    assert [at(result) for result in results] == [((1, 2, 3, 4, 5), 5)] * 8
 
 
-async def test_live_deltas_are_no_part_of_a_state(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await session.publish(SOME[0])
-        await session.preview(Delta(kind="text", message_id="m", delta="Hel"))
+async def test_live_deltas_are_no_part_of_a_state(session: Session) -> None:
+    await session.publish(SOME[0])
+    await session.preview(Delta(kind="text", message_id="m", delta="Hel"))
 
-        assert at(await project(session, POSITIONS)) == ((1,), 1)
+    assert at(await project(session, POSITIONS)) == ((1,), 1)
 
 
 async def test_a_long_fold_lets_other_tasks_run(tmp_path: Path) -> None:
