@@ -32,7 +32,6 @@ from tests.support.laws.cancelling import Moment, Trial, cut
 
 __all__ = ()
 
-AT_ONCE = RetryPolicy(attempts=1, base=0.0)
 CALL = ToolCallBlock(id="c1", name="look")
 
 

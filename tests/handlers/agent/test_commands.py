@@ -184,10 +184,7 @@ async def test_a_steer_with_now_cuts_the_answer_and_the_next_turn_answers_it(ses
         await answered(session, await steer(session, "in French, please", when="now"))
     assert await replies(session) == ["assistant aborted: Well, ", "assistant stop: Bien."]
     assert await ends(session) == ["stop"]
-    assert [message.text_content() for message in model.requests[1].context.messages] == [
-        "hello?",
-        "in French, please",
-    ]
+    assert [message.text_content() for message in model.requests[1].context.messages] == ["hello?", "in French, please"]
     assert [outcome for _, outcome in await outcomes(session)] == ["applied"]
 
 

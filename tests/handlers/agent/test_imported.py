@@ -21,7 +21,8 @@ from lanebus import (
 )
 from lanebus.agent import AgentLoop, ModelRequest, Recorder, Tool, Worker, abort, answered, approve, ask, deny, tool
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.messages import Abort, AgentEnded, AgentEvent, AgentStarted, Approve, Control, ControlAnswered, control
+from lanebus.bus.messages import Abort, AgentEnded, AgentEvent, AgentStarted, Approve, Control, ControlAnswered
+from lanebus.bus.messages import Pause as PauseCommand
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, OUTCOME
 from lanebus.handlers.context import READ_UP_TO, build_context
 from lanebus.handlers.formats import entry_line, header_line, import_transcript
@@ -174,11 +175,11 @@ async def test_an_import_makes_no_work(bus: Bus, session: Session) -> None:
     assert not (await (await take_run(session)).refresh()).loop_state.has_work
 
 
-COMMANDS: tuple[Control, ...] = (APPROVE, Abort(), control.Pause(), Handoff(), Resume(), Steer(position=1))
+COMMANDS: tuple[Control, ...] = (APPROVE, Abort(), PauseCommand(), Handoff(), Resume(), Steer(position=1))
 
 
 async def test_imported_commands_are_neither_answered_nor_in_effect(bus: Bus, session: Session) -> None:
-    halted: list[Event] = [control.Pause(), ControlAnswered(control=1, outcome="applied")]
+    halted: list[Event] = [PauseCommand(), ControlAnswered(control=1, outcome="applied")]
     await bring(session, await exported(bus, *halted, *COMMANDS))
     async with Worker(bus, AgentLoop(Agreeable()), heartbeat=PATIENT):
         await ask(session, "hello?", seconds=SECONDS)

@@ -125,13 +125,7 @@ async def test_idle_sessions_are_evicted_by_their_bytes_but_for_the_newest(bus: 
 
 async def test_a_large_session_counts_by_its_bytes(bus: Bus) -> None:
     sessions = SessionCache(bus.session, WorkerBounds(warm_bytes=50_000))
-    for name, characters, kept in (
-        ("a", 100, 1),
-        ("b", 100, 2),
-        ("large", 60_000, 1),
-        ("c", 100, 1),
-        ("d", 100, 2),
-    ):
+    for name, characters, kept in (("a", 100, 1), ("b", 100, 2), ("large", 60_000, 1), ("c", 100, 1), ("d", 100, 2)):
         await bus.session(name).publish(UserMessage.text("x" * characters))
         with sessions.held(name) as warm:
             await warm.refresh()

@@ -14,13 +14,12 @@ from lanebus import START, AssistantMessage, Bus, ExtensionMessage, Lane, LlmMes
 from lanebus.agent import AgentLoop, Worker, tool
 from lanebus.bus.messages import TurnId, TurnStarted, UserMessage, parse_event
 from lanebus.context import WarmContext, build_context
-from lanebus.handlers.projections.folding import project_kept
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
 from lanebus.handlers.serve.budget import ByteBudget
 from lanebus.handlers.serve.frames import session_frames
 from lanebus.handlers.serve.transfer import History
 from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Compaction, Publishable, RequestDefined, TurnEnded
-from lanebus.projections import SESSIONS, TURNS, USAGE, project, rebuild, session_lines
+from lanebus.projections import SESSIONS, TURNS, USAGE, look, project, rebuild, session_lines
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, take_run
 from tests.support.agent.folding import fold, log_of
@@ -112,10 +111,10 @@ async def test_a_trimmed_fork_still_folds_its_own_entries(bus: Bus) -> None:
     await parent.trim(3)
     child = await parent.fork(4)  # two of what it shares are gone already
     await child.publish(says("y"), says("z"))
-    assert (await project_kept(child, USAGE)).state.total.calls == 2
-    assert (await project_kept(child, POSITIONS)).state == (3, 4, 5, 6)
+    assert (await look(child, USAGE)).state.total.calls == 2
+    assert (await look(child, POSITIONS)).state == (3, 4, 5, 6)
     await child.trim(6)
-    assert (await project_kept(child, USAGE)).state.total.calls == 1
+    assert (await look(child, USAGE)).state.total.calls == 1
 
 
 @given(histories, st.integers(0, 25))

@@ -314,16 +314,10 @@ def test_extensions_that_a_section_copied_are_left_out_and_named() -> None:
         ({"createdAt": CREATED, "keep_recent": []}, "keep_recent"),
         ({"createdAt": CREATED, "keep_compacted": {"messages": [{"role": "user"}, 5]}}, "keep_compacted.messages.1"),
         (
-            {
-                "createdAt": CREATED,
-                "keep_compacted": {"messages": [{"role": "user", "content": [{"type": "text"}]}]},
-            },
+            {"createdAt": CREATED, "keep_compacted": {"messages": [{"role": "user", "content": [{"type": "text"}]}]}},
             "keep_compacted.messages.0.content.0.text",
         ),
-        (
-            {"createdAt": CREATED, "keep_compacted": {"messages": [{"role": "narrator"}]}},
-            "keep_compacted.messages.0",
-        ),
+        ({"createdAt": CREATED, "keep_compacted": {"messages": [{"role": "narrator"}]}}, "keep_compacted.messages.0"),
         ({"createdAt": CREATED, "keep_last": None, "x": 1}, "x"),
     ],
 )

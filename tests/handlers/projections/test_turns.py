@@ -338,7 +338,7 @@ def test_a_loop_that_never_ended_keeps_its_messages_and_their_usage() -> None:
     state = abandoned(open_state, 99.0)
     (loop,) = state.loops
     (cut,) = loop_turns(state, "s.m.1")
-    assert (loop.status, loop.ends, cut.status, state.running) == ("aborted", 99.0, "aborted", ())
+    assert (loop.status, loop.ended, cut.status, state.running) == ("aborted", 99.0, "aborted", ())
     assert loop_messages(state, "s.m.1") == (3, 4)
     assert loop_usage(state, "s.m.1") == TOOK
     assert abandoned(state, 100.0) == state

@@ -68,10 +68,7 @@ async def test_what_the_model_is_offered_is_told_once_for_each_change(session: S
             async with recorder.turn(model="m-1", provider="me", tools=offered, max_tokens=100) as turn:
                 await turn.answer("Hi.")
     told = await events_of(session, RequestDefined)
-    assert [(event.model, event.max_tokens, len(event.tools)) for event in told] == [
-        ("m-1", 100, 1),
-        ("m-1", 100, 0),
-    ]
+    assert [(event.model, event.max_tokens, len(event.tools)) for event in told] == [("m-1", 100, 1), ("m-1", 100, 0)]
     begun = [event.request for event in await events_of(session, TurnStarted)]
     assert begun == [told[0].hash, told[0].hash, told[1].hash]
 

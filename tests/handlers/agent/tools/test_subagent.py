@@ -111,13 +111,18 @@ async def test_agents_are_nested_up_to_max_depth(bus: Bus) -> None:
     assert (refused.is_error, refused.text_content()) == (True, text)
 
 
-async def test_a_turn_begins_at_most_max_children_and_none_without_a_task(bus: Bus) -> None:
+async def test_a_turn_begins_at_most_max_children(bus: Bus) -> None:
     helper = AgentLoop(ScriptedModel(answer("a"), answer("b")))
-    wanted = [asks(task, f"c{number}") for number, task in enumerate(("", "1", "2", "3"))]
+    wanted = [asks(str(number), f"c{number}") for number in range(4)]
     found = await calling(bus, sub(helper, max_children=2), *wanted)
-    assert [result.is_error for result in found].count(True) == 2
-    assert found[0].is_error
+    assert [result.is_error for result in found] == [False, False, True, True]
     assert len(await bus.sessions()) == 3
+
+
+async def test_a_call_without_a_task_begins_no_child(bus: Bus) -> None:
+    (result,) = await calling(bus, sub(None), asks(""))
+    assert result.is_error
+    assert len(await bus.sessions()) == 1
 
 
 # --- what may go wrong ------------------------------------------------------------------------------------------------
@@ -186,10 +191,7 @@ async def test_a_child_that_waits_for_a_person_is_waited_for(bus: Bus, session: 
         assert "agent.ended" not in await said(session)
         await child.publish(Resume().as_extension())
         await wait_for(session, "agent.ended")
-    assert [event.stop_reason for event in await events_of(child, AgentEnded)] == [
-        "paused",
-        "stop",
-    ]
+    assert [event.stop_reason for event in await events_of(child, AgentEnded)] == ["paused", "stop"]
     assert [result.text_content() for result in await results(session)] == ["Four walls."]
 
 

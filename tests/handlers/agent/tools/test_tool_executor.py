@@ -401,10 +401,7 @@ async def test_open_calls_are_closed_in_one_append(session: Session) -> None:
     assert answer is not None
     before = len(await log(session))
     await fail_calls(run, answer, await run.refresh(), SKIPPED)
-    assert (await said(session))[before:] == [
-        *(f"result error: {SKIPPED}", "agent.tool.ended") * 2,
-        "agent.turn.ended",
-    ]
+    assert (await said(session))[before:] == [*(f"result error: {SKIPPED}", "agent.tool.ended") * 2, "agent.turn.ended"]
     await fail_calls(run, answer, await run.refresh(), SKIPPED)
     assert (await said(session)).count("agent.turn.ended") == 1, "a second time adds nothing"
     assert await open_answer(run) is None

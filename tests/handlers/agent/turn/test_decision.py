@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.agent import LoopLimits, Run, tool
+from lanebus.agent import AgentLoop, LoopLimits, Run, tool
 from lanebus.bus.messages import ExtensionMessage, SessionLinked, SystemMessage, ToolEnded, TurnId, Usage, UserMessage
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
-from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool_call import StartCall, decide_calls
 from lanebus.handlers.agent.turn.decision import CompactContext, Idle, command_outcome, next_decision
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
@@ -40,7 +39,7 @@ from tests.support.suite.scale import examples
 
 __all__ = ()
 
-SETTINGS = LoopSettings(model=ScriptedModel())
+SETTINGS = AgentLoop(ScriptedModel()).settings
 T0, T1 = turn(0), turn(1)
 U0 = turn(0, "s1.main.2")
 FORKED = turn(3, "p.main.7")

@@ -13,7 +13,7 @@ from lanebus.bus import Lease, Leases
 from lanebus.handlers.agent import in_background
 from lanebus.handlers.agent.session_cache import CachedSession
 from lanebus.messages import ToolWaiting, TurnId
-from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, fresh_bus
 from tests.support.agent.logs import events_of, messages, said, until, wait_for
 from tests.support.laws.cancelling import Moment, Trial, cut
 from tests.support.servers.real import RealServer, blocked, eventually, shortly
@@ -57,8 +57,9 @@ async def test_an_error_of_the_block_is_raised_unchanged_and_the_worker_has_ende
     assert (await bus.group_status("agents")).consumers == ()
 
 
-async def test_an_error_of_the_worker_ends_the_block_and_is_raised_alone(bus: Bus) -> None:
-    worker = Worker(bus, AgentLoop(ScriptedModel()))
+async def test_an_error_of_the_worker_ends_the_block_and_is_raised_alone() -> None:
+    async with fresh_bus() as bus:
+        worker = Worker(bus, AgentLoop(ScriptedModel()))
     ended: list[str] = []
     with anyio.fail_after(SECONDS), pytest.raises(Closed):  # noqa: PT012  # the block is what raises
         async with worker:
