@@ -84,6 +84,7 @@ async def test_an_answer_over_the_limit_fails_and_keeps_its_cost(session: Sessio
         ([("left", True), ("seen", False)], "More.", 2),
         ([("left", False), ("seen", True)], "More.", 2),
     ],
+    ids=["both", "one is empty", "both are empty", "only the first", "only the second"],
 )
 async def test_a_loop_ends_with_its_results_as_the_final_message_if_every_result_terminates(
     session: Session, replies: list[tuple[str, bool]], last: str, model_calls: int

@@ -265,8 +265,8 @@ def without_repeats(entries: Sequence[str]) -> list[str]:
     part is recorded, and the next turn answers the same prompts."""
     kept = [text for text in entries if text not in {"agent.message.started", "agent.tool.started"}]
     for at, text in enumerate(kept):
-        if text.startswith("assistant aborted") and "agent.turn.started" in kept[at:]:
-            assert kept[at + 1 : at + 4] == ["agent.message.ended", "agent.turn.ended", "agent.turn.started"]
+        is_cut = kept[at + 1 : at + 4] == ["agent.message.ended", "agent.turn.ended", "agent.turn.started"]
+        if text.startswith("assistant aborted") and is_cut:
             return kept[:at] + kept[at + 4 :]
     return kept
 

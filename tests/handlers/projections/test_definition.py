@@ -236,7 +236,7 @@ WRONG = {
 """a wrong definition: its fault, and the remedy"""
 
 
-@pytest.mark.parametrize("source", WRONG)
+@pytest.mark.parametrize("source", WRONG, ids=[fault for fault, _ in WRONG.values()])
 def test_a_wrong_definition_is_refused_with_the_fault_and_the_remedy(source: str) -> None:
     fault, remedy = WRONG[source]
     made: dict[str, Callable[..., object]] = {}
