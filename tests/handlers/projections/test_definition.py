@@ -253,14 +253,15 @@ def test_wrong_arguments_are_refused() -> None:
     for name, version in (("a b", 1), ("", 1), ("a@1", 1), ("usage", 4), ("mine", 0), ("mine", True)):
         with pytest.raises(InvalidProjection):
             projection(name, version=version)(sync)
-    for make, fault in (
-        (lambda: projection("mine", version=1, initial="one"), "initial state 'one' is no int"),
-        (lambda: projection("mine", version=1, forked="one"), "forked state 'one' is no int"),
-        (lambda: projection("mine", version=1, kinds=()), "leave out"),
-        (lambda: projection("mine", version=1, lanes=()), "leave out"),
-    ):
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: projection("mine", version=1, initial="one")(sync), "initial state 'one' is no int"),
+        (lambda: projection("mine", version=1, forked="one")(sync), "forked state 'one' is no int"),
+        (lambda: projection("mine", version=1, kinds=())(sync), "leave out"),
+        (lambda: projection("mine", version=1, lanes=())(sync), "leave out"),
+    ]
+    for make, fault in wrong:
         with pytest.raises(InvalidProjection, match=fault):
-            make()(sync)
+            make()
 
 
 def test_a_fold_that_returns_none_is_refused_as_it_does() -> None:

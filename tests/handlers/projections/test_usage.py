@@ -77,7 +77,7 @@ def test_an_unknown_cost_is_counted_and_is_not_zero() -> None:
 
 
 def test_nothing_in_the_extension_lane_changes_a_sum() -> None:
-    events = [
+    events: list[Said] = [
         ExtensionMessage.of("notification", {"usage": {"input": 1000}}),
         ExtensionMessage.of("agent.turn.ended", {"usage": "nonsense"}),
         ExtensionMessage.of("agent.no.such", None),
