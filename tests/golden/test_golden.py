@@ -7,12 +7,12 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from lanebus import DecodeFailure, Delta, Envelope, ExtensionMessage, Lane
-from lanebus.bus.messages import AgentEvent, Control, content, context_entry, control, events, message, parse_event
-from lanebus.bus.wire import Keys, encode
+from lanebus import Delta, ExtensionMessage, Lane
+from lanebus.bus import messages
+from lanebus.bus.wire import DecodeFailure, Envelope, Keys, encode
 from lanebus.context import build_context
-from lanebus.handlers.projections import SESSIONS, TURNS, USAGE
-from lanebus.projections import project
+from lanebus.messages import AgentEvent, ContextEntry, Control, parse_event
+from lanebus.projections import SESSIONS, TURNS, USAGE, project
 from tests.support.golden.logs import (
     FOLDERS,
     MATERIAL,
@@ -27,6 +27,11 @@ from tests.support.golden.logs import (
 from tests.support.servers.real import RealServer
 
 __all__ = ()
+
+
+NAMED = [getattr(messages, name) for name in messages.__all__]
+MODELS: list[type[BaseModel]] = [each for each in NAMED if isinstance(each, type) and issubclass(each, BaseModel)]
+"""all models of messages"""
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -68,21 +73,15 @@ def test_the_newest_golden_logs_are_what_is_written_today(folder: Path) -> None:
 def test_the_newest_golden_logs_have_every_kind_of_message() -> None:
     logs = [read_lines(folder) for folder in MATERIAL]
     found = _kinds([envelope for lines in logs for envelope in [*envelopes(lines), *deltas(lines)]])
-    wanted = {f"role {role}" for kind in _models(message) for role in _literals(kind, "role")}
-    wanted |= {f"block {name}" for kind in _models(content) for name in _literals(kind, "type")}
-    wanted |= {f"kind {name}" for kind in _models(context_entry) for name in _literals(kind, "kind")}
+    wanted = {f"role {role}" for model in MODELS if model is not Delta for role in _literals(model, "role")}
+    wanted |= {f"block {name}" for model in MODELS for name in _literals(model, "type")}
     wanted |= {
-        f"event {kind.KIND}" for kind in _models(events) if issubclass(kind, AgentEvent) and kind is not AgentEvent
+        f"kind {name}" for model in MODELS if issubclass(model, ContextEntry) for name in _literals(model, "kind")
     }
-    wanted |= {f"command {kind.KIND}" for kind in _models(control) if issubclass(kind, Control) and kind is not Control}
+    wanted |= {f"event {model.KIND}" for model in MODELS if issubclass(model, AgentEvent) and model is not AgentEvent}
+    wanted |= {f"command {model.KIND}" for model in MODELS if issubclass(model, Control) and model is not Control}
     wanted |= {f"delta {name}" for name in _literals(Delta, "kind")}
     assert wanted - found == set()
-
-
-def _models(module: object) -> list[type[BaseModel]]:
-    """The public models of a module."""
-    values = [getattr(module, name) for name in getattr(module, "__all__", ())]
-    return [value for value in values if isinstance(value, type) and issubclass(value, BaseModel)]
 
 
 def _literals(model: type[BaseModel], field: str) -> tuple[str, ...]:

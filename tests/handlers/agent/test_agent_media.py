@@ -5,13 +5,13 @@ import hashlib
 
 import pytest
 
-from lanebus import AssistantMessage, ImageBlock, MediaRef, ToolCallBlock, Unavailable, UserMessage
-from lanebus.agent import AgentLoop, ToolReply, tool
+from lanebus import AssistantMessage, ImageBlock, MediaRef, Session, ToolCallBlock, Unavailable, UserMessage
+from lanebus.agent import AgentLoop, ModelRequest, ToolReply, tool
 from lanebus.context import build_context
-from lanebus.handlers.agent import ModelRequest
 from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
 from lanebus.providers import to_anthropic
-from tests.support.agent.agents import ScriptedModel, answer, calls, fresh_bus, messages, said, take_run
+from tests.support.agent.agents import ScriptedModel, answer, calls, take_run
+from tests.support.agent.logs import messages, said
 from tests.support.log.entries import asks, context_of
 from tests.support.models.messages_api import block, delta, finish, serve, start
 
@@ -28,11 +28,10 @@ async def take_picture() -> ToolReply:
     return ToolReply([ImageBlock(media=MediaRef.from_bytes(LARGE))])
 
 
-async def test_a_model_gets_an_image_that_the_log_only_references() -> None:
+async def test_a_model_gets_an_image_that_the_log_only_references(session: Session) -> None:
     text = block(0, {"type": "text", "text": ""}, delta(0, "text_delta", text="A cat."))
     script = [start(), *text, *finish(output_tokens=1)]
-    async with fresh_bus() as bus, serve(script) as (api, client):
-        session = bus.session("s1")
+    async with serve(script) as (api, client):
         await session.publish(UserMessage.with_images("what is it?", [LARGE]))
         await AgentLoop(AnthropicModel("claude-test", client=client))(await take_run(session))
         question, reply = await messages(session)
@@ -46,38 +45,32 @@ async def test_a_model_gets_an_image_that_the_log_only_references() -> None:
     ]
 
 
-async def test_an_image_from_a_tool_is_in_the_next_request() -> None:
+async def test_an_image_from_a_tool_is_in_the_next_request(session: Session) -> None:
     model = ScriptedModel(calls(ToolCallBlock(id="c1", name="take_picture")), answer("A cat."))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("look"))
-        await AgentLoop(model, (take_picture,))(await take_run(session))
-        assert [request.media.keys() for request in model.requests] == [set(), {SHA256}]
-        result = (await messages(session))[2]
-        assert [b.media.kind for b in result.content if isinstance(b, ImageBlock)] == ["sha256"]
+    await session.publish(UserMessage.text("look"))
+    await AgentLoop(model, (take_picture,))(await take_run(session))
+    assert [request.media.keys() for request in model.requests] == [set(), {SHA256}]
+    result = (await messages(session))[2]
+    assert [b.media.kind for b in result.content if isinstance(b, ImageBlock)] == ["sha256"]
 
 
-async def test_no_turn_begins_while_the_media_store_is_unreachable() -> None:
+async def test_no_turn_begins_while_the_media_store_is_unreachable(session: Session) -> None:
     model = ScriptedModel(answer("A cat."))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(UserMessage.with_images("what is it?", [LARGE]))
-        run = await take_run(session)
-        session.media = run.session.media = Gone()
-        with pytest.raises(Unavailable):
-            await AgentLoop(model)(run)
-        assert await said(session) == ["user: what is it?"]
-        assert model.requests == []
+    await session.publish(UserMessage.with_images("what is it?", [LARGE]))
+    run = await take_run(session)
+    session.media = run.session.media = Gone()
+    with pytest.raises(Unavailable):
+        await AgentLoop(model)(run)
+    assert await said(session) == ["user: what is it?"]
+    assert model.requests == []
 
 
-async def test_lost_media_are_left_out_with_a_warning_that_names_the_position() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        gone = ImageBlock(media=MediaRef(kind="sha256", sha256=SHA256))
-        await session.publish(UserMessage.of("what is it?", gone))
-        model = ScriptedModel(answer("I see nothing."))
-        await AgentLoop(model)(await take_run(session))
-        context = await build_context(session)
+async def test_lost_media_are_left_out_with_a_warning_that_names_the_position(session: Session) -> None:
+    gone = ImageBlock(media=MediaRef(kind="sha256", sha256=SHA256))
+    await session.publish(UserMessage.of("what is it?", gone))
+    model = ScriptedModel(answer("I see nothing."))
+    await AgentLoop(model)(await take_run(session))
+    context = await build_context(session)
     (request,) = model.requests
     warning = "messages.0: image left out: its content is in the media store"
     assert to_anthropic(context, model="m", media=request.media).warnings == (warning,)

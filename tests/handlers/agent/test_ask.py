@@ -7,40 +7,31 @@ from functools import partial
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, SessionClosed, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
 from lanebus.agent import (
     AgentLoop,
-    AnswerTimeout,
-    LoopAborted,
     LoopFailed,
-    LoopLimits,
     ModelFailure,
     PersonNeeded,
     Reject,
-    Run,
     RunBounds,
     ToolReply,
     Unanswered,
-    Worker,
-    abort,
-    answered,
-    approve,
     ask,
-    follow_up,
     pause,
     resume,
     tool,
 )
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent import Agent
+from lanebus.handlers.agent import Agent, AnswerTimeout, LoopLimits, Run, Worker, answered, approve, follow_up
 from lanebus.handlers.agent.ask import find_delay
 from lanebus.handlers.agent.models.model import with_failure
-from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus, said, wait_for
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus
+from tests.support.agent.logs import said, wait_for
 from tests.support.laws.cancelling import Moment, Trial, cut
 
 __all__ = ()
 
-AT_ONCE = RetryPolicy(attempts=1, base=0.0)
 CALL = ToolCallBlock(id="c1", name="look")
 
 
@@ -164,45 +155,22 @@ async def test_a_failed_model_is_an_error_with_its_text() -> None:
         assert (caught.value.session, caught.value.position) == ("s1", 1)
 
 
-async def test_a_failed_agent_is_an_error() -> None:
-    async def agent(run: Run) -> None:
-        raise ZeroDivisionError(run.session.id)
-
-    async with fresh_bus() as bus, Worker(bus, agent, heartbeat=60, retry=AT_ONCE):
-        with pytest.raises(LoopFailed, match="ZeroDivisionError"):
-            await ask(bus.session("s1"), "hello")
+async def no_shouting(prompts: Sequence[UserMessage]) -> Reject | None:
+    return Reject("no shouting") if prompts[0].text_content().isupper() else None
 
 
-async def test_a_reached_limit_is_an_error_with_its_text() -> None:
-    agent = AgentLoop(ScriptedModel(calls(CALL)), (look,), limits=LoopLimits(turns=1))
+@pytest.mark.parametrize(
+    ("text", "reason", "stop_reason"),
+    [("What do you see?", "Agent stopped: turn limit of 1", "maxTurns"), ("HELLO", "no shouting", "guardRail")],
+)
+async def test_a_reached_limit_or_a_rejection_is_an_error_with_its_text(
+    text: str, reason: str, stop_reason: str
+) -> None:
+    agent = AgentLoop(ScriptedModel(calls(CALL)), (look,), limits=LoopLimits(turns=1), guards=(no_shouting,))
     async with working(agent) as (_, session):
-        with pytest.raises(LoopFailed, match="Agent stopped") as caught:
-            await ask(session, "What do you see?")
-        assert caught.value.stop_reason == "maxTurns"
-
-
-async def test_a_rejected_question_is_an_error_with_the_guards_reason() -> None:
-    async def guard(prompts: Sequence[UserMessage]) -> Reject | None:
-        return Reject("no shouting") if prompts[0].text_content().isupper() else None
-
-    async with working(AgentLoop(ScriptedModel(), guards=(guard,))) as (_, session):
-        with pytest.raises(LoopFailed, match="no shouting") as caught:
-            await ask(session, "HELLO")
-        assert caught.value.stop_reason == "guardRail"
-
-
-async def test_an_aborted_question_is_an_error() -> None:
-    stop = Pause()
-    agent = AgentLoop(ScriptedModel([stop]), drain_seconds=0)
-    async with working(agent) as (_, session), anyio.create_task_group() as tasks:
-
-        async def ask_and_fail() -> None:
-            with pytest.raises(LoopAborted, match="ask again under a new key"):
-                await ask(session, "hello")
-
-        tasks.start_soon(ask_and_fail)
-        await stop.reached.wait()
-        await abort(session)
+        with pytest.raises(LoopFailed, match=reason) as caught:
+            await ask(session, text)
+        assert caught.value.stop_reason == stop_reason
 
 
 async def test_a_call_that_waits_for_approval_is_told_and_the_key_resumes_the_wait() -> None:
@@ -230,33 +198,29 @@ async def test_a_call_that_waits_for_approval_is_told_and_the_key_resumes_the_wa
         assert len(await questions(session)) == 1
 
 
-async def test_a_call_that_waits_since_before_the_question_does_not_delay_it() -> None:
+async def test_a_call_that_waits_since_before_the_question_does_not_delay_it(bus: Bus, session: Session) -> None:
     model = ScriptedModel(calls(CALL), answer("Never mind."))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        async with Worker(bus, AgentLoop(model, (asks_first,)), heartbeat=60):
-            with pytest.raises(PersonNeeded):
-                await ask(session, "What do you see?")
-        with pytest.raises(AnswerTimeout):  # no worker has skipped the call yet
-            await ask(session, "Forget it.", key="k", seconds=0.2)
-        async with Worker(bus, AgentLoop(model, (asks_first,)), heartbeat=60):
-            assert (await ask(session, "Forget it.", key="k")).text_content() == "Never mind."
+    async with Worker(bus, AgentLoop(model, (asks_first,)), heartbeat=60):
+        with pytest.raises(PersonNeeded):
+            await ask(session, "What do you see?")
+    with pytest.raises(AnswerTimeout):  # no worker has skipped the call yet
+        await ask(session, "Forget it.", key="k", seconds=0.2)
+    async with Worker(bus, AgentLoop(model, (asks_first,)), heartbeat=60):
+        assert (await ask(session, "Forget it.", key="k")).text_content() == "Never mind."
 
 
-async def test_a_paused_session_is_told_and_the_key_resumes_the_wait() -> None:
+async def test_a_paused_session_is_told_and_the_key_resumes_the_wait(bus: Bus, session: Session) -> None:
     agent = AgentLoop(ScriptedModel(answer("Yes.")))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        async with Worker(bus, agent, heartbeat=60):
-            await answered(session, await pause(session))
-            with pytest.raises(PersonNeeded, match="resume the session") as caught:
-                await ask(session, "hello", key="k")
-            assert caught.value.waiting == ()
-        await resume(session)
-        with pytest.raises(AnswerTimeout):  # no worker has read the command yet
-            await ask(session, "hello", key="k", seconds=0.2)
-        async with Worker(bus, agent, heartbeat=60):
-            assert (await ask(session, "hello", key="k")).text_content() == "Yes."
+    async with Worker(bus, agent, heartbeat=60):
+        await answered(session, await pause(session))
+        with pytest.raises(PersonNeeded, match="resume the session") as caught:
+            await ask(session, "hello", key="k")
+        assert caught.value.waiting == ()
+    await resume(session)
+    with pytest.raises(AnswerTimeout):  # no worker has read the command yet
+        await ask(session, "hello", key="k", seconds=0.2)
+    async with Worker(bus, agent, heartbeat=60):
+        assert (await ask(session, "hello", key="k")).text_content() == "Yes."
 
 
 async def test_a_loop_that_is_paused_and_resumed_is_waited_for() -> None:
@@ -283,20 +247,7 @@ async def test_a_loop_that_is_paused_and_resumed_is_waited_for() -> None:
         assert (await ask(session, "What do you see?", key="k")).text_content() == "I see a wall."
 
 
-async def test_a_session_that_is_closed_meanwhile_is_told() -> None:
-    async with fresh_bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s1")
-
-        async def ask_and_fail() -> None:
-            with pytest.raises(SessionClosed):
-                await ask(session, "hello")
-
-        tasks.start_soon(ask_and_fail)
-        await wait_for(session, "user")
-        await session.close()
-
-
-async def test_the_cause_of_a_delay_is_what_the_server_tells() -> None:
+async def test_the_cause_of_a_delay_is_what_the_server_tells(bus: Bus) -> None:
     tool_gate, model_gate = Pause(), Pause()
 
     @tool(name="look")
@@ -307,31 +258,28 @@ async def test_the_cause_of_a_delay_is_what_the_server_tells() -> None:
 
     bounds = RunBounds(delay_seconds=SECONDS)
     with anyio.fail_after(SECONDS):
-        async with fresh_bus() as bus:
-            busy, other = bus.session("s1"), bus.session("s2")
-            await busy.publish(UserMessage.text("hello"))
-            assert await find_delay(busy, bounds=bounds) == ("unserved", "no worker serves the agent 'agent'")
-            agent = AgentLoop(ScriptedModel(calls(CALL), [model_gate, *answer("A wall.")]), (waits,))
-            async with Worker(bus, agent, concurrency=1, heartbeat=60):
-                await tool_gate.reached.wait()
-                await other.publish(UserMessage.text("hello"))
-                found = await find_delay(busy, bounds=bounds)
-                assert found == ("running", "it waits for the running turn, in which look runs")
-                assert (await find_delay(other, bounds=bounds)).cause == "waiting"
-                tool_gate.over.set()
-                await model_gate.reached.wait()
-                assert await find_delay(busy, bounds=bounds) == ("running", "it waits for the running turn")
+        busy, other = bus.session("s1"), bus.session("s2")
+        await busy.publish(UserMessage.text("hello"))
+        assert await find_delay(busy, bounds=bounds) == ("unserved", "no worker serves the agent 'agent'")
+        agent = AgentLoop(ScriptedModel(calls(CALL), [model_gate, *answer("A wall.")]), (waits,))
+        async with Worker(bus, agent, concurrency=1, heartbeat=60):
+            await tool_gate.reached.wait()
+            await other.publish(UserMessage.text("hello"))
+            found = await find_delay(busy, bounds=bounds)
+            assert found == ("running", "it waits for the running turn, in which look runs")
+            assert (await find_delay(other, bounds=bounds)).cause == "waiting"
+            tool_gate.over.set()
+            await model_gate.reached.wait()
+            assert await find_delay(busy, bounds=bounds) == ("running", "it waits for the running turn")
 
 
-async def test_a_time_out_leaves_the_question_and_the_key_resumes_the_wait() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        with pytest.raises(AnswerTimeout, match=r"within 0.01 s") as caught:
-            await ask(session, "hello", key="k", seconds=0.01)
-        assert isinstance(caught.value, Unanswered)
-        assert await said(session) == ["user: hello"]
-        async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=60):
-            assert (await ask(session, "hello", key="k", seconds=SECONDS)).text_content() == "Yes."
+async def test_a_time_out_leaves_the_question_and_the_key_resumes_the_wait(bus: Bus, session: Session) -> None:
+    with pytest.raises(AnswerTimeout, match=r"within 0.01 s") as caught:
+        await ask(session, "hello", key="k", seconds=0.01)
+    assert isinstance(caught.value, Unanswered)
+    assert await said(session) == ["user: hello"]
+    async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=60):
+        assert (await ask(session, "hello", key="k", seconds=SECONDS)).text_content() == "Yes."
 
 
 @pytest.mark.parametrize("moment", Moment)

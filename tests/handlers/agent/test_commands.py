@@ -1,78 +1,48 @@
 """Commands to a running agent: their effects, their order and their answers."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
 
-from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
-from lanebus.bus.errors import DecodeError, InvalidArgument, KeyTooLong
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
-    Approve,
-    AssistantMessage,
-    ControlAnswered,
-    Deny,
-    ToolEnded,
-    ToolResultMessage,
-    ToolStarted,
-    ToolWaiting,
-    TurnStarted,
-    parse_control,
-)
-from lanebus.bus.wire import Receipt
-from lanebus.handlers.agent import AnswerTimeout, Run
+from lanebus import ExtensionMessage, Receipt, Session, ToolCallBlock, Usage, UserMessage
+from lanebus.agent import AgentLoop, AnswerTimeout, FunctionTool, abort, answered, handoff, pause, resume, steer, tool
+from lanebus.bus.messages import TurnStarted, parse_control
+from lanebus.errors import DecodeError, InvalidArgument, KeyTooLong
+from lanebus.handlers.agent import approve, deny, follow_up
 from lanebus.handlers.agent.turn.model_call import ModelStream
-from lanebus.handlers.providers import Piece
-from lanebus.messages import TurnId
+from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, ToolEnded, ToolWaiting, TurnId
 from lanebus.projections import TURNS, project
-from tests.handlers.agent.test_loop import ask, first, second
-from tests.support.agent.agents import (
-    SECONDS,
-    Pause,
-    ScriptedModel,
-    answer,
-    calls,
-    events,
-    fresh_bus,
-    log,
-    messages,
-    said,
-    take_run,
-)
+from lanebus.providers import Piece
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, take_run
+from tests.support.agent.logs import answers, events_of, log, results, said
+from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
 
 __all__ = ()
 
-FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", name="second")
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
-async def work(agent: AgentLoop, run: Run) -> None:
-    """Run the agent until nothing is left to do, as a worker does."""
-    while (await run.refresh()).loop_state.has_work:
-        await agent(run)
+def works(pause: Pause) -> FunctionTool:
+    """A tool that waits until it is released."""
+
+    async def run() -> str:
+        await pause.wait()
+        return "done"
+
+    return tool(name="first")(run)
 
 
-@asynccontextmanager
-async def at_work(session: Session, agent: AgentLoop, pause: Pause) -> AsyncGenerator[None, None]:
-    """Run the agent up to a pause. The end of the block waits until it has ended."""
-    run = await take_run(session)
-    with anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(work, agent, run)
-            await pause.reached.wait()
-            yield
+def waits(call: str, name: str) -> ToolWaiting:
+    return ToolWaiting(turn_id=TURN, tool_call_id=call, tool_name=name)
 
 
 async def outcomes(session: Session) -> list[tuple[int, str]]:
-    return [(e.control, e.outcome) for e in await events(session) if isinstance(e, ControlAnswered)]
+    return [(e.control, e.outcome) for e in await events_of(session, ControlAnswered)]
 
 
 async def ends(session: Session) -> list[str]:
-    return [event.stop_reason for event in await events(session) if isinstance(event, AgentEnded)]
+    return [event.stop_reason for event in await events_of(session, AgentEnded)]
 
 
 async def replies(session: Session) -> list[str]:
@@ -82,52 +52,47 @@ async def replies(session: Session) -> list[str]:
 # --- abort --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_abort_cuts_the_answer_and_earlier_messages_are_not_answered() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        stop = Pause()
-        model = ScriptedModel([Usage(input=3), Piece("text", "As I was "), stop, *answer("Never.")], answer("Yes."))
-        agent = AgentLoop(model, drain_seconds=0)
-        async with at_work(session, agent, stop):
-            await ask(session, "and this?")
-            command = await abort(session, reason="enough")
-            assert (await answered(session, command)).outcome == "applied"
-        assert (await said(session))[-5:] == [
-            "assistant aborted: As I was ",
-            "agent.message.ended",
-            "agent.turn.ended",
-            "agent.ended",
-            "agent.control.answered",
-        ]
-        cut = (await messages(session))[-1]
-        assert isinstance(cut, AssistantMessage)
-        assert (cut.error_message, cut.usage) == (
-            "Aborted by the user",
-            Usage(input=3, output=3, total_tokens=6, estimated=True),
-        )
-        assert await ends(session) == ["aborted"]
-        assert await session.open_messages() == []
-        await ask(session, "still there?")
-        await work(agent, await take_run(session))
-        assert (await replies(session))[-1] == "assistant stop: Yes."
-        shown = [message.text_content() for message in model.requests[1].context.messages]
-        assert shown == ["hello?", "and this?", "still there?"]
+async def test_an_abort_cuts_the_answer_and_earlier_messages_are_not_answered(session: Session) -> None:
+    await ask(session)
+    stop = Pause()
+    model = ScriptedModel([Usage(input=3), Piece("text", "As I was "), stop, *answer("Never.")], answer("Yes."))
+    agent = AgentLoop(model, drain_seconds=0)
+    async with at_work(session, agent, stop):
+        await ask(session, "and this?")
+        command = await abort(session, reason="enough")
+        assert (await answered(session, command)).outcome == "applied"
+    assert (await said(session))[-5:] == [
+        "assistant aborted: As I was ",
+        "agent.message.ended",
+        "agent.turn.ended",
+        "agent.ended",
+        "agent.control.answered",
+    ]
+    cut = (await answers(session))[-1]
+    assert (cut.error_message, cut.usage) == (
+        "Aborted by the user",
+        Usage(input=3, output=3, total_tokens=6, estimated=True),
+    )
+    assert await ends(session) == ["aborted"]
+    assert await session.open_messages() == []
+    await ask(session, "still there?")
+    await work(agent, await take_run(session))
+    assert (await replies(session))[-1] == "assistant stop: Yes."
+    shown = [message.text_content() for message in model.requests[1].context.messages]
+    assert shown == ["hello?", "and this?", "still there?"]
 
 
-async def test_an_abort_before_the_first_piece_leaves_an_empty_answer() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        stop = Pause()
-        async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
-            await answered(session, await abort(session))
-        assert await replies(session) == ["assistant aborted: "]
-        assert await ends(session) == ["aborted"]
-        assert await session.open_messages() == []
+async def test_an_abort_before_the_first_piece_leaves_an_empty_answer(session: Session) -> None:
+    await ask(session)
+    stop = Pause()
+    async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
+        await answered(session, await abort(session))
+    assert await replies(session) == ["assistant aborted: "]
+    assert await ends(session) == ["aborted"]
+    assert await session.open_messages() == []
 
 
-async def test_a_cut_stream_is_read_until_its_usage_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cut_stream_is_read_until_its_usage_is_known(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Pause()
     drain = ModelStream.drain
 
@@ -136,170 +101,127 @@ async def test_a_cut_stream_is_read_until_its_usage_is_known(monkeypatch: pytest
         return await drain(speech, seconds=seconds, tokens=tokens)
 
     monkeypatch.setattr(ModelStream, "drain", go_on_and_drain)
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        model = ScriptedModel([Piece("text", "half"), stop, Piece("text", " more"), *answer("Whole.")])
-        async with at_work(session, AgentLoop(model, drain_seconds=SECONDS), stop):
-            await answered(session, await abort(session))
-        told = (await messages(session))[-1]
-        assert isinstance(told, AssistantMessage)
-        assert (told.stop_reason, told.text_content()) == ("aborted", "half")
-        assert told.usage == Usage(input=10, output=2, total_tokens=12)
+    await ask(session)
+    model = ScriptedModel([Piece("text", "half"), stop, Piece("text", " more"), *answer("Whole.")])
+    async with at_work(session, AgentLoop(model, drain_seconds=SECONDS), stop):
+        await answered(session, await abort(session))
+    told = (await answers(session))[-1]
+    assert (told.stop_reason, told.text_content()) == ("aborted", "half")
+    assert told.usage == Usage(input=10, output=2, total_tokens=12)
 
 
-async def test_an_abort_of_messages_without_a_loop_is_applied() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        await abort(session)
-        later = ScriptedModel(answer("Yes."))
-        await work(AgentLoop(later), await take_run(session))
-        assert later.requests == []
-        assert await outcomes(session) == [(2, "applied")]
-        await ask(session, "again?")
-        await work(AgentLoop(later), await take_run(session))
-        assert len(later.requests) == 1
+async def test_an_abort_of_messages_without_a_loop_is_applied(session: Session) -> None:
+    await ask(session)
+    await abort(session)
+    later = ScriptedModel(answer("Yes."))
+    await work(AgentLoop(later), await take_run(session))
+    assert later.requests == []
+    assert await outcomes(session) == [(2, "applied")]
+    await ask(session, "again?")
+    await work(AgentLoop(later), await take_run(session))
+    assert len(later.requests) == 1
 
 
-async def test_a_command_that_no_worker_answers_is_waited_for_until_the_time_is_over() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        command = await pause(session)
-        with pytest.raises(AnswerTimeout, match="the command at position 1 was not answered within") as caught:
-            await answered(session, command, seconds=0.01)
-        assert (caught.value.session, caught.value.position) == ("s1", command.position)
-        assert (await session.head()).position == command.position
+async def test_a_command_that_no_worker_answers_is_waited_for_until_the_time_is_over(session: Session) -> None:
+    command = await pause(session)
+    with pytest.raises(AnswerTimeout, match="the command at position 1 was not answered within") as caught:
+        await answered(session, command, seconds=0.01)
+    assert (caught.value.session, caught.value.position) == ("s1", command.position)
+    assert (await session.head()).position == command.position
 
 
-async def test_an_abort_of_an_ended_loop_is_late() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        agent = AgentLoop(ScriptedModel(answer("Yes."), answer("Two.")))
-        await work(agent, await take_run(session))
-        await abort(session)
-        await abort(session, loop_id="s1.main.1")
-        await ask(session, "more?")
-        await abort(session, loop_id="s1.main.1")
-        await work(agent, await take_run(session))
-        assert [outcome for _, outcome in await outcomes(session)] == ["late", "late", "late"]
-        assert (await replies(session))[-1] == "assistant stop: Two."
+async def test_an_abort_of_an_ended_loop_is_late(session: Session) -> None:
+    await ask(session)
+    agent = AgentLoop(ScriptedModel(answer("Yes."), answer("Two.")))
+    await work(agent, await take_run(session))
+    await abort(session)
+    await abort(session, loop_id="s1.main.1")
+    await ask(session, "more?")
+    await abort(session, loop_id="s1.main.1")
+    await work(agent, await take_run(session))
+    assert [outcome for _, outcome in await outcomes(session)] == ["late", "late", "late"]
+    assert (await replies(session))[-1] == "assistant stop: Two."
 
 
-async def test_an_abort_after_the_turn_lets_the_turn_finish() -> None:
+async def test_an_abort_after_the_turn_lets_the_turn_finish(session: Session) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        model = ScriptedModel(calls(FIRST))
-        async with at_work(session, AgentLoop(model, (works,)), stop):
-            command = await abort(session, when="turn")
-            stop.over.set()
-            assert (await answered(session, command)).outcome == "applied"
-        assert await replies(session) == ["assistant toolUse: <first>", "result: done", "assistant aborted: "]
-        assert await ends(session) == ["userStop"]
-        assert len(model.requests) == 1
+    await ask(session)
+    model = ScriptedModel(calls(FIRST))
+    async with at_work(session, AgentLoop(model, (works(stop),)), stop):
+        command = await abort(session, when="turn")
+        stop.over.set()
+        assert (await answered(session, command)).outcome == "applied"
+    assert await replies(session) == ["assistant toolUse: <first>", "result: done", "assistant aborted: "]
+    assert await ends(session) == ["userStop"]
+    assert len(model.requests) == 1
 
 
 # --- steer, follow up ---------------------------------------------------------------------------------------------
 
 
-async def test_a_steering_message_is_in_the_next_request_of_the_same_loop() -> None:
+async def test_a_steering_message_is_in_the_next_request_of_the_same_loop(session: Session) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        model = ScriptedModel(calls(FIRST), answer("Ok."))
-        async with at_work(session, AgentLoop(model, (works,)), stop):
-            command = await steer(session, "in French, please")
-            stop.over.set()
-            assert (await answered(session, command)).outcome == "applied"
-        shown = [message.text_content() for message in model.requests[1].context.messages]
-        assert shown == ["hello?", "", "done", "in French, please"]
-        assert await ends(session) == ["stop"]
-        turns = [event for event in await events(session) if isinstance(event, TurnStarted)]
-        assert command.positions[0] in turns[1].prompts
+    await ask(session)
+    model = ScriptedModel(calls(FIRST), answer("Ok."))
+    async with at_work(session, AgentLoop(model, (works(stop),)), stop):
+        command = await steer(session, "in French, please")
+        stop.over.set()
+        assert (await answered(session, command)).outcome == "applied"
+    shown = [message.text_content() for message in model.requests[1].context.messages]
+    assert shown == ["hello?", "", "done", "in French, please"]
+    assert await ends(session) == ["stop"]
+    turns = await events_of(session, TurnStarted)
+    assert command.positions[0] in turns[1].prompts
 
 
-async def test_a_steer_with_now_cuts_the_answer_and_the_next_turn_answers_it() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        stop = Pause()
-        model = ScriptedModel([Piece("text", "Well, "), stop, *answer("Never.")], answer("Bien."))
-        async with at_work(session, AgentLoop(model, drain_seconds=0), stop):
-            await answered(session, await steer(session, "in French, please", when="now"))
-        assert await replies(session) == ["assistant aborted: Well, ", "assistant stop: Bien."]
-        assert await ends(session) == ["stop"]
-        assert [message.text_content() for message in model.requests[1].context.messages] == [
-            "hello?",
-            "in French, please",
-        ]
-        assert [outcome for _, outcome in await outcomes(session)] == ["applied"]
+async def test_a_steer_with_now_cuts_the_answer_and_the_next_turn_answers_it(session: Session) -> None:
+    await ask(session)
+    stop = Pause()
+    model = ScriptedModel([Piece("text", "Well, "), stop, *answer("Never.")], answer("Bien."))
+    async with at_work(session, AgentLoop(model, drain_seconds=0), stop):
+        await answered(session, await steer(session, "in French, please", when="now"))
+    assert await replies(session) == ["assistant aborted: Well, ", "assistant stop: Bien."]
+    assert await ends(session) == ["stop"]
+    assert [message.text_content() for message in model.requests[1].context.messages] == ["hello?", "in French, please"]
+    assert [outcome for _, outcome in await outcomes(session)] == ["applied"]
 
 
-async def test_a_steer_without_a_loop_is_late_and_its_message_is_answered() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        command = await steer(session, "hello?", when="now")
-        await work(AgentLoop(ScriptedModel(answer("Yes."))), await take_run(session))
-        assert (await answered(session, command)).outcome == "late"
-        assert (await replies(session)) == ["assistant stop: Yes."]
+async def test_a_steer_without_a_loop_is_late_and_its_message_is_answered(session: Session) -> None:
+    command = await steer(session, "hello?", when="now")
+    await work(AgentLoop(ScriptedModel(answer("Yes."))), await take_run(session))
+    assert (await answered(session, command)).outcome == "late"
+    assert (await replies(session)) == ["assistant stop: Yes."]
 
 
-async def test_a_steer_names_the_position_of_its_message_despite_concurrent_appends() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        receipts: list[Receipt] = []
+async def test_a_steer_names_the_position_of_its_message_despite_concurrent_appends(session: Session) -> None:
+    receipts: list[Receipt] = []
 
-        async def one(number: int) -> None:
-            receipts.append(await steer(session, f"number {number}", key=f"k{number % 8}"))
+    async def one(number: int) -> None:
+        receipts.append(await steer(session, f"number {number}", key=f"k{number % 8}"))
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(16):
-                tasks.start_soon(one, number)
-        assert sum(not receipt.is_duplicate for receipt in receipts) == 8
-        model = ScriptedModel(answer("All."))
-        await work(AgentLoop(model), await take_run(session))
-        assert [outcome for _, outcome in await outcomes(session)] == ["late"] * 8, "none was refused"
+    async with anyio.create_task_group() as tasks:
+        for number in range(16):
+            tasks.start_soon(one, number)
+    assert sum(not receipt.is_duplicate for receipt in receipts) == 8
+    model = ScriptedModel(answer("All."))
+    await work(AgentLoop(model), await take_run(session))
+    assert [outcome for _, outcome in await outcomes(session)] == ["late"] * 8, "none was refused"
 
 
-async def test_a_follow_up_waits_until_the_loop_has_ended() -> None:
+async def test_a_follow_up_waits_until_the_loop_has_ended(session: Session) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        model = ScriptedModel(calls(FIRST), answer("One."), answer("Two."))
-        async with at_work(session, AgentLoop(model, (works,)), stop):
-            await follow_up(session, "and then?")
-            stop.over.set()
-        shown = [[m.text_content() for m in request.context.messages] for request in model.requests]
-        assert shown == [
-            ["hello?"],
-            ["hello?", "", "done"],
-            ["hello?", "", "done", "One.", "and then?"],
-        ]
-        loops = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
-        assert loops == ["s1.main.1", "s1.main.2"]
+    await ask(session)
+    model = ScriptedModel(calls(FIRST), answer("One."), answer("Two."))
+    async with at_work(session, AgentLoop(model, (works(stop),)), stop):
+        await follow_up(session, "and then?")
+        stop.over.set()
+    shown = [[m.text_content() for m in request.context.messages] for request in model.requests]
+    assert shown == [["hello?"], ["hello?", "", "done"], ["hello?", "", "done", "One.", "and then?"]]
+    loops = [event.loop_id for event in await events_of(session, AgentStarted)]
+    assert loops == ["s1.main.1", "s1.main.2"]
 
 
 # --- pause, handoff, resume ---------------------------------------------------------------------------------------
@@ -307,308 +229,210 @@ async def test_a_follow_up_waits_until_the_loop_has_ended() -> None:
 
 @pytest.mark.parametrize(("halt", "stop_reason"), [(pause, "paused"), (handoff, "handoff")])
 async def test_a_halted_loop_continues_after_resume_with_later_messages(
-    halt: Callable[[Session], Awaitable[Receipt]], stop_reason: str
+    session: Session, halt: Callable[[Session], Awaitable[Receipt]], stop_reason: str
 ) -> None:
     stop = Pause()
 
-    @tool(name="first")
-    async def works() -> str:
-        await stop.wait()
-        return "done"
-
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        model = ScriptedModel(calls(FIRST), answer("Ok."))
-        agent = AgentLoop(model, (works,))
-        async with at_work(session, agent, stop):
-            await halt(session)
-            stop.over.set()
-        assert await ends(session) == [stop_reason]
-        await ask(session, "while you were away")
-        run = await take_run(session)
-        assert not (await run.refresh()).loop_state.has_work
+    await ask(session)
+    model = ScriptedModel(calls(FIRST), answer("Ok."))
+    agent = AgentLoop(model, (works(stop),))
+    async with at_work(session, agent, stop):
         await halt(session)
-        await work(agent, run)
-        assert len(model.requests) == 1
-        await resume(session)
-        await resume(session)
-        await work(agent, run)
-        assert [message.text_content() for message in model.requests[1].context.messages] == [
-            "hello?",
-            "",
-            "done",
-            "while you were away",
-        ]
-        assert await ends(session) == [stop_reason, "stop"]
-        loops = [event for event in await events(session) if isinstance(event, AgentStarted)]
-        assert [(loop.loop_id, loop.parent_loop_id, loop.continuation) for loop in loops] == [
-            ("s1.main.1", None, "initial"),
-            ("s1.main.2", "s1.main.1", "default"),
-        ]
-        assert [outcome for _, outcome in await outcomes(session)] == ["applied", "repeated", "applied", "repeated"]
+        stop.over.set()
+    assert await ends(session) == [stop_reason]
+    await ask(session, "while you were away")
+    run = await take_run(session)
+    assert not (await run.refresh()).loop_state.has_work
+    await halt(session)
+    await work(agent, run)
+    assert len(model.requests) == 1
+    await resume(session)
+    await resume(session)
+    await work(agent, run)
+    assert [message.text_content() for message in model.requests[1].context.messages] == [
+        "hello?",
+        "",
+        "done",
+        "while you were away",
+    ]
+    assert await ends(session) == [stop_reason, "stop"]
+    loops = await events_of(session, AgentStarted)
+    assert [(loop.loop_id, loop.parent_loop_id, loop.continuation) for loop in loops] == [
+        ("s1.main.1", None, "initial"),
+        ("s1.main.2", "s1.main.1", "default"),
+    ]
+    assert [outcome for _, outcome in await outcomes(session)] == ["applied", "repeated", "applied", "repeated"]
 
 
-async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        stop = Pause()
+async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop(session: Session) -> None:
+    await ask(session)
+    stop = Pause()
 
-        @tool(name="first")
-        async def works() -> str:
-            await stop.wait()
-            return "done"
-
-        model = ScriptedModel(calls(FIRST), answer("Later."))
-        agent = AgentLoop(model, (works,))
-        async with at_work(session, agent, stop):
-            await pause(session)
-            stop.over.set()
-        await abort(session, loop_id="s1.main.1")
-        await resume(session)
-        await work(agent, await take_run(session))
-        assert len(model.requests) == 1
-        assert [outcome for _, outcome in await outcomes(session)] == ["applied"] * 3
-        await ask(session, "again?")
-        await work(agent, await take_run(session))
-        assert (await replies(session))[-1] == "assistant stop: Later."
+    model = ScriptedModel(calls(FIRST), answer("Later."))
+    agent = AgentLoop(model, (works(stop),))
+    async with at_work(session, agent, stop):
+        await pause(session)
+        stop.over.set()
+    await abort(session, loop_id="s1.main.1")
+    await resume(session)
+    await work(agent, await take_run(session))
+    assert len(model.requests) == 1
+    assert [outcome for _, outcome in await outcomes(session)] == ["applied"] * 3
+    await ask(session, "again?")
+    await work(agent, await take_run(session))
+    assert (await replies(session))[-1] == "assistant stop: Later."
 
 
 # --- approve, deny ------------------------------------------------------------------------------------------------
 
 
-async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_another_call_or_turn() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        run = await take_run(session)
-        call = AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN)
-        await run.publish(
-            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-            call,
-            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-        )
-        model = ScriptedModel(answer("Ok."))
-        agent = AgentLoop(model, (first,))
-        await work(agent, run)
-        assert await outcomes(session) == []
-        assert model.requests == []
-        other = TurnId(loop_id="s1.main.1", turn_index=7)
-        foreign = TurnId(loop_id="s2.main.1", turn_index=0)
-        for sent in (
-            approve(session, other, "c1"),
-            approve(session, TURN, "c9"),
-            deny(session, foreign, "c1"),
-            approve(session, TURN, "c1", by="me"),
-            approve(session, TURN, "c1"),
-            deny(session, TURN, "c1"),
-        ):
-            await sent
-        await work(agent, run)
-        found = [event for event in await events(session) if isinstance(event, ControlAnswered)]
-        wanted = ["refused", "refused", "refused", "applied", "repeated", "late"]
-        assert [event.outcome for event in found] == wanted
-        wrong_turn = "the turn does not match: the call is of turn s1.main.1#0"
-        assert [event.reason for event in found[:3]] == [wrong_turn, "there is no such call", wrong_turn]
-        assert await replies(session) == ["assistant toolUse: <first>", "result: one", "assistant stop: Ok."]
-        await deny(session, TURN, "c1")
-        await work(agent, run)
-        assert (await outcomes(session))[-1][1] == "late"
+async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_another_call_or_turn(
+    session: Session,
+) -> None:
+    await ask(session)
+    run = await take_run(session)
+    await run.publish(*called(FIRST, then=[waits("c1", "first")]))
+    model = ScriptedModel(answer("Ok."))
+    agent = AgentLoop(model, (first,))
+    await work(agent, run)
+    assert await outcomes(session) == []
+    assert model.requests == []
+    other = TurnId(loop_id="s1.main.1", turn_index=7)
+    foreign = TurnId(loop_id="s2.main.1", turn_index=0)
+    for sent in (
+        approve(session, other, "c1"),
+        approve(session, TURN, "c9"),
+        deny(session, foreign, "c1"),
+        approve(session, TURN, "c1", by="me"),
+        approve(session, TURN, "c1"),
+        deny(session, TURN, "c1"),
+    ):
+        await sent
+    await work(agent, run)
+    found = await events_of(session, ControlAnswered)
+    wanted = ["refused", "refused", "refused", "applied", "repeated", "late"]
+    assert [event.outcome for event in found] == wanted
+    wrong_turn = "the turn does not match: the call is of turn s1.main.1#0"
+    assert [event.reason for event in found[:3]] == [wrong_turn, "there is no such call", wrong_turn]
+    assert await replies(session) == ["assistant toolUse: <first>", "result: one", "assistant stop: Ok."]
+    await deny(session, TURN, "c1")
+    await work(agent, run)
+    assert (await outcomes(session))[-1][1] == "late"
 
 
-async def test_an_approval_with_the_hash_of_other_arguments_is_refused_and_the_call_waits() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        run = await take_run(session)
-        await run.publish(
-            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-            AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN),
-            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-        )
-        model = ScriptedModel(answer("Ok."))
-        agent = AgentLoop(model, (first,))
-        seen = ToolCallBlock(id="c1", name="first", arguments={"path": "harmless"})
-        await approve(session, TURN, "c1", call_hash=seen.call_hash)
-        await work(agent, run)
-        (answered_by,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert (answered_by.outcome, "look at it again" in str(answered_by.reason)) == ("refused", True)
-        assert model.requests == []
-        await approve(session, TURN, "c1", call_hash=FIRST.call_hash)
-        await work(agent, run)
-        assert len(model.requests) == 1
+async def test_an_approval_with_the_hash_of_other_arguments_is_refused_and_the_call_waits(session: Session) -> None:
+    await ask(session)
+    run = await take_run(session)
+    await run.publish(*called(FIRST, then=[waits("c1", "first")]))
+    model = ScriptedModel(answer("Ok."))
+    agent = AgentLoop(model, (first,))
+    seen = ToolCallBlock(id="c1", name="first", arguments={"path": "harmless"})
+    await approve(session, TURN, "c1", call_hash=seen.call_hash)
+    await work(agent, run)
+    (answered_by,) = await events_of(session, ControlAnswered)
+    assert (answered_by.outcome, "look at it again" in str(answered_by.reason)) == ("refused", True)
+    assert model.requests == []
+    await approve(session, TURN, "c1", call_hash=FIRST.call_hash)
+    await work(agent, run)
+    assert len(model.requests) == 1
 
 
 @pytest.mark.parametrize("call_hash", ["", "short", "A" * 64, "a" * 63, "a" * 64 + "\n"])
-async def test_an_approval_with_a_text_that_is_no_hash_is_refused(call_hash: str) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        with pytest.raises(InvalidArgument, match=r"call_hash.*SHA-256 of 64 digits"):
-            await approve(session, TURN, "c1", call_hash=call_hash)
-        assert await log(session) == []
+async def test_an_approval_with_a_text_that_is_no_hash_is_refused(session: Session, call_hash: str) -> None:
+    with pytest.raises(InvalidArgument, match=r"call_hash.*SHA-256 of 64 digits"):
+        await approve(session, TURN, "c1", call_hash=call_hash)
+    assert await log(session) == []
 
 
 @pytest.mark.parametrize("turn", ["main.1#2", "s1.main.1#2"])
-async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(turn: str) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await approve(session, turn, "c1")
-        await deny(session, turn, "c1")
-        entries = [entry.message for entry in await log(session)]
-        sent = [parse_control(each) for each in entries if isinstance(each, ExtensionMessage)]
-        turn_id = TurnId(loop_id="s1.main.1", turn_index=2)
-        assert sent == [Approve(turn_id=turn_id, tool_call_id="c1"), Deny(turn_id=turn_id, tool_call_id="c1")]
-        for command in (approve, deny):
-            with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
-                await command(session, "s1", "c1")
+async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(session: Session, turn: str) -> None:
+    await approve(session, turn, "c1", by="ada")
+    await deny(session, turn, "c1")
+    entries = [entry.message for entry in await log(session)]
+    sent = [parse_control(each) for each in entries if isinstance(each, ExtensionMessage)]
+    turn_id = TurnId(loop_id="s1.main.1", turn_index=2)
+    assert sent == [Approve(turn_id=turn_id, tool_call_id="c1", by="ada"), Deny(turn_id=turn_id, tool_call_id="c1")]
+    for command in (approve, deny):
+        with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
+            await command(session, "s1", "c1")
 
 
-async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in_the_log_counts() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        run = await take_run(session)
-        await run.publish(
-            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-            AssistantMessage(content=(FIRST, SECOND), stop_reason="toolUse", turn_id=TURN),
-            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-            ToolWaiting(turn_id=TURN, tool_call_id="c2", tool_name="second").as_extension(),
-        )
-        await approve(session, TURN, "c1")
-        await ask(session, "never mind")
-        await approve(session, TURN, "c2")
-        await work(AgentLoop(ScriptedModel(answer("Ok.")), (first, second)), run)
-        assert [outcome for _, outcome in await outcomes(session)] == ["applied", "late"]
-        assert await replies(session) == [
-            "assistant toolUse: <first><second>",
-            "result: one",
-            "result error: Skipped due to queued user message.",
-            "assistant stop: Ok.",
-        ]
-
-
-async def test_a_message_while_a_call_waits_is_answered_without_the_call() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        run = await take_run(session)
-        await run.publish(
-            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-            AssistantMessage(content=(FIRST, SECOND), stop_reason="toolUse", turn_id=TURN),
-            ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
-            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first", why="unknown").as_extension(),
-            ToolWaiting(turn_id=TURN, tool_call_id="c2", tool_name="second").as_extension(),
-        )
-        await ask(session, "never mind")
-        model = ScriptedModel(answer("Ok."))
-        await work(AgentLoop(model, (first, second)), run)
-        asking, started, *rest = await replies(session)
-        assert asking == "assistant toolUse: <first><second>"
-        assert started.startswith("result error: Unknown outcome: first was started, but its worker was lost before")
-        assert rest == ["result error: Skipped due to queued user message.", "assistant stop: Ok."]
-        assert model.requests[0].context.messages[-1].text_content() == "never mind"
+async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in_the_log_counts(
+    session: Session,
+) -> None:
+    await ask(session)
+    run = await take_run(session)
+    await run.publish(*called(FIRST, SECOND, then=[waits("c1", "first"), waits("c2", "second")]))
+    await approve(session, TURN, "c1")
+    await ask(session, "never mind")
+    await approve(session, TURN, "c2")
+    await work(AgentLoop(ScriptedModel(answer("Ok.")), (first, second)), run)
+    assert [outcome for _, outcome in await outcomes(session)] == ["applied", "late"]
+    assert await replies(session) == [
+        "assistant toolUse: <first><second>",
+        "result: one",
+        "result error: Skipped due to queued user message.",
+        "assistant stop: Ok.",
+    ]
 
 
 # --- all of them --------------------------------------------------------------------------------------------------
 
 
-async def test_an_unreadable_command_is_refused_and_blocks_no_other() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(
-            ExtensionMessage.of("control.sing", {}),
-            ExtensionMessage.of("control.approve", {"turnId": 3}),
-            ExtensionMessage.of("control.steer", {"position": 99}),
-            ExtensionMessage.of("control.compact", {}),
-            ExtensionMessage.of("control.pause", {}),
-        )
-        run = await take_run(session)
-        assert (await run.refresh()).loop_state.has_work
-        await work(AgentLoop(ScriptedModel()), run)
-        assert await outcomes(session) == [
-            (1, "refused"),
-            (2, "refused"),
-            (3, "refused"),
-            (4, "refused"),
-            (5, "applied"),
-        ]
-        found = [event.reason for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert all(found[:4])
+async def test_an_unreadable_command_is_refused_and_blocks_no_other(session: Session) -> None:
+    await session.publish(
+        ExtensionMessage.of("control.sing", {}),
+        ExtensionMessage.of("control.approve", {"turnId": 3}),
+        ExtensionMessage.of("control.steer", {"position": 99}),
+        ExtensionMessage.of("control.compact", {}),
+        ExtensionMessage.of("control.pause", {}),
+    )
+    run = await take_run(session)
+    assert (await run.refresh()).loop_state.has_work
+    await work(AgentLoop(ScriptedModel()), run)
+    assert await outcomes(session) == [*((number, "refused") for number in (1, 2, 3, 4)), (5, "applied")]
+    found = [event.reason for event in await events_of(session, ControlAnswered)]
+    assert all(found[:4])
 
 
-async def test_a_command_that_is_sent_again_with_its_key_is_appended_once() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        one, two = await pause(session, key="p"), await pause(session, key="p")
-        assert (two.is_duplicate, two.position) == (True, one.position)
-        await work(AgentLoop(ScriptedModel()), await take_run(session))
-        assert await outcomes(session) == [(1, "applied")]
-        assert (await answered(session, two)).outcome == "applied"
+async def test_a_command_that_is_sent_again_with_its_key_is_appended_once(session: Session) -> None:
+    one, two = await pause(session, key="p"), await pause(session, key="p")
+    assert (two.is_duplicate, two.position) == (True, one.position)
+    await work(AgentLoop(ScriptedModel()), await take_run(session))
+    assert await outcomes(session) == [(1, "applied")]
+    assert (await answered(session, two)).outcome == "applied"
 
 
-async def test_a_command_does_not_count_as_a_repeat_of_a_message_or_of_another_command() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        sent = [
-            await session.publish(UserMessage.text("hi"), key="k"),
-            await abort(session, key="k"),
-            await steer(session, "shorter", key="k"),
-            await pause(session, key="k"),
-        ]
-        await resume(session, key="r")
-        sent.append(await session.publish(UserMessage.text("hi"), key="r"))
-        assert [receipt.is_duplicate for receipt in sent] == [False] * 5
-        assert (await abort(session, key="k")).positions == sent[1].positions
-        assert (await steer(session, "shorter", key="k")).positions == sent[2].positions
-        assert (await follow_up(session, "hi", key="k")).positions == sent[0].positions
+async def test_a_command_does_not_count_as_a_repeat_of_a_message_or_of_another_command(session: Session) -> None:
+    sent = [
+        await session.publish(UserMessage.text("hi"), key="k"),
+        await abort(session, key="k"),
+        await steer(session, "shorter", key="k"),
+        await pause(session, key="k"),
+    ]
+    await resume(session, key="r")
+    sent.append(await session.publish(UserMessage.text("hi"), key="r"))
+    assert [receipt.is_duplicate for receipt in sent] == [False] * 5
+    assert (await abort(session, key="k")).positions == sent[1].positions
+    assert (await steer(session, "shorter", key="k")).positions == sent[2].positions
+    assert (await follow_up(session, "hi", key="k")).positions == sent[0].positions
 
 
-async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        with pytest.raises(KeyTooLong) as caught:
-            await abort(session, key="k" * 1_024)
-        assert caught.value.size_bytes == 1_024
-        await abort(session, key="k" * caught.value.limit_bytes)
-        with pytest.raises(KeyTooLong):
-            await abort(session, key="k" * (caught.value.limit_bytes + 1))
-
-
-async def test_waiting_for_an_answer_in_a_closed_session_raises() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        command = await pause(session)
-        await session.close()
-        with pytest.raises(SessionClosed), anyio.fail_after(SECONDS):
-            await answered(session, command)
-
-
-async def test_a_command_carries_its_sender() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await approve(session, TURN, "c1", by="ada")
-        entry = await anext(session.read())
-        assert isinstance(entry.message, ExtensionMessage)
-        assert Approve.read(entry.message.data).by == "ada"
+async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it(session: Session) -> None:
+    with pytest.raises(KeyTooLong) as caught:
+        await abort(session, key="k" * 1_024)
+    assert caught.value.size_bytes == 1_024
+    await abort(session, key="k" * caught.value.limit_bytes)
+    with pytest.raises(KeyTooLong):
+        await abort(session, key="k" * (caught.value.limit_bytes + 1))
 
 
 # --- how tool calls end -------------------------------------------------------------------------------------------
 
 
-async def tool_outcomes(session: Session) -> dict[str, tuple[str | None, bool]]:
-    return {
-        event.tool_name: (event.outcome, event.is_error)
-        for event in await events(session)
-        if isinstance(event, ToolEnded)
-    }
-
-
-async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an_unknown_outcome() -> None:
+async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an_unknown_outcome(
+    session: Session,
+) -> None:
     @tool(name="fails")
     async def fails() -> str:
         raise ValueError("no")
@@ -618,52 +442,23 @@ async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an
         await anyio.sleep_forever()
         return ""
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        asked = [ToolCallBlock(id=f"c{n}", name=name) for n, name in enumerate(("first", "fails", "late", "lost"))]
-        agent = AgentLoop(ScriptedModel(calls(*asked), answer("Ok.")), (first, fails, late))
-        await work(agent, await take_run(session))
-        assert await tool_outcomes(session) == {
-            "first": ("completed", False),
-            "fails": ("failed", True),
-            "late": ("unknown", True),
-            "lost": ("failed", True),
-        }
-        found = [each for each in await messages(session) if isinstance(each, ToolResultMessage)]
-        assert [each.metadata for each in found] == [None] * 4
-        runs = [run for turn in (await project(session, TURNS)).state.turns for run in turn.tools]
-        assert [(run.outcome, run.fault) for run in runs] == [
-            ("completed", ""),
-            ("failed", "failed"),
-            ("unknown", "with unknown outcome"),
-            ("failed", "failed"),
-        ]
-
-
-@pytest.mark.parametrize("outcome", ["denied", "aborted", "skipped", "unknown"])
-async def test_the_end_of_a_tool_call_names_the_person_or_the_loss_that_ended_it(outcome: str) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await ask(session)
-        run = await take_run(session)
-        asked = ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first")
-        started = ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="first")
-        await run.publish(
-            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
-            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-            AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN),
-            (started if outcome == "unknown" else asked).as_extension(),
-        )
-        if outcome == "denied":
-            await deny(session, TURN, "c1")
-        elif outcome == "aborted":
-            await abort(session)
-        elif outcome == "skipped":
-            await ask(session, "Something else.")
-        await work(AgentLoop(ScriptedModel(answer("Ok.")), (tool(name="first")(run_once),)), run)
-        assert await tool_outcomes(session) == {"first": (outcome, True)}
-
-
-async def run_once() -> str:
-    return "one"
+    await ask(session)
+    asked = [ToolCallBlock(id=f"c{n}", name=name) for n, name in enumerate(("first", "fails", "late", "lost"))]
+    agent = AgentLoop(ScriptedModel(calls(*asked), answer("Ok.")), (first, fails, late))
+    await work(agent, await take_run(session))
+    ended = await events_of(session, ToolEnded)
+    assert {event.tool_name: (event.outcome, event.is_error) for event in ended} == {
+        "first": ("completed", False),
+        "fails": ("failed", True),
+        "late": ("unknown", True),
+        "lost": ("failed", True),
+    }
+    found = await results(session)
+    assert [each.metadata for each in found] == [None] * 4
+    runs = [run for turn in (await project(session, TURNS)).state.turns for run in turn.tools]
+    assert [(run.outcome, run.fault) for run in runs] == [
+        ("completed", ""),
+        ("failed", "failed"),
+        ("unknown", "with unknown outcome"),
+        ("failed", "failed"),
+    ]

@@ -10,16 +10,15 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from lanebus import Bus, BusError, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, Run, abort, ask, handoff, pause, resume, tool
+from lanebus import AssistantMessage, Bus, BusError, Receipt, Session, ToolCallBlock, UserMessage
+from lanebus.agent import Agent, AgentLoop, Run, Worker, ask, handoff, pause, resume, tool
 from lanebus.agent import answered as answered_command
-from lanebus.bus.messages import AssistantMessage
-from lanebus.bus.wire import Receipt
 from lanebus.errors import LogRolledBack
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent import Agent, Worker
+from lanebus.handlers.agent import abort
 from lanebus.handlers.agent.tools.subagent import wait_child
-from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus, wait_for
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls
+from tests.support.agent.logs import wait_for
 from tests.support.node.agui import read_events
 from tests.support.page.serving import client_of, serving
 from tests.support.servers.real import RealServer
@@ -176,12 +175,7 @@ FAILED = {
     "chat": "error no network",
 }
 RAISED = {name: text.replace("no network", "RuntimeError: no network") for name, text in FAILED.items()}
-ABORTED = {
-    "child": "aborted Aborted by the user",
-    "question": "LoopAborted",
-    "agui": "RUN_FINISHED",
-    "chat": "abort",
-}
+ABORTED = {"child": "aborted Aborted by the user", "question": "LoopAborted", "agui": "RUN_FINISHED", "chat": "abort"}
 # A stopped session needs a person, and only the parent of a child waits on. Who asks again later is told the end.
 HALTED = {"question": "PersonNeeded", "agui": "RUN_FINISHED", "chat": "finish"}
 ERASED = "session 's1' was erased: use another session id"
@@ -219,7 +213,7 @@ ENDS: list[tuple[Callable[[Bus, Session], Awaitable[None]], Mapping[str, str]]] 
 
 @pytest.mark.parametrize(("end", "told"), [pytest.param(*each, id=each[0].__name__) for each in ENDS])
 async def test_each_waiter_ends_with_the_work_and_names_its_outcome(
-    end: Callable[[Bus, Session], Awaitable[None]], told: Mapping[str, str]
+    bus: Bus, session: Session, end: Callable[[Bus, Session], Awaitable[None]], told: Mapping[str, str]
 ) -> None:
     found: dict[str, str] = {}
 
@@ -230,8 +224,7 @@ async def test_each_waiter_ends_with_the_work_and_names_its_outcome(
             found[name] = type(error).__name__
 
     with anyio.fail_after(SECONDS):
-        async with fresh_bus() as bus, client(bus) as http:
-            session = bus.session("s1")
+        async with client(bus) as http:
             await session.publish(ASKED, key=KEY)
             streams = [anyio.Event(), anyio.Event()]
             async with anyio.create_task_group() as tasks:
@@ -287,7 +280,7 @@ async def handed_over(bus: Bus, session: Session) -> None:
     ],
 )
 async def test_who_waits_for_the_answer_to_a_command_is_told_each_end(
-    end: Callable[[Bus, Session], Awaitable[None]], told: str
+    bus: Bus, session: Session, end: Callable[[Bus, Session], Awaitable[None]], told: str
 ) -> None:
     found: list[str] = []
 
@@ -299,13 +292,11 @@ async def test_who_waits_for_the_answer_to_a_command_is_told_each_end(
             found.append(type(error).__name__)
 
     with anyio.fail_after(SECONDS):
-        async with fresh_bus() as bus:
-            session = bus.session("s1")
-            await session.publish(ASKED)
-            command = await pause(session)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(wait, session, command)
-                await end(bus, session)
+        await session.publish(ASKED)
+        command = await pause(session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, session, command)
+            await end(bus, session)
     assert found == [told]
 
 

@@ -7,23 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from lanebus import Envelope, UserMessage
-from lanebus.bus.messages import (
-    AssistantMessage,
-    Compaction,
-    LeafMove,
-    LlmLaneMessage,
-    LlmMessage,
-    Publishable,
-    TextBlock,
-    ToolResultBlock,
-    ToolResultMessage,
-    TurnId,
-)
-from lanebus.context import Context, evolve
-from lanebus.handlers.context import DEFERRED, READ_UP_TO, Pairing, read_position, visible_context
-from lanebus.handlers.context.fold import NO_RESULT
+from lanebus import AssistantMessage, Envelope, LlmMessage, TextBlock, ToolResultMessage, UserMessage
+from lanebus.handlers.context import DEFERRED, READ_UP_TO, Context, Pairing, evolve, read_position, visible_context
 from lanebus.handlers.providers import PROVIDERS
+from lanebus.messages import Compaction, LeafMove, LlmLaneMessage, Publishable, ToolResultBlock, TurnId
 from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
@@ -57,35 +44,32 @@ def test_a_message_sent_during_an_answer_stands_after_the_results_of_its_calls()
     assert texts(whole) == ["u:one", "a:<a><b>", "t:A", "t:B", "u:two", "u:three"]
 
 
-def test_several_such_messages_keep_their_order_after_each_answer_that_did_not_read_them() -> None:
-    context = context_of(
-        asks("one"),
-        asks("later"),
-        asks("two"),
-        seen(calls("a"), 1),
-        results("a", "A"),
-        seen(says("B"), 5, 2),
-    )
-    assert texts(context) == ["u:one", "a:<a>", "t:A", "u:two", "a:B", "u:later"]
+NOTE = asks("note").with_turn_id(TURN)
+CASES: dict[str, tuple[list[Publishable], list[str]]] = {
+    "several keep their order after each answer that did not read them": (
+        [asks("one"), asks("later"), asks("two"), seen(calls("a"), 1), results("a", "A"), seen(says("B"), 5, 2)],
+        ["u:one", "a:<a>", "t:A", "u:two", "a:B", "u:later"],
+    ),
+    "a failed answer moves none": (
+        [asks("one"), asks("two"), seen(says("h", stop_reason="aborted"), 1)],
+        ["u:one", "u:two"],
+    ),
+    "an answer without a mark has read all": ([asks("one"), asks("two"), says("Both.")], ["u:one", "u:two", "a:Both."]),
+    "a message that is not a user's is not moved": (
+        [asks("one"), NOTE, seen(says("One."), 1)],
+        ["u:one", "u:note", "a:One."],
+    ),
+    "it stands after the note that ends a loop": (
+        [asks("one"), asks("two"), NOTE.model_copy(update={"metadata": {READ_UP_TO: 1}})],
+        ["u:one", "u:note", "u:two"],
+    ),
+}
 
 
-def test_a_failed_answer_moves_no_message() -> None:
-    cut = seen(says("h", stop_reason="aborted"), 1)
-    assert texts(context_of(asks("one"), asks("two"), cut)) == ["u:one", "u:two"]
-
-
-def test_an_answer_without_a_mark_has_read_everything_before_it() -> None:
-    assert texts(context_of(asks("one"), asks("two"), says("Both."))) == ["u:one", "u:two", "a:Both."]
-
-
-def test_messages_that_are_not_a_users_are_not_moved() -> None:
-    note = asks("note").with_turn_id(TURN)
-    assert texts(context_of(asks("one"), note, seen(says("One."), 1))) == ["u:one", "u:note", "a:One."]
-
-
-def test_a_message_sent_before_a_loop_was_stopped_stands_after_the_note_that_ends_it() -> None:
-    note = asks("[Agent stopped: x]").with_turn_id(TURN).model_copy(update={"metadata": {READ_UP_TO: 1}})
-    assert texts(context_of(asks("one"), asks("two"), note)) == ["u:one", "u:[Agent stopped: x]", "u:two"]
+@pytest.mark.parametrize("case", CASES)
+def test_the_order_of_messages_sent_during_an_answer(case: str) -> None:
+    entries, shown = CASES[case]
+    assert texts(context_of(*entries)) == shown
 
 
 @pytest.mark.parametrize("mark", [True, "1", None, -1, 1.5])
@@ -184,7 +168,7 @@ def test_the_order_follows_the_rule_at_every_position(entries: list[Envelope]) -
         assert context.pairing.placeholders == {
             index
             for index, each in enumerate(context.messages)
-            if isinstance(each, ToolResultMessage) and each.content == (TextBlock(text=NO_RESULT),)
+            if isinstance(each, ToolResultMessage) and each.content == (TextBlock(text="No result provided"),)
         }
 
 

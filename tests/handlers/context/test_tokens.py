@@ -5,33 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    AudioBlock,
-    Block,
-    BranchSummary,
-    Compaction,
-    DocumentBlock,
-    ErrorBlock,
-    ImageBlock,
-    LlmMessage,
-    MediaRef,
-    ModelChange,
-    Prune,
-    RedactedThinkingBlock,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
-from lanebus.context import BY_CHARACTERS, HeadroomTrigger, ReserveTrigger, build_context, first_to_keep, usage_tokens
-from lanebus.handlers.context import BY_BYTES, branch_message, context_tokens
+from lanebus import LlmMessage, MediaRef, SystemMessage, TextBlock, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.bus.messages import AssistantMessage, ImageBlock, RedactedThinkingBlock, ThinkingBlock, ToolResultBlock
+from lanebus.context import BY_BYTES, BY_CHARACTERS, HeadroomTrigger, ReserveTrigger, build_context, usage_tokens
+from lanebus.handlers.context import branch_message, context_tokens, first_to_keep
 from lanebus.handlers.formats import PI
 from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.messages import AudioBlock, Block, BranchSummary, Compaction, DocumentBlock, ErrorBlock, ModelChange, Prune
 from tests.support.log.entries import asks, calls, context_of, results, says
 
 __all__ = ()

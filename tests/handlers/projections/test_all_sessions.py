@@ -100,11 +100,19 @@ async def test_a_fork_counts_only_its_own_entries(one: RealServer) -> None:
         assert (await project_all(bus, words, merge)).state == {"a": 1, "b": 1, "c": 1}
 
 
-async def test_a_projection_that_would_count_shared_entries_twice_is_refused(one: RealServer) -> None:
+async def test_a_projection_that_would_count_twice_and_an_error_of_a_fold_come_out_alone(one: RealServer) -> None:
+    @projection("wrong", version=1, forked=0)
+    def wrong(number: int, message: UserMessage) -> int:
+        raise KeyError(message.text_content())
+
     async with one.bus() as bus:
         shared: Projection[Counts] = replace(words, forked=None)
         with pytest.raises(InvalidProjection, match="forked="):
             await project_all(bus, shared, merge)
+        await speak(bus, "s1", "a")
+        with pytest.raises(FoldFailed) as caught:
+            await project_all(bus, wrong, int.__add__)
+        assert isinstance(caught.value.__cause__, KeyError)
 
 
 async def test_what_is_left_of_a_trimmed_session_counts_and_an_erased_one_does_not(one: RealServer) -> None:
@@ -157,18 +165,6 @@ async def test_following_gives_a_total_after_each_change(server: AnyServer) -> N
             assert (await until(totals, {"a": 1, "b": 1})).entries == 2
             await other.session("s2").publish(ExtensionMessage.of("note"), said("b"))
             assert (await until(totals, {"a": 1, "b": 2})).sessions == 2
-
-
-async def test_an_error_of_the_fold_comes_out_alone(one: RealServer) -> None:
-    @projection("wrong", version=1, forked=0)
-    def wrong(number: int, message: UserMessage) -> int:
-        raise KeyError(message.text_content())
-
-    async with one.bus() as bus:
-        await speak(bus, "s1", "a")
-        with pytest.raises(FoldFailed) as caught:
-            await project_all(bus, wrong, int.__add__)
-        assert isinstance(caught.value.__cause__, KeyError)
 
 
 async def test_following_finds_an_erased_session(one: RealServer) -> None:

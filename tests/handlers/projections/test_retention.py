@@ -45,9 +45,7 @@ async def test_views_of_a_trimmed_session_are_what_they_were(server: AnyServer) 
         assert (await look(session, USAGE)).state.total.usage.input == 7
 
 
-async def test_views_of_a_session_trimmed_without_storing_them_count_what_is_kept_and_say_so(
-    server: AnyServer,
-) -> None:
+async def test_views_of_a_session_trimmed_without_storing_them_count_what_is_kept_and_say_so(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(UserMessage.text("a"), answer(1), UserMessage.text("b"), answer(2), wake=False)

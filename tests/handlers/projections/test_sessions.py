@@ -5,24 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from lanebus import AssistantMessage, Bus, DecodeFailure, Envelope, ExtensionMessage, Lane, TextBlock, Usage
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Bus
-from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages import (
-    AgentEnded,
-    AssistantMessage,
-    Cost,
-    ExtensionMessage,
-    Lane,
-    TextBlock,
-    TurnId,
-    TurnStarted,
-    Usage,
-    UserMessage,
-)
-from lanebus.bus.wire import DecodeFailure, Envelope
-from lanebus.handlers.projections import SESSIONS, session_lines
-from lanebus.projections import project
+from lanebus.errors import UnknownKind
+from lanebus.messages import AgentEnded, Cost, TurnId, TurnStarted, UserMessage
+from lanebus.projections import SESSIONS, project, session_lines
 from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
@@ -57,12 +44,12 @@ def test_a_turn_counts_once_by_its_event_and_its_messages() -> None:
     line = fold(
         SESSIONS,
         log_of(
-            TurnStarted(turn_id=TURN).as_extension(),
+            TurnStarted(turn_id=TURN),
             AssistantMessage(turn_id=TURN),
             AssistantMessage(turn_id=TURN),
             AssistantMessage(turn_id=second),
-            TurnStarted(turn_id=second).as_extension(),
-            AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=2, usage=Usage()).as_extension(),
+            TurnStarted(turn_id=second),
+            AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=2, usage=Usage()),
             ExtensionMessage.of("agent.turn.started", "nonsense"),
         ),
     )
@@ -112,35 +99,33 @@ def test_a_stored_line_comes_back_equal() -> None:
     assert through_json(SESSIONS, line) == line
 
 
-async def test_every_session_of_the_bus_has_its_line(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        await bus.session("one").publish(UserMessage.text("first"))
-        await bus.session("two").publish(UserMessage.text("second"), AssistantMessage(usage=USAGE))
+async def test_every_session_of_the_bus_has_its_line(bus: Bus) -> None:
+    await bus.session("one").publish(UserMessage.text("first"))
+    await bus.session("two").publish(UserMessage.text("second"), AssistantMessage(usage=USAGE))
 
-        lines = await session_lines(bus)
+    lines = await session_lines(bus)
 
-        assert {name: (line.state.title, line.position) for name, line in lines.items()} == {
-            "one": ("first", 1),
-            "two": ("second", 2),
-        }
+    assert {name: (line.state.title, line.position) for name, line in lines.items()} == {
+        "one": ("first", 1),
+        "two": ("second", 2),
+    }
 
 
-async def test_a_trimmed_session_has_a_line_of_what_is_left(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        for name in ("late", "counted", "erased"):
-            await bus.session(name).publish(UserMessage.text("first"), UserMessage.text("second"))
-        await project(bus.session("counted"), SESSIONS)
-        await bus.session("late").trim(2)
-        await bus.session("counted").trim(3)
-        await bus.session("erased").erase()
+async def test_a_trimmed_session_has_a_line_of_what_is_left(bus: Bus) -> None:
+    for name in ("late", "counted", "erased"):
+        await bus.session(name).publish(UserMessage.text("first"), UserMessage.text("second"))
+    await project(bus.session("counted"), SESSIONS)
+    await bus.session("late").trim(2)
+    await bus.session("counted").trim(3)
+    await bus.session("erased").erase()
 
-        lines = await session_lines(bus)
+    lines = await session_lines(bus)
 
-        assert {name: (line.state.title, line.state.llm, line.position) for name, line in lines.items()} == {
-            "late": ("second", 1, 2),
-            "counted": ("first", 2, 2),
-        }
-        assert await bus.session("late").load_projection(SESSIONS.name, SESSIONS.version) is None
+    assert {name: (line.state.title, line.state.llm, line.position) for name, line in lines.items()} == {
+        "late": ("second", 1, 2),
+        "counted": ("first", 2, 2),
+    }
+    assert await bus.session("late").load_projection(SESSIONS.name, SESSIONS.version) is None
 
 
 async def test_a_session_whose_archive_is_damaged_has_a_line_of_what_is_left(tmp_path: Path) -> None:

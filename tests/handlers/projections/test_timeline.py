@@ -1,35 +1,19 @@
 """The timeline of a session: when and where its turns, calls, tools, waits and compactions began and ended."""
 
-from decimal import Decimal
-
-from lanebus.bus.messages import (
+from lanebus import AssistantMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.bus.messages import Deny, MessageStarted, SessionLinked, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
+from lanebus.handlers.projections import TIMELINE, CallMark, TimelineState, ToolMark
+from lanebus.messages import (
     AgentEnded,
-    AgentEvent,
     AgentStarted,
     Approve,
-    AssistantMessage,
     CompactionEnded,
     CompactionStarted,
     ControlAnswered,
-    Cost,
-    Deny,
-    MessageStarted,
-    Publishable,
-    SessionLinked,
-    ToolCallBlock,
-    ToolEnded,
-    ToolResultMessage,
-    ToolStarted,
-    ToolWaiting,
-    TurnEnded,
     TurnId,
     TurnStarted,
-    Usage,
-    UserMessage,
 )
-from lanebus.bus.wire import Envelope
-from lanebus.handlers.projections import TIMELINE, CallMark, TimelineState, ToolMark
-from tests.support.agent.folding import fold, log_of, through_json
+from tests.support.agent.folding import Said, fold, log_of, through_json
 
 __all__ = ()
 
@@ -38,12 +22,8 @@ CALL = ToolCallBlock(id="c1", name="rm", arguments={})
 ASKED = AssistantMessage(content=(CALL,), turn_id=TURN, stop_reason="toolUse", id="m1")
 
 
-def entries(*messages: Publishable | AgentEvent) -> list[Envelope]:
-    return log_of(*(each.as_extension() if isinstance(each, AgentEvent) else each for each in messages))
-
-
-def timeline(*messages: Publishable | AgentEvent) -> TimelineState:
-    state = fold(TIMELINE, entries(*messages))
+def timeline(*messages: Said) -> TimelineState:
+    state = fold(TIMELINE, log_of(*messages))
     assert through_json(TIMELINE, state) == state
     return state
 
@@ -56,7 +36,7 @@ def test_a_call_that_waited_for_a_person_has_the_times_and_positions_of_question
         MessageStarted(turn_id=TURN, message_id="m1"),  # 4
         ASKED,  # 5
         ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="rm"),  # 6
-        Approve(turn_id=TURN, tool_call_id="c1", by="ann").as_extension(),  # 7
+        Approve(turn_id=TURN, tool_call_id="c1", by="ann"),  # 7
         ControlAnswered(control=7, outcome="applied"),  # 8
         ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="rm"),  # 9
         ToolResultMessage(tool_call_id="c1", turn_id=TURN),  # 10
@@ -80,7 +60,7 @@ def test_a_call_that_waited_for_a_person_has_the_times_and_positions_of_question
 
 def test_a_wait_goes_on_after_a_late_command_and_ends_with_the_call() -> None:
     waiting = (TurnStarted(turn_id=TURN), ASKED, ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="rm"))
-    deny = Deny(turn_id=TURN, tool_call_id="c1").as_extension()
+    deny = Deny(turn_id=TURN, tool_call_id="c1")
     state = timeline(*waiting, deny, ControlAnswered(control=4, outcome="late"))
     assert [wait.until for mark in state.marks for tool in mark.tools for wait in tool.waits] == [None]
     ended = ToolEnded(turn_id=TURN, tool_call_id="c1", tool_name="rm", is_error=True, outcome="skipped")
@@ -146,9 +126,3 @@ def test_a_compaction_has_its_begin_its_end_and_the_tokens_before_and_after() ->
     (mark,) = state.compactions
     assert (mark.position, mark.ended_at, mark.started, mark.ended, mark.status) == (1, 2, 1.0, 2.0, "completed")
     assert (mark.tokens_before, mark.tokens_after) == (900, 90)
-
-
-def test_the_cost_is_that_of_the_turns() -> None:
-    usage = Usage(input=1, total_tokens=1, cost=Cost(total=Decimal("0.5")))
-    state = timeline(AssistantMessage(turn_id=TURN, usage=usage))
-    assert state.turns.turns[0].usage == usage

@@ -4,32 +4,15 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus.bus.errors import UnknownKind
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentEvent,
-    AgentStarted,
-    AssistantMessage,
-    Cost,
-    ExtensionMessage,
-    Lane,
-    ParallelLoopsStarted,
-    Publishable,
-    StopReason,
-    ToolCallBlock,
-    ToolEnded,
-    ToolResultMessage,
-    ToolStarted,
-    TurnEnded,
-    TurnId,
-    TurnStarted,
-    Usage,
-    UserMessage,
-)
-from lanebus.bus.wire import DecodeFailure, Envelope
-from lanebus.handlers.projections import TURNS, ToolRun, TurnsState
-from lanebus.handlers.projections.turns import TurnStatus
-from tests.support.agent.folding import fold, log_of, through_json
+from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, ToolCallBlock
+from lanebus.bus.messages import ToolEnded, ToolResultMessage, ToolStarted, TurnEnded, TurnId, TurnStarted, UserMessage
+from lanebus.errors import UnknownKind
+from lanebus.handlers.projections import chain_to, children, find_loop, loop_messages, loop_turns, siblings, total_usage
+from lanebus.handlers.projections.turns import TurnStatus, abandoned, loop_usage, roots
+from lanebus.messages import AgentEnded, AgentStarted, Cost, ParallelLoopsEnded, ParallelLoopsStarted, StopReason, Usage
+from lanebus.projections import TURNS, ToolRun, TurnsState
+from tests.support.agent.folding import Said, fold, log_of, stored, through_json
+from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 
@@ -49,8 +32,8 @@ def ended(loop: str = LOOP, stop_reason: StopReason = "stop") -> AgentEnded:
     return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=1, usage=Usage())
 
 
-def turns(*messages: Publishable | AgentEvent) -> TurnsState:
-    return fold(TURNS, log_of(*(item.as_extension() if isinstance(item, AgentEvent) else item for item in messages)))
+def turns(*messages: Said) -> TurnsState:
+    return fold(TURNS, log_of(*messages))
 
 
 def test_a_turn_with_a_tool_is_told_in_full() -> None:
@@ -211,13 +194,6 @@ def test_an_aborted_turn_that_a_worker_takes_up_again_runs_again() -> None:
     assert (state.turns[0].status, state.turns[0].ended) == ("running", None)
 
 
-def test_a_retry_in_one_turn_counts_both_calls() -> None:
-    failed = AssistantMessage(turn_id=turn_id(), usage=USAGE, stop_reason="error")
-    state = turns(TurnStarted(turn_id=turn_id()), failed, AssistantMessage(turn_id=turn_id(), usage=USAGE))
-    assert state.turns[0].usage is not None
-    assert (state.turns[0].usage.input, state.turns[0].message) == (20, 3)
-
-
 def test_stamped_messages_without_events_make_turns_of_their_loop() -> None:
     state = turns(
         UserMessage.text("hi").with_turn_id(turn_id()),
@@ -269,3 +245,135 @@ def test_a_stored_state_comes_back_equal() -> None:
 def test_an_entry_that_cannot_be_read_is_counted_and_ends_nothing() -> None:
     broken = Envelope("s1", 1, Lane.LLM, DecodeFailure(UnknownKind("x"), b"{}"), 0.0, "test")
     assert fold(TURNS, [broken]).problems == 1
+
+
+# --- how loops hang together and what each took --------------------------------------------------------------------
+
+TOOK = Usage(input=10, output=5, total_tokens=15)
+
+
+def state_of(*said: Said) -> TurnsState:
+    state = fold(TURNS, log_of(*said))
+    assert through_json(TURNS, state) == state
+    return state
+
+
+def begins(loop: str, parent: str | None = None) -> AgentStarted:
+    return AgentStarted(
+        loop_id=loop, agent="a", parent_loop_id=parent, continuation="initial" if parent is None else "default"
+    )
+
+
+def ends(loop: str, usage: Usage = TOOK, turns: int = 0) -> AgentEnded:
+    return AgentEnded(loop_id=loop, stop_reason="stop", turns=turns, usage=usage)
+
+
+def said(loop: str, index: int = 0) -> AssistantMessage:
+    return AssistantMessage(turn_id=TurnId(loop_id=loop, turn_index=index), usage=TOOK)
+
+
+def test_loops_that_go_on_from_each_other_are_a_tree() -> None:
+    state = state_of(
+        *(begins("s.m.1"), ends("s.m.1")),
+        *(begins("s.m.2", "s.m.1"), ends("s.m.2")),
+        *(begins("s.m.3", "s.m.1"), ends("s.m.3")),
+        *(begins("s.m.4", "s.m.3"), ends("s.m.4")),
+        *(begins("s.x.1", "t.m.9"), ends("s.x.1")),
+    )
+    assert roots(state) == ("s.m.1", "s.x.1")
+    assert children(state, "s.m.1") == ("s.m.2", "s.m.3")
+    assert chain_to(state, "s.m.4") == ("s.m.1", "s.m.3", "s.m.4")
+    assert chain_to(state, "none") == ()
+    loop = find_loop(state, "s.m.4")
+    assert loop is not None
+    assert loop.continuation == "default"
+
+
+def test_parents_that_run_in_a_circle_end_the_chain() -> None:
+    state = state_of(begins("a", "b"), ends("a"), begins("b", "c"), ends("b"), begins("c", "a"), ends("c"))
+    assert chain_to(state, "a") == ("c", "b", "a")
+    assert chain_to(state_of(begins("a", "a")), "a") == ("a",)
+
+
+def test_a_loop_took_what_its_turns_took_and_what_its_end_repeats_counts_only_without_them() -> None:
+    state = state_of(
+        *(begins("s.m.1"), said("s.m.1"), said("s.m.1", 1), ends("s.m.1", Usage(input=1), 2)),
+        *(begins("s.m.2", "s.m.1"), ends("s.m.2")),
+        AssistantMessage(usage=TOOK),
+    )
+    assert loop_usage(state, "s.m.1") == TOOK.combine(TOOK)
+    assert loop_usage(state, "s.m.2") == TOOK
+    assert loop_usage(state, "none") == Usage()
+    assert total_usage(state) == TOOK.combine(TOOK).combine(TOOK).combine(TOOK)
+
+
+def test_a_tool_s_loop_is_known_before_and_after_it_begins() -> None:
+    turn = TurnId(loop_id="s.m.1", turn_index=0)
+    tool = ToolEnded(turn_id=turn, tool_call_id="c", tool_name="ask", is_error=False, child_loop_id="s.x.1")
+    child = [begins("s.x.1", "s.m.1"), ends("s.x.1")]
+    for order in ([tool, *child], [*child, tool]):
+        state = state_of(begins("s.m.1"), TurnStarted(turn_id=turn), *order)
+        assert [run.child_loop for run in state.turns[0].tools] == ["s.x.1"]
+        assert children(state, "s.m.1") == ("s.x.1",)
+
+
+def test_of_loops_side_by_side_one_is_taken() -> None:
+    pair = ParallelLoopsStarted(loop_ids=("s.a.1", "s.b.1"))
+    chosen = ParallelLoopsEnded(selected_loop_id="s.b.1", selected_config_index=1, evaluation_usage=Usage(input=99))
+    state = state_of(
+        *(pair, begins("s.a.1"), begins("s.b.1"), ends("s.a.1"), ends("s.b.1"), chosen),
+        *(begins("s.m.1"), ends("s.m.1")),
+    )
+    assert siblings(state, "s.a.1") == siblings(state, "s.b.1") == ("s.a.1", "s.b.1")
+    assert (siblings(state, "s.m.1"), siblings(state, "none")) == ((), ())
+    assert [loop.is_selected for loop in state.loops] == [False, True, None]
+    assert [loop.status for loop in state.loops] == ["completed"] * 3
+    assert total_usage(state).input == 30  # what chose among them is not in it
+
+
+def test_a_loop_that_never_ended_keeps_its_messages_and_their_usage() -> None:
+    turn = TurnId(loop_id="s.m.1", turn_index=0)
+    prompt = UserMessage.text("x").with_turn_id(turn)
+    open_state = state_of(begins("s.m.1"), TurnStarted(turn_id=turn), prompt, said("s.m.1"))
+    state = abandoned(open_state, 99.0)
+    (loop,) = state.loops
+    (cut,) = loop_turns(state, "s.m.1")
+    assert (loop.status, loop.ended, cut.status, state.running) == ("aborted", 99.0, "aborted", ())
+    assert loop_messages(state, "s.m.1") == (3, 4)
+    assert loop_usage(state, "s.m.1") == TOOK
+    assert abandoned(state, 100.0) == state
+
+
+def test_a_loop_that_is_told_to_begin_twice_stays_what_it_was() -> None:
+    begun: list[Said] = [begins("s.m.1"), said("s.m.1")]
+    end = [TurnEnded(turn_id=TurnId(loop_id="s.m.1", turn_index=0), stop_reason="stop", usage=TOOK), ends("s.m.1")]
+    state = state_of(*begun, begins("s.m.1"), *end)
+    assert [loop.status for loop in state.loops] == ["completed"]
+    assert len(state.turns) == 1
+    assert loop_usage(state, "s.m.1") == TOOK
+
+
+def test_a_turn_is_found_by_its_index_and_not_by_its_place() -> None:
+    state = state_of(begins("s.m.1"), said("s.m.1", 1), said("s.m.1", 0))
+    found = state.turn(TurnId(loop_id="s.m.1", turn_index=0))
+    assert found is not None
+    assert found.message == 3
+    assert state.turn(TurnId(loop_id="s.m.1", turn_index=2)) is None
+
+
+@pytest.mark.full
+def test_turns_are_listed_by_loop_on_the_command_line(lanebus: CommandLine) -> None:
+    log = (
+        *(begins("s.m.1"), said("s.m.1"), ends("s.m.1")),
+        *(begins("s.m.2", "s.m.1"), said("s.m.2"), said("s.m.2", 1), ends("s.m.2")),
+    )
+    lines = [stored(each).to_json() for each in log]
+    assert lanebus("publish", "s", "--json", stdin="\n".join(lines)).code == 0
+    first, second = objects(lanebus("turns", "s", "--loops").out)
+    assert (first["loop_id"], first["children"], first["chain"]) == ("s.m.1", ["s.m.2"], ["s.m.1"])
+    assert (second["parent"], second["chain"]) == ("s.m.1", ["s.m.1", "s.m.2"])
+    assert (second["turns"], second["messages"]) == (2, [5, 6])
+    shown = lanebus("turns", "s", "--loops", "--table").out.splitlines()
+    assert [line.split()[0] for line in shown] == ["loop", "s.m.1", "s.m.2", "3"]
+    assert lanebus("publish", "t", "hi").code == 0
+    assert lanebus("turns", "t", "--loops", "--table").err == ("session 't' has no loops: no agent has worked on it\n")

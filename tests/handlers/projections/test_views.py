@@ -3,9 +3,8 @@
 import pytest
 from pydantic import TypeAdapter
 
-from lanebus import AssistantMessage, Cursor, Envelope, UserMessage
-from lanebus.bus.messages import Lane
-from lanebus.bus.wire import Keys
+from lanebus import AssistantMessage, Lane, UserMessage
+from lanebus.bus.wire import Cursor, Envelope, Keys
 from lanebus.errors import SessionErased
 from lanebus.handlers.projections import Projected, Projection, ViewBounds, Views, look, session_lines
 from lanebus.handlers.serve.api.turns import turns_view

@@ -15,11 +15,8 @@ from pathlib import Path
 
 import anyio
 
-from lanebus import AssistantMessage, TextBlock, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, tool
-from lanebus.handlers.agent import ModelRequest
-from lanebus.handlers.providers import ModelEvent, Piece
-from lanebus.messages import ToolResultMessage
+from lanebus import AssistantMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.agent import AgentLoop, ModelEvent, ModelRequest, Piece, tool
 
 __all__ = ("agent",)
 

@@ -3,21 +3,27 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from lanebus.bus.messages import Delta, Lane, Publishable
+from lanebus.bus.messages import AgentEvent, Control, Delta, Lane, Publishable
 from lanebus.bus.wire import Envelope
 from lanebus.handlers.projections import Projection
 
-__all__ = ("fold", "log_of", "through_json")
+__all__ = ("Said", "fold", "log_of", "stored", "through_json")
 
 S = TypeVar("S")
 
 
-def log_of(*messages: Publishable) -> list[Envelope]:
+Said = Publishable | AgentEvent | Control
+
+
+def stored(message: Said) -> Publishable:
+    """Return what the log holds of a message, an event or a command."""
+    return message.as_extension() if isinstance(message, AgentEvent | Control) else message
+
+
+def log_of(*messages: Said) -> list[Envelope]:
     """Return envelopes of the messages. Each entry's time is its position, in seconds."""
-    return [
-        Envelope("s1", position, Lane(message.lane), message, float(position), "test")
-        for position, message in enumerate(messages, 1)
-    ]
+    entries = enumerate(map(stored, messages), 1)
+    return [Envelope("s1", at, Lane(message.lane), message, float(at), "test") for at, message in entries]
 
 
 def fold(projection: Projection[S], entries: Iterable[Envelope], start: S | None = None) -> S:

@@ -4,28 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
-    AssistantMessage,
-    Block,
-    Control,
-    ControlAnswered,
-    ExtensionMessage,
-    Lane,
-    Publishable,
-    StopReason,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    ToolStarted,
-    ToolWaiting,
-    TurnId,
-    TurnStarted,
-    Usage,
-    UserMessage,
-)
-from lanebus.context import Context, evolve
+from lanebus import AssistantMessage, Lane, TextBlock, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.bus.messages import ToolWaiting, TurnId, TurnStarted
 from lanebus.handlers.agent import FOLLOW_UP
 from lanebus.handlers.agent.turn.decision import (
     AddSystemPrompt,
@@ -41,16 +21,16 @@ from lanebus.handlers.agent.turn.decision import (
     StopAtLimit,
 )
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
-from lanebus.handlers.context import DEFERRED, READ_UP_TO
+from lanebus.handlers.context import DEFERRED, READ_UP_TO, Context, evolve
 from lanebus.handlers.projections import STATUS
-from tests.support.agent.folding import fold, log_of
+from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Block, ControlAnswered, StopReason, ToolStarted
+from tests.support.agent.folding import Said, fold, log_of
 
 __all__ = (
     "answered",
     "asks",
     "begun",
     "called",
-    "commands",
     "ended",
     "follows_up",
     "in_words",
@@ -78,16 +58,16 @@ def follows_up(text: str = "then?") -> UserMessage:
     return UserMessage.text(text).model_copy(update={"metadata": {FOLLOW_UP: True}})
 
 
-def started(loop: str = LOOP) -> ExtensionMessage:
-    return AgentStarted(loop_id=loop, agent="a").as_extension()
+def started(loop: str = LOOP) -> AgentEvent:
+    return AgentStarted(loop_id=loop, agent="a")
 
 
-def begun(turn_id: TurnId) -> ExtensionMessage:
-    return TurnStarted(turn_id=turn_id).as_extension()
+def begun(turn_id: TurnId) -> AgentEvent:
+    return TurnStarted(turn_id=turn_id)
 
 
-def ended(stop_reason: StopReason = "stop", loop: str = LOOP) -> ExtensionMessage:
-    return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=1, usage=Usage()).as_extension()
+def ended(stop_reason: StopReason = "stop", loop: str = LOOP) -> AgentEvent:
+    return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=1, usage=Usage())
 
 
 def says(
@@ -119,23 +99,19 @@ def result(turn_id: TurnId, call: str) -> ToolResultMessage:
     return ToolResultMessage(tool_call_id=call, tool_name="tool", content=(TextBlock(text="ok"),), turn_id=turn_id)
 
 
-def tool_started(turn_id: TurnId, call: str) -> ExtensionMessage:
-    return ToolStarted(turn_id=turn_id, tool_call_id=call, tool_name="tool").as_extension()
+def tool_started(turn_id: TurnId, call: str) -> AgentEvent:
+    return ToolStarted(turn_id=turn_id, tool_call_id=call, tool_name="tool")
 
 
-def waiting(turn_id: TurnId, call: str) -> ExtensionMessage:
-    return ToolWaiting(turn_id=turn_id, tool_call_id=call, tool_name="tool").as_extension()
+def waiting(turn_id: TurnId, call: str) -> AgentEvent:
+    return ToolWaiting(turn_id=turn_id, tool_call_id=call, tool_name="tool")
 
 
-def commands(control: Control) -> ExtensionMessage:
-    return control.as_extension()
+def answered(control: int, outcome: str = "applied") -> AgentEvent:
+    return ControlAnswered.model_validate({"control": control, "outcome": outcome})
 
 
-def answered(control: int, outcome: str = "applied") -> ExtensionMessage:
-    return ControlAnswered.model_validate({"control": control, "outcome": outcome}).as_extension()
-
-
-def view_of(*messages: Publishable) -> SessionSnapshot:
+def view_of(*messages: Said) -> SessionSnapshot:
     """Return a worker's view of a session with these entries at positions 1, 2, 3 …"""
     entries = log_of(*messages)
     context = Context("s1")

@@ -3,28 +3,9 @@
 from contextlib import aclosing
 from decimal import Decimal
 
-from lanebus import (
-    AssistantMessage,
-    Delta,
-    ExtensionMessage,
-    Session,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
-    MessageEnded,
-    MessageStarted,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
-from lanebus.messages import Cost, ThinkingBlock, TurnId
+from lanebus import AssistantMessage, Delta, ExtensionMessage, Session, TextBlock, ToolCallBlock, ToolResultMessage
+from lanebus.bus.messages import ToolStarted, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
+from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageEnded, MessageStarted, ThinkingBlock, ToolEnded
 
 __all__ = ("ANSWER", "ENTRIES", "answer_all")
 
@@ -77,7 +58,7 @@ async def _answer(session: Session, question: int) -> None:
     said = await session.publish(
         AssistantMessage(
             id=f"{loop}-b", turn_id=second, content=(TextBlock(text=ANSWER),), model="scripted-1", usage=spent
-        ),
+        )
     )
     await session.publish(
         MessageEnded(turn_id=second, position=said.position).as_extension(),

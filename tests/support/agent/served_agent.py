@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from lanebus import Bus
 from lanebus.handlers.agent import Agent, Worker
-from tests.support.agent.agents import until
+from tests.support.agent.logs import until
 from tests.support.page.serving import Served, serving, temporary_bus
 
 __all__ = ("served_agent", "wait_for_worker")

@@ -11,8 +11,7 @@ from pathlib import Path
 import anyio
 
 from lanebus import Bus, ToolCallBlock
-from lanebus.agent import FunctionTool, tool
-from lanebus.handlers.agent import ToolContext
+from lanebus.agent import FunctionTool, ToolContext, tool
 from tests.support.agent.agents import take_run
 from tests.support.agent.tool_runs import called, go_on
 

@@ -2,22 +2,14 @@
 
 from collections.abc import Sequence
 
-from lanebus import Session, ToolCallBlock, UserMessage
-from lanebus.agent import Tool
-from lanebus.bus.messages import (
-    AgentStarted,
-    AssistantMessage,
-    Control,
-    ControlAnswered,
-    ToolResultMessage,
-    TurnStarted,
-)
+from lanebus import AssistantMessage, Session, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus.agent import Run, Tool
 from lanebus.bus.wire import ReservedKey
-from lanebus.handlers.agent import OpenAnswer, Run
+from lanebus.handlers.agent import OpenAnswer
 from lanebus.handlers.agent.tools.tool_executor import run_tools
 from lanebus.handlers.agent.turn.record import record_answer
-from lanebus.messages import TurnId
-from tests.support.agent.agents import messages
+from lanebus.messages import AgentStarted, Control, ControlAnswered, TurnId, TurnStarted
+from tests.support.agent.logs import messages
 
 __all__ = ("called", "command", "go_on", "open_answer", "results", "step")
 

@@ -20,7 +20,10 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages import (
+from lanebus.bus.messages import Publishable, SessionLinked, ThinkingBlock, ToolEnded, ToolStarted, ToolWaiting, TurnId
+from lanebus.handlers.protocols import MessageStream, RunPlace
+from lanebus.handlers.protocols.ai_sdk.encoder import Version
+from lanebus.messages import (
     AgentEnded,
     AgentStarted,
     ControlAnswered,
@@ -28,16 +31,9 @@ from lanebus.bus.messages import (
     MessageEnded,
     MessageStarted,
     Progress,
-    SessionLinked,
-    ToolEnded,
-    ToolStarted,
-    ToolWaiting,
     TurnEnded,
     TurnStarted,
 )
-from lanebus.handlers.protocols import MessageStream, RunPlace
-from lanebus.handlers.protocols.ai_sdk.encoder import Version
-from lanebus.messages import Publishable, ThinkingBlock, TurnId
 from tests.support.golden.sessions import FOLDERS as SESSIONS
 from tests.support.golden.sessions import envelopes, read_session
 from tests.support.paths import GOLDEN

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages import (
+from lanebus.bus.messages import ControlAnswered, Deny, Handoff, MessageEnded, MessageStarted, Pause, Publishable, Steer
+from lanebus.messages import (
     Abort,
     AgentEnded,
     AgentEvent,
@@ -14,22 +15,15 @@ from lanebus.bus.messages import (
     Compact,
     CompactionFailed,
     Control,
-    ControlAnswered,
-    Deny,
-    Handoff,
-    MessageEnded,
-    MessageStarted,
-    Pause,
     RequestDefined,
     Resume,
     SessionAssigned,
     SessionLinked,
-    Steer,
     ToolDefinition,
     ToolWaiting,
+    TurnId,
     TurnStarted,
 )
-from lanebus.messages import Publishable, TurnId
 
 __all__ = ("CONTROLLED",)
 

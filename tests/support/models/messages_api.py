@@ -12,20 +12,7 @@ from tests.support.models.model_api import Cut, Json, ModelApi, Status, Step, se
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
-__all__ = (
-    "Cut",
-    "ModelApi",
-    "Status",
-    "Step",
-    "block",
-    "delta",
-    "error",
-    "finish",
-    "frame",
-    "serve",
-    "start",
-    "stop",
-)
+__all__ = ("Cut", "ModelApi", "Status", "Step", "block", "delta", "error", "finish", "frame", "serve", "start", "stop")
 
 
 def frame(event: Json) -> bytes:

@@ -1,43 +1,29 @@
 """How a recorded turn ends: by an exception, a cancellation, a command, a crash; the log says what happened."""
 
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import anyio
 import pytest
 
 from lanebus import AssistantMessage, Fenced, Session, SessionClosed, ToolCallBlock, UserMessage
-from lanebus.agent import (
-    LoopHalted,
-    NoProgress,
-    RecordedTurn,
-    Recorder,
-    RecorderMisused,
-    abort,
-    approve,
-    pause,
-    resume,
-    steer,
-)
-from lanebus.bus.messages import ControlAnswered, ToolWaiting
+from lanebus.agent import LoopHalted, NoProgress, RecordedTurn, Recorder, RecorderMisused, abort, pause, resume, steer
+from lanebus.handlers.agent import approve
 from lanebus.handlers.projections import STATUS, doing
-from lanebus.messages import AgentEnded, StopReason
+from lanebus.messages import AgentEnded, ControlAnswered, StopReason, ToolWaiting
 from lanebus.projections import TURNS, Loop, Turn, rebuild
-from tests.support.agent.agents import SECONDS, events, fresh_bus, messages, said, until, wait_for
+from tests.support.agent.agents import SECONDS
+from tests.support.agent.logs import events_of, messages, said, until, wait_for
 
 __all__ = ()
 
 ONE, TWO = (ToolCallBlock(id=f"c{number}", name="work", arguments={}) for number in (1, 2))
 
 
-@asynccontextmanager
-async def asked(*questions: str) -> AsyncGenerator[Session, None]:
+@pytest.fixture
+async def session(session: Session) -> Session:
     """A session in which a user has spoken."""
-    with anyio.fail_after(SECONDS):
-        async with fresh_bus() as bus:
-            session = bus.session("s1")
-            await session.publish(*(UserMessage.text(question) for question in questions or ("go",)))
-            yield session
+    await session.publish(UserMessage.text("go"))
+    return session
 
 
 async def turns(session: Session) -> Sequence[Turn]:
@@ -69,75 +55,73 @@ async def finish(session: Session, text: str = "Done.") -> list[RecordedTurn]:
     return begun
 
 
-async def test_an_exception_before_the_answer_ends_the_turn_and_its_loop_as_failed() -> None:
-    async with asked() as session:
-        with pytest.raises(ValueError, match="no"):  # noqa: PT012  # the whole block raises
-            async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
-                turn.piece("So f")
-                turn.piece("ar")
-                raise ValueError("no")
-        *_, last = await messages(session)
-        assert isinstance(last, AssistantMessage)
-        assert (last.text_content(), last.stop_reason, last.error_message) == ("So far", "error", "ValueError: no")
-        assert [each.status for each in await turns(session)] == ["failed"]
-        assert [each.status for each in await loops(session)] == ["failed"]
-        assert await session.open_messages() == []
-        assert await finish(session) == []
+async def test_an_exception_before_the_answer_ends_the_turn_and_its_loop_as_failed(session: Session) -> None:
+    with pytest.raises(ValueError, match="no"):  # noqa: PT012  # the whole block raises
+        async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
+            turn.piece("So f")
+            turn.piece("ar")
+            raise ValueError("no")
+    *_, last = await messages(session)
+    assert isinstance(last, AssistantMessage)
+    assert (last.text_content(), last.stop_reason, last.error_message) == ("So far", "error", "ValueError: no")
+    assert [each.status for each in await turns(session)] == ["failed"]
+    assert [each.status for each in await loops(session)] == ["failed"]
+    assert await session.open_messages() == []
+    assert await finish(session) == []
 
 
-async def test_an_exception_between_tools_answers_the_calls_and_fails_the_loop() -> None:
-    async with asked() as session:
-        with pytest.raises(KeyError):  # noqa: PT012  # the whole block raises
-            async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
-                await turn.answer(calling(ONE, TWO))
-                await turn.tool_result(ONE, "one")
-                raise KeyError("two")
-        assert [text for text in await said(session) if text.startswith("result")] == [
-            "result: one",
-            "result error: Not finished: KeyError: 'two'",
-        ]
-        assert [each.stop_reason for each in await loops(session)] == ["error"]
-        assert await is_doing(session) == "idle"
-        assert await finish(session) == []
+async def test_an_exception_between_tools_answers_the_calls_and_fails_the_loop(session: Session) -> None:
+    with pytest.raises(KeyError):  # noqa: PT012  # the whole block raises
+        async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
+            await turn.answer(calling(ONE, TWO))
+            await turn.tool_result(ONE, "one")
+            raise KeyError("two")
+    assert [text for text in await said(session) if text.startswith("result")] == [
+        "result: one",
+        "result error: Not finished: KeyError: 'two'",
+    ]
+    assert [each.stop_reason for each in await loops(session)] == ["error"]
+    assert await is_doing(session) == "idle"
+    assert await finish(session) == []
 
 
-async def test_a_cancelled_turn_is_aborted_with_the_text_so_far_and_the_next_one_answers_the_same() -> None:
-    async with asked() as session:
-        with anyio.move_on_after(SECONDS) as scope:
-            async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
-                turn.piece("So far")
+async def test_a_cancelled_turn_is_aborted_with_the_text_so_far_and_the_next_one_answers_the_same(
+    session: Session,
+) -> None:
+    with anyio.move_on_after(SECONDS) as scope:
+        async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
+            turn.piece("So far")
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    *_, last = await messages(session)
+    assert isinstance(last, AssistantMessage)
+    assert (last.text_content(), last.stop_reason) == ("So far", "aborted")
+    assert [each.status for each in await turns(session)] == ["aborted"]
+    assert [each.status for each in await loops(session)] == ["running"]
+    await finish(session)
+    assert [each.status for each in await turns(session)] == ["aborted", "completed"]
+    assert [(each.status, each.turns) for each in await loops(session)] == [("completed", 2)]
+
+
+async def test_a_tool_that_is_cancelled_has_an_unknown_outcome_and_the_others_stay_open(session: Session) -> None:
+    with anyio.move_on_after(SECONDS) as scope:
+        async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
+            await turn.answer(calling(ONE, TWO))
+            async with turn.tool(ONE):
                 scope.cancel()
                 await anyio.sleep_forever()
-        assert scope.cancelled_caught
-        *_, last = await messages(session)
-        assert isinstance(last, AssistantMessage)
-        assert (last.text_content(), last.stop_reason) == ("So far", "aborted")
-        assert [each.status for each in await turns(session)] == ["aborted"]
-        assert [each.status for each in await loops(session)] == ["running"]
-        await finish(session)
-        assert [each.status for each in await turns(session)] == ["aborted", "completed"]
-        assert [(each.status, each.turns) for each in await loops(session)] == [("completed", 2)]
+    (result,) = [text for text in await said(session) if text.startswith("result")]
+    assert result.startswith(
+        "result error: Unknown outcome: work was started, but it was cancelled before a result came."
+    )
+    first, second = await finish(session)
+    assert first is not second
+    assert [text for text in await said(session) if text.startswith("result")][1:] == ["result: late"]
 
 
-async def test_a_tool_that_is_cancelled_has_an_unknown_outcome_and_the_others_stay_open() -> None:
-    async with asked() as session:
-        with anyio.move_on_after(SECONDS) as scope:
-            async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
-                await turn.answer(calling(ONE, TWO))
-                async with turn.tool(ONE):
-                    scope.cancel()
-                    await anyio.sleep_forever()
-        (result,) = [text for text in await said(session) if text.startswith("result")]
-        assert result.startswith(
-            "result error: Unknown outcome: work was started, but it was cancelled before a result came."
-        )
-        first, second = await finish(session)
-        assert first is not second
-        assert [text for text in await said(session) if text.startswith("result")][1:] == ["result: late"]
-
-
-async def test_an_exception_of_a_tool_is_its_result_and_does_not_leave_the_block() -> None:
-    async with asked() as session, Recorder(session) as recorder:
+async def test_an_exception_of_a_tool_is_its_result_and_does_not_leave_the_block(session: Session) -> None:
+    async with Recorder(session) as recorder:
         async with recorder.turn(model="m-1") as turn:
             await turn.answer(calling(ONE))
             async with turn.tool(ONE) as tool:
@@ -151,8 +135,8 @@ async def test_an_exception_of_a_tool_is_its_result_and_does_not_leave_the_block
         ]
 
 
-async def test_a_failed_call_is_asked_again_if_the_loop_says_so() -> None:
-    async with asked() as session, Recorder(session) as recorder:
+async def test_a_failed_call_is_asked_again_if_the_loop_says_so(session: Session) -> None:
+    async with Recorder(session) as recorder:
         async with recorder.turn(model="m-1") as turn:
             await turn.fail(ConnectionError("gone"), again=True)
         assert await recorder.wait_for_work(0)
@@ -163,53 +147,41 @@ async def test_a_failed_call_is_asked_again_if_the_loop_says_so() -> None:
         assert len(await loops(session)) == 1
 
 
-async def test_a_turn_without_an_answer_has_failed() -> None:
-    async with asked() as session:
-        async with Recorder(session) as recorder, recorder.turn(model="m-1"):
-            pass
-        assert [each.status for each in await loops(session)] == ["failed"]
+async def test_a_turn_without_an_answer_has_failed(session: Session) -> None:
+    async with Recorder(session) as recorder, recorder.turn(model="m-1"):
+        pass
+    assert [each.status for each in await loops(session)] == ["failed"]
 
 
-async def test_an_abort_cancels_the_block_and_the_code_after_it_goes_on() -> None:
-    async with asked() as session, anyio.create_task_group() as tasks:
-        async with Recorder(session) as recorder:
-            async with recorder.turn(model="m-1") as turn:
-                turn.piece("So far")
-                tasks.start_soon(abort, session)
-                await anyio.sleep_forever()
-            assert not await recorder.wait_for_work(0)
-        (told,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert told.outcome == "applied"
+async def test_after_its_block_a_turn_tells_its_id_its_answer_and_whether_it_was_aborted(session: Session) -> None:
+    async with Recorder(session) as recorder:
+        cut = recorder.turn(model="m-1")
+        with pytest.raises(RecorderMisused, match="the turn is not open: enter it"):
+            _ = cut.id
+        async with anyio.create_task_group() as tasks, cut:
+            cut.piece("So far")
+            tasks.start_soon(abort, session)
+            await anyio.sleep_forever()
+        assert (cut.id.turn_index, cut.message, cut.is_aborted) == (0, None, True)
+        assert not await recorder.wait_for_work(0)
+        assert [event.outcome for event in await events_of(session, ControlAnswered)] == ["applied"]
         assert [each.status for each in await loops(session)] == ["aborted"]
+        await session.publish(UserMessage.text("again"))
+        async with recorder.turn(model="m-1") as whole:
+            assert not whole.is_aborted
+            await whole.answer("Done.")
+    assert whole.message is not None
+    assert (whole.message.text_content(), whole.is_aborted) == ("Done.", False)
+    for use in (lambda: whole.calls, lambda: whole.context, lambda: whole.key, lambda: whole.piece("more")):
+        with pytest.raises(RecorderMisused, match=f"turn {whole.id} has ended: use `recorder.turn"):
+            use()
+    with pytest.raises(RecorderMisused, match="has ended"):
+        await whole.answer("more")
 
 
-async def test_after_its_block_a_turn_tells_its_id_its_answer_and_whether_it_was_aborted() -> None:
-    async with asked() as session:
-        async with Recorder(session) as recorder:
-            cut = recorder.turn(model="m-1")
-            with pytest.raises(RecorderMisused, match="the turn is not open: enter it"):
-                _ = cut.id
-            async with anyio.create_task_group() as tasks, cut:
-                cut.piece("So far")
-                tasks.start_soon(abort, session)
-                await anyio.sleep_forever()
-            assert (cut.id.turn_index, cut.message, cut.is_aborted) == (0, None, True)
-            await session.publish(UserMessage.text("again"))
-            async with recorder.turn(model="m-1") as whole:
-                assert not whole.is_aborted
-                await whole.answer("Done.")
-        assert whole.message is not None
-        assert (whole.message.text_content(), whole.is_aborted) == ("Done.", False)
-        for use in (lambda: whole.calls, lambda: whole.context, lambda: whole.key, lambda: whole.piece("more")):
-            with pytest.raises(RecorderMisused, match=f"turn {whole.id} has ended: use `recorder.turn"):
-                use()
-        with pytest.raises(RecorderMisused, match="has ended"):
-            await whole.answer("more")
-
-
-async def test_a_cancelled_turn_is_aborted_unless_it_is_complete() -> None:
+async def test_a_cancelled_turn_is_aborted_unless_it_is_complete(session: Session) -> None:
     for is_complete in (False, True):
-        async with asked() as session, Recorder(session) as recorder:
+        async with Recorder(session) as recorder:
             turn = recorder.turn(model="m-1")
             with anyio.CancelScope() as scope:
                 async with turn:
@@ -220,8 +192,8 @@ async def test_a_cancelled_turn_is_aborted_unless_it_is_complete() -> None:
             assert turn.is_aborted is not is_complete
 
 
-async def test_an_abort_during_a_tool_says_of_each_call_whether_it_had_started() -> None:
-    async with asked() as session, anyio.create_task_group() as tasks:
+async def test_an_abort_during_a_tool_says_of_each_call_whether_it_had_started(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         async with Recorder(session) as recorder:
             async with recorder.turn(model="m-1") as turn:
                 await turn.answer(calling(ONE, TWO))
@@ -238,8 +210,8 @@ async def test_an_abort_during_a_tool_says_of_each_call_whether_it_had_started()
         assert [each.stop_reason for each in await loops(session)] == ["aborted"]
 
 
-async def test_an_abort_that_was_read_with_the_answer_is_obeyed_too() -> None:
-    async with asked() as session, Recorder(session) as recorder:
+async def test_an_abort_that_was_read_with_the_answer_is_obeyed_too(session: Session) -> None:
+    async with Recorder(session) as recorder:
         async with recorder.turn(model="m-1") as turn:
             await abort(session)
             await turn.answer(calling(ONE))
@@ -249,8 +221,8 @@ async def test_an_abort_that_was_read_with_the_answer_is_obeyed_too() -> None:
         assert [each.stop_reason for each in await loops(session)] == ["aborted"]
 
 
-async def test_a_message_that_steers_now_cuts_the_answer_and_is_in_the_next_turn() -> None:
-    async with asked() as session, anyio.create_task_group() as tasks, Recorder(session) as recorder:
+async def test_a_message_that_steers_now_cuts_the_answer_and_is_in_the_next_turn(session: Session) -> None:
+    async with anyio.create_task_group() as tasks, Recorder(session) as recorder:
         async with recorder.turn(model="m-1") as turn:
 
             async def say() -> None:
@@ -265,8 +237,8 @@ async def test_a_message_that_steers_now_cuts_the_answer_and_is_in_the_next_turn
         assert not await recorder.wait_for_work(0)
 
 
-async def test_a_paused_session_has_no_work_until_it_is_resumed() -> None:
-    async with asked() as session, Recorder(session) as recorder:
+async def test_a_paused_session_has_no_work_until_it_is_resumed(session: Session) -> None:
+    async with Recorder(session) as recorder:
         await pause(session)
         assert not await recorder.wait_for_work(0)
         with pytest.raises(LoopHalted):
@@ -275,8 +247,8 @@ async def test_a_paused_session_has_no_work_until_it_is_resumed() -> None:
         assert await recorder.wait_for_work(0)
 
 
-async def test_a_pause_while_a_person_is_waited_for_ends_the_block_and_the_next_turn_goes_on() -> None:
-    async with asked() as session, anyio.create_task_group() as tasks, Recorder(session) as recorder:
+async def test_a_pause_while_a_person_is_waited_for_ends_the_block_and_the_next_turn_goes_on(session: Session) -> None:
+    async with anyio.create_task_group() as tasks, Recorder(session) as recorder:
 
         async def stop() -> None:
             await wait_for(session, "agent.tool.waiting")
@@ -287,7 +259,7 @@ async def test_a_pause_while_a_person_is_waited_for_ends_the_block_and_the_next_
             await turn.answer(calling(ONE))
             assert await turn.approval(ONE) is None, "never reached"
         assert not await recorder.wait_for_work(0)
-        (question,) = [event for event in await events(session) if isinstance(event, ToolWaiting)]
+        (question,) = await events_of(session, ToolWaiting)
         await approve(session, question.turn_id, ONE.id)
         await resume(session)
         assert await recorder.wait_for_work(0)
@@ -296,12 +268,12 @@ async def test_a_pause_while_a_person_is_waited_for_ends_the_block_and_the_next_
             assert turn.calls == (ONE,)
             assert await turn.approval(ONE)
             await turn.tool_result(ONE, "done")
-        assert len([event for event in await events(session) if isinstance(event, ToolWaiting)]) == 1
+        assert len(await events_of(session, ToolWaiting)) == 1
 
 
-async def test_a_loop_that_waits_is_woken_by_a_user_and_by_a_command() -> None:
+async def test_a_loop_that_waits_is_woken_by_a_user_and_by_a_command(session: Session) -> None:
     found: list[bool] = []
-    async with asked() as session, anyio.create_task_group() as tasks, Recorder(session) as recorder:
+    async with anyio.create_task_group() as tasks, Recorder(session) as recorder:
         async with recorder.turn(model="m-1") as turn:
             await turn.answer("Hello.")
         assert not await recorder.wait_for_work(0.05)
@@ -313,7 +285,7 @@ async def test_a_loop_that_waits_is_woken_by_a_user_and_by_a_command() -> None:
         command = await abort(session)
 
         async def is_answered() -> bool:
-            told = [event for event in await events(session) if isinstance(event, ControlAnswered)]
+            told = await events_of(session, ControlAnswered)
             return [event.control for event in told] == [command.position]
 
         await until(is_answered)
@@ -323,8 +295,8 @@ async def test_a_loop_that_waits_is_woken_by_a_user_and_by_a_command() -> None:
 
 
 @pytest.mark.parametrize("is_approval", [False, True])
-async def test_a_close_ends_the_wait_for_work_and_for_a_person(is_approval: bool) -> None:
-    async with asked() as session, anyio.create_task_group() as tasks:
+async def test_a_close_ends_the_wait_for_work_and_for_a_person(session: Session, is_approval: bool) -> None:
+    async with anyio.create_task_group() as tasks:
 
         async def record() -> None:
             async with Recorder(session) as recorder:
@@ -344,22 +316,22 @@ async def test_a_close_ends_the_wait_for_work_and_for_a_person(is_approval: bool
 
 
 @pytest.mark.parametrize(("reason", "status"), [("stop", "completed"), ("maxTurns", "completed"), ("error", "failed")])
-async def test_a_loop_is_ended_between_turns_with_a_reason(reason: StopReason, status: str) -> None:
+async def test_a_loop_is_ended_between_turns_with_a_reason(session: Session, reason: StopReason, status: str) -> None:
     assert reason in {"stop", "maxTurns", "error"}
-    async with asked() as session, Recorder(session) as recorder:
+    async with Recorder(session) as recorder:
         async with recorder.turn(model="m-1") as turn:
             await turn.answer(calling(ONE))
             await turn.tool_result(ONE, "one")
         await recorder.end(reason, "enough")  # pyright: ignore[reportArgumentType]  # one of them
         await recorder.end(reason, "enough")  # pyright: ignore[reportArgumentType]  # nothing is open
         assert not await recorder.wait_for_work(0)
-        (ended,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
+        (ended,) = await events_of(session, AgentEnded)
         assert ended.stop_reason == reason
         assert [each.status for each in await loops(session)] == [status]
 
 
-async def test_after_a_crash_the_turn_goes_on_with_the_calls_that_were_not_started() -> None:
-    async with asked() as session, anyio.create_task_group() as tasks:
+async def test_after_a_crash_the_turn_goes_on_with_the_calls_that_were_not_started(session: Session) -> None:
+    async with anyio.create_task_group() as tasks:
         lease, hung = session.lease("crashed", seconds=3_000), anyio.Event()
 
         async def hang() -> None:
@@ -388,42 +360,41 @@ async def test_after_a_crash_the_turn_goes_on_with_the_calls_that_were_not_start
         tasks.cancel_scope.cancel()
 
 
-async def test_a_lost_lease_ends_the_block_and_is_told() -> None:
-    async with asked() as session:
-        lease = session.lease("me", seconds=0.5)
-        with pytest.raises(Fenced):  # noqa: PT012  # the whole block raises
-            async with Recorder(session, lease=lease) as recorder, recorder.turn(model="m-1") as turn:
-                turn.piece("So far")
-                await session.release_lease(lease.lease)
-                assert await session.acquire_lease("thief", 60) is not None
-                await anyio.sleep_forever()
-        assert not any(text.startswith("assistant") for text in await said(session))
-
-
-async def test_a_lost_lease_ends_the_block_while_a_tool_runs() -> None:
-    async with asked() as session:
-        lease = session.lease("me", seconds=0.5)
-        with pytest.raises(Fenced):  # noqa: PT012  # the whole block raises
-            async with Recorder(session, lease=lease) as recorder, recorder.turn(model="m-1") as turn:
-                await turn.answer(calling(ONE))
-                async with turn.tool(ONE):
-                    await session.release_lease(lease.lease)
-                    await anyio.sleep_forever()
-        assert not any(text.startswith("result") for text in await said(session))
-
-
-async def test_a_lost_lease_ends_waiting_for_work() -> None:
-    async with asked() as session:
+@pytest.mark.parametrize("where", ["answer", "tool", "wait"])
+async def test_a_lost_lease_ends_the_block_and_is_told(session: Session, where: str) -> None:
+    if where == "wait":
         await finish(session)
-        lease = session.lease("me", seconds=0.5)
-        with pytest.raises(Fenced):  # noqa: PT012  # the whole block raises
-            async with lease, Recorder(session, lease=lease) as recorder:
+    before = [text for text in await said(session) if text.startswith("assistant")]
+    lease = session.lease("me", seconds=0.5)
+
+    async def lose() -> None:
+        await session.release_lease(lease.lease)
+        assert await session.acquire_lease("thief", 60) is not None
+        await anyio.sleep_forever()
+
+    async def run() -> None:
+        async with lease, Recorder(session, lease=lease) as recorder:
+            if where == "wait":
                 await session.release_lease(lease.lease)
                 await recorder.wait_for_work()
+            async with recorder.turn(model="m-1") as turn:
+                turn.piece("So far")
+                if where == "answer":
+                    await lose()
+                await turn.answer(calling(ONE))
+                async with turn.tool(ONE):
+                    await lose()
+
+    with pytest.raises(Fenced):
+        await run()
+    entries = await said(session)
+    assert not any(text.startswith("result") for text in entries)
+    answered = [text for text in entries if text.startswith("assistant")]
+    assert answered == [*before, *["assistant toolUse: <work>"] * (where == "tool")]
 
 
-async def test_a_turn_that_leaves_its_calls_as_they_are_is_not_begun_without_end() -> None:
-    async with asked() as session, Recorder(session) as recorder:
+async def test_a_turn_that_leaves_its_calls_as_they_are_is_not_begun_without_end(session: Session) -> None:
+    async with Recorder(session) as recorder:
         async with recorder.turn(model="m-1") as turn:
             await turn.answer(calling(ONE))
         assert await recorder.wait_for_work(0)
@@ -433,24 +404,23 @@ async def test_a_turn_that_leaves_its_calls_as_they_are_is_not_begun_without_end
             await recorder.wait_for_work(0)
 
 
-async def test_what_cannot_be_true_is_refused() -> None:
-    async with asked() as session:
-        recorder = Recorder(session)
+async def test_what_cannot_be_true_is_refused(session: Session) -> None:
+    recorder = Recorder(session)
+    with pytest.raises(RecorderMisused, match="not open"):
+        recorder.turn(model="m-1")
+    async with recorder:
         with pytest.raises(RecorderMisused, match="not open"):
-            recorder.turn(model="m-1")
-        async with recorder:
-            with pytest.raises(RecorderMisused, match="not open"):
-                recorder.turn(model="m-1").piece("x")
-            async with recorder.turn(model="m-1") as turn:
-                with pytest.raises(RecorderMisused, match="a turn is open"):
-                    await recorder.wait_for_work(0)
-                with pytest.raises(RecorderMisused, match="a turn is open"):
-                    await recorder.turn(model="m-1").__aenter__()
-                with pytest.raises(RecorderMisused, match="no open tool call"):
-                    turn.tool(ONE)
-                await turn.answer(calling(ONE))
-                with pytest.raises(RecorderMisused, match="'c2'"):
-                    turn.tool(TWO)
-                with pytest.raises(RecorderMisused, match="cannot fail"):
-                    await turn.fail("late")
-                await turn.tool_result(ONE, "one")
+            recorder.turn(model="m-1").piece("x")
+        async with recorder.turn(model="m-1") as turn:
+            with pytest.raises(RecorderMisused, match="a turn is open"):
+                await recorder.wait_for_work(0)
+            with pytest.raises(RecorderMisused, match="a turn is open"):
+                await recorder.turn(model="m-1").__aenter__()
+            with pytest.raises(RecorderMisused, match="no open tool call"):
+                turn.tool(ONE)
+            await turn.answer(calling(ONE))
+            with pytest.raises(RecorderMisused, match="'c2'"):
+                turn.tool(TWO)
+            with pytest.raises(RecorderMisused, match="cannot fail"):
+                await turn.fail("late")
+            await turn.tool_result(ONE, "one")

@@ -7,30 +7,17 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, DecodeFailure, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, LoopLimits, RecordedTurn, Recorder, Tool, ToolContext, abort, approve, deny, tool
-from lanebus.bus.messages import ToolWaiting
-from lanebus.handlers.agent import ModelRequest
+from lanebus.agent import AgentLoop, LoopLimits, ModelRequest, RecordedTurn, Recorder, Tool, ToolContext, abort, tool
+from lanebus.handlers.agent import approve, deny
 from lanebus.handlers.projections import STATUS, doing
 from lanebus.handlers.verify import verify_session
-from lanebus.messages import AgentEnded
+from lanebus.messages import AgentEnded, ToolWaiting
 from lanebus.projections import TURNS, USAGE, rebuild
-from tests.support.agent.agents import (
-    Pause,
-    ScriptedModel,
-    Step,
-    answer,
-    calls,
-    events,
-    fresh_bus,
-    log,
-    take_run,
-    until,
-    wait_for,
-)
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, fresh_bus, take_run
+from tests.support.agent.logs import events, events_of, log, until, wait_for
 
 __all__ = ()
 
-_OWN = {"timestamp", "id", "messageId"}
 
 People = Callable[[Session], Coroutine[object, object, None]]
 """what people do while an agent works"""
@@ -68,13 +55,13 @@ async def nothing(_: Session) -> None:
 
 async def say_yes(session: Session) -> None:
     await wait_for(session, "agent.tool.waiting")
-    (asked,) = [event for event in await events(session) if isinstance(event, ToolWaiting)]
+    (asked,) = await events_of(session, ToolWaiting)
     await approve(session, asked.turn_id, asked.tool_call_id)
 
 
 async def say_no(session: Session) -> None:
     await wait_for(session, "agent.tool.waiting")
-    (asked,) = [event for event in await events(session) if isinstance(event, ToolWaiting)]
+    (asked,) = await events_of(session, ToolWaiting)
     await deny(session, asked.turn_id, asked.tool_call_id)
 
 
@@ -91,11 +78,7 @@ async def stop_it(session: Session) -> None:
 CONVERSATIONS: dict[str, tuple[Callable[[], Sequence[Sequence[Step]]], People]] = {
     "an answer": (lambda: [answer("Hello.")], nothing),
     "tools": (
-        lambda: [
-            calls(call("c1", "divide", a=1, b=0)),
-            calls(call("c1", "add", a=3, b=3)),
-            answer("Six."),
-        ],
+        lambda: [calls(call("c1", "divide", a=1, b=0)), calls(call("c1", "add", a=3, b=3)), answer("Six.")],
         nothing,
     ),
     "an approval": (lambda: [calls(call("c1", "pay", amount=3)), answer("Paid.")], say_yes),

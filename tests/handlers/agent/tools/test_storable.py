@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 import pytest
 
-from lanebus import Session, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus import Bus, Session, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.agent import AgentLoop, FunctionTool, Recorder, ToolContext, ToolReply, tool
 from lanebus.bus.messages import AssistantMessage, Progress, ToolEnded
-from tests.support.agent.agents import ScriptedModel, answer, calls, events, fresh_bus, messages, said, take_run
+from tests.support.agent.agents import ScriptedModel, answer, calls, take_run
+from tests.support.agent.logs import events_of, results, said
 
 __all__ = ()
 
@@ -93,56 +94,48 @@ async def record_tool(session: Session, does: Callable[[], object]) -> None:
 
 async def the_result(session: Session) -> ToolResultMessage:
     """Return the only result of the log; the end of the call says the same."""
-    (result,) = [each for each in await messages(session) if isinstance(each, ToolResultMessage)]
-    (ended,) = [each for each in await events(session) if isinstance(each, ToolEnded)]
+    (result,) = await results(session)
+    (ended,) = await events_of(session, ToolEnded)
     assert ended.is_error == result.is_error
     return result
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize("name", ODD)
-async def test_what_a_tool_returns_or_raises_is_in_the_log(name: str, *, is_async: bool) -> None:
+async def test_what_a_tool_returns_or_raises_is_in_the_log(session: Session, name: str, *, is_async: bool) -> None:
     odd = ODD[name]
 
     async def runs() -> object:
         return odd.does()
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await run_tool(session, tool(name="t")(runs if is_async else odd.does))
-        result = await the_result(session)
-        assert (result.is_error, result.text_content()[: len(odd.text)]) == (odd.is_error, odd.text)
-        assert (await said(session))[-1] == "agent.ended"
+    await run_tool(session, tool(name="t")(runs if is_async else odd.does))
+    result = await the_result(session)
+    assert (result.is_error, result.text_content()[: len(odd.text)]) == (odd.is_error, odd.text)
+    assert (await said(session))[-1] == "agent.ended"
 
 
 @pytest.mark.parametrize("name", sorted(ODD.keys() - {"an exit"}))
-async def test_what_a_recorded_tool_returns_or_raises_is_in_the_log(name: str) -> None:
+async def test_what_a_recorded_tool_returns_or_raises_is_in_the_log(session: Session, name: str) -> None:
     odd = ODD[name]
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await record_tool(session, odd.does)
-        result = await the_result(session)
-        assert (result.is_error, result.text_content()[: len(odd.text)]) == (odd.is_error, odd.text)
+    await record_tool(session, odd.does)
+    result = await the_result(session)
+    assert (result.is_error, result.text_content()[: len(odd.text)]) == (odd.is_error, odd.text)
 
 
-async def test_a_result_that_a_foreign_tool_makes_is_whole_in_all_its_parts() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await run_tool(session, Foreign(lambda: None, name="t"))
-        result = await the_result(session)
-        assert (result.text_content(), result.metadata, result.structured) == (WHOLE, {WHOLE: WHOLE}, {WHOLE: 1})
+async def test_a_result_that_a_foreign_tool_makes_is_whole_in_all_its_parts(session: Session) -> None:
+    await run_tool(session, Foreign(lambda: None, name="t"))
+    result = await the_result(session)
+    assert (result.text_content(), result.metadata, result.structured) == (WHOLE, {WHOLE: WHOLE}, {WHOLE: 1})
 
 
 @pytest.mark.parametrize("reason", [NAME, "x" * 2_000_000], ids=["half", "too large"])
-async def test_a_hand_over_with_an_odd_reason_is_made(reason: str) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await run_tool(session, tool(name="t")(lambda: ToolReply("ok", handoff=reason)))
-        await the_result(session)
-        assert "control.handoff" in await said(session)
+async def test_a_hand_over_with_an_odd_reason_is_made(session: Session, reason: str) -> None:
+    await run_tool(session, tool(name="t")(lambda: ToolReply("ok", handoff=reason)))
+    await the_result(session)
+    assert "control.handoff" in await said(session)
 
 
-async def test_a_progress_that_utf8_cannot_hold_is_shown() -> None:
+async def test_a_progress_that_utf8_cannot_hold_is_shown(bus: Bus, session: Session) -> None:
     async def shows(progress: Callable[[str], Awaitable[None]]) -> None:
         await progress(NAME)
 
@@ -150,14 +143,12 @@ async def test_a_progress_that_utf8_cannot_hold_is_shown() -> None:
         await shows(context.progress)
         return "ok"
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await run_tool(session, tool(name="t")(tells))
-        other = bus.session("s2")
-        await other.publish(UserMessage.text("go"))
-        async with Recorder(other) as recorder, recorder.turn(model="m-1") as turn:
-            await turn.answer(AssistantMessage(content=(CALL,), stop_reason="toolUse"))
-            async with turn.tool(CALL) as running:
-                await shows(running.progress)
-        for each in (session, other):
-            assert [event.text for event in await events(each) if isinstance(event, Progress)] == [WHOLE]
+    await run_tool(session, tool(name="t")(tells))
+    other = bus.session("s2")
+    await other.publish(UserMessage.text("go"))
+    async with Recorder(other) as recorder, recorder.turn(model="m-1") as turn:
+        await turn.answer(AssistantMessage(content=(CALL,), stop_reason="toolUse"))
+        async with turn.tool(CALL) as running:
+            await shows(running.progress)
+    for each in (session, other):
+        assert [event.text for event in await events_of(each, Progress)] == [WHOLE]

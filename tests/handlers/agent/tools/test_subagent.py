@@ -8,43 +8,19 @@ from itertools import count
 import anyio
 import pytest
 
-from lanebus import Bus, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, DuplicateAgent, Reject, SubAgent
-from lanebus.bus.messages import (
-    Abort,
-    AgentEnded,
-    AssistantMessage,
-    ControlAnswered,
-    Pause,
-    Resume,
-    SessionLinked,
-    ToolEnded,
-    ToolResultMessage,
-    TurnStarted,
-)
-from lanebus.handlers.agent import Agent, ModelRequest, Run, Worker
+from lanebus import AssistantMessage, Bus, Session, TextBlock, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.agent import Agent, AgentLoop, DuplicateAgent, ModelEvent, ModelRequest, Reject, Run, SubAgent, Worker
 from lanebus.handlers.agent.tools.subagent import agents_of, cancel_children, child_id
-from lanebus.handlers.providers import ModelEvent
-from tests.support.agent.agents import (
-    SECONDS,
-    ScriptedModel,
-    Step,
-    answer,
-    calls,
-    events,
-    fresh_bus,
-    messages,
-    said,
-    take_run,
-    wait_for,
-)
+from lanebus.messages import Abort, AgentEnded, ControlAnswered, Pause, Resume, SessionLinked, ToolEnded, TurnStarted
+from tests.support.agent.agents import SECONDS, ScriptedModel, Step, answer, calls, fresh_bus, take_run
 from tests.support.agent.agents import Pause as Gate
+from tests.support.agent.logs import events_of, results, said, wait_for
+from tests.support.agent.runs import ask
 from tests.support.laws.cancelling import Moment, Trial, cut
 
 __all__ = ()
 
 CHILD = child_id("s1", "s1.main.1#0.0")
-PARENT_ID = "s1"
 
 
 def asks(task: str = "count the walls", id: str = "c1", name: str = "helper") -> ToolCallBlock:
@@ -71,52 +47,35 @@ async def working(bus: Bus, *agents: Agent, concurrency: int = 1) -> AsyncGenera
         tasks.cancel_scope.cancel()
 
 
-async def ask(session: Session, text: str = "How many walls?") -> None:
-    await session.publish(UserMessage.text(text))
+async def calling(bus: Bus, tool: SubAgent, *wanted: ToolCallBlock, concurrency: int = 1) -> list[ToolResultMessage]:
+    """Let an agent of the session `s1` call its sub-agent. Return the results when its loop has ended."""
+    session = bus.session("s1")
+    await ask(session)
+    agent = parent(ScriptedModel(calls(*wanted or (asks(),)), answer("Ok.")), tool)
+    async with working(bus, agent, concurrency=concurrency):
+        await wait_for(session, "agent.ended")
+    return await results(session)
 
 
-async def results(session: Session) -> list[ToolResultMessage]:
-    return [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
+async def test_the_childs_last_answer_is_the_calls_result_and_both_logs_have_the_link(bus: Bus) -> None:
+    session, child = bus.session("s1"), bus.session(CHILD)
+    (result,) = await calling(bus, sub(AgentLoop(ScriptedModel(answer("Four walls.")))))
+    entries = await said(session)
+    places = [entries.index(text) for text in ("agent.tool.started", "agent.session.linked", "result: Four walls.")]
+    assert (result.text_content(), places) == ("Four walls.", sorted(places))
+    assert "assistant stop: Ok." in entries
+    assert (await said(child))[:2] == ["agent.session.linked", "user: count the walls"]
+    (link,) = here = await events_of(session, SessionLinked)
+    assert here == await events_of(child, SessionLinked)
+    assert (link.parent, link.child, link.agent, link.depth) == ("s1", CHILD, "helper", 1)
+    assert (str(link.turn_id), link.tool_call_id) == ("s1.main.1#0", "c1")
+    assert [event.child_loop_id for event in await events_of(session, ToolEnded)] == [f"{CHILD}.main.1"]
+    assert [event.trigger for event in await events_of(child, TurnStarted)] == ["subAgent"]
 
 
-async def test_the_childs_last_answer_is_the_calls_result_with_one_session_at_a_time() -> None:
-    helper = AgentLoop(ScriptedModel(answer("Four walls.")))
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("There are four.")), sub(helper))):
-            await wait_for(session, "agent.ended")
-        assert [result.text_content() for result in await results(session)] == ["Four walls."]
-        assert "assistant stop: There are four." in await said(session)
-        assert (await said(bus.session(CHILD)))[:2] == ["agent.session.linked", "user: count the walls"]
-
-
-async def test_both_logs_have_the_link_and_the_result_has_the_childs_loop() -> None:
-    helper = AgentLoop(ScriptedModel(answer("Four walls.")))
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Four.")), sub(helper))):
-            await wait_for(session, "agent.ended")
-        here = [event for event in await events(session) if isinstance(event, SessionLinked)]
-        there = [event for event in await events(bus.session(CHILD)) if isinstance(event, SessionLinked)]
-        assert here == there
-        (link,) = here
-        assert (link.parent, link.child, link.agent, link.depth) == (PARENT_ID, CHILD, "helper", 1)
-        assert (str(link.turn_id), link.tool_call_id) == ("s1.main.1#0", "c1")
-        (ended,) = [event for event in await events(session) if isinstance(event, ToolEnded)]
-        assert ended.child_loop_id == f"{CHILD}.main.1"
-        entries = await said(session)
-        assert (
-            entries.index("agent.tool.started")
-            < entries.index("agent.session.linked")
-            < entries.index("result: Four walls.")
-        )
-        (turn,) = [event for event in await events(bus.session(CHILD)) if isinstance(event, TurnStarted)]
-        assert turn.trigger == "subAgent"
-
-
-async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_of_the_calls() -> None:
+async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_of_the_calls(
+    bus: Bus, session: Session
+) -> None:
     class Meets(ScriptedModel):
         """Answers when both children are running."""
 
@@ -131,66 +90,39 @@ async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_
             await self.both.wait()
             yield AssistantMessage.text(request.context.messages[-1].text_content().upper())
 
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        model = ScriptedModel(calls(asks("one", "c1"), asks("two", "c2")), answer("Done."))
-        async with working(bus, parent(model, sub(AgentLoop(Meets()))), concurrency=2):
-            await wait_for(session, "agent.ended")
-        assert [result.text_content() for result in await results(session)] == ["ONE", "TWO"]
+    found = await calling(bus, sub(AgentLoop(Meets())), asks("one", "c1"), asks("two", "c2"), concurrency=2)
+    assert [result.text_content() for result in found] == ["ONE", "TWO"]
 
 
-async def test_one_slot_suffices_for_three_generations() -> None:
+async def test_one_slot_suffices_for_three_generations(bus: Bus) -> None:
     grandchild = AgentLoop(ScriptedModel(answer("Bricks.")))
-    child = AgentLoop(
-        ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks.")), (sub(grandchild, "mason"),)
-    )
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Four.")), sub(child))):
-            await wait_for(session, "agent.ended")
-        assert [result.text_content() for result in await results(session)] == ["Four, of bricks."]
-        (link,) = [e for e in await events(bus.session(CHILD)) if isinstance(e, SessionLinked) and e.parent == CHILD]
-        assert (link.agent, link.depth) == ("mason", 2)
+    script = ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks."))
+    (result,) = await calling(bus, sub(AgentLoop(script, (sub(grandchild, "mason"),))))
+    assert result.text_content() == "Four, of bricks."
+    links = await events_of(bus.session(CHILD), SessionLinked)
+    assert [(link.agent, link.depth) for link in links if link.parent == CHILD] == [("mason", 2)]
 
 
-async def test_agents_are_nested_up_to_max_depth() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        child = AgentLoop(ScriptedModel(calls(asks(name="mason")), answer("No.")), (sub(None, "mason", max_depth=1),))
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(child))):
-            await wait_for(session, "agent.ended")
-        (refused,) = await results(bus.session(CHILD))
-        assert (refused.is_error, refused.text_content()) == (
-            True,
-            "Agents are nested 1 deep already: do it without mason.",
-        )
+async def test_agents_are_nested_up_to_max_depth(bus: Bus) -> None:
+    script = ScriptedModel(calls(asks(name="mason")), answer("No."))
+    await calling(bus, sub(AgentLoop(script, (sub(None, "mason", max_depth=1),))))
+    (refused,) = await results(bus.session(CHILD))
+    text = "Agents are nested 1 deep already: do it without mason."
+    assert (refused.is_error, refused.text_content()) == (True, text)
 
 
-async def test_a_turn_begins_at_most_max_children() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        wanted = [asks(str(number), f"c{number}") for number in range(4)]
-        helper = AgentLoop(ScriptedModel(answer("a"), answer("b")))
-        model = ScriptedModel(calls(*wanted), answer("Ok."))
-        async with working(bus, parent(model, sub(helper, max_children=2))):
-            await wait_for(session, "agent.ended")
-        assert [result.is_error for result in await results(session)] == [False, False, True, True]
-        assert len(await bus.sessions()) == 3
+async def test_a_turn_begins_at_most_max_children(bus: Bus) -> None:
+    helper = AgentLoop(ScriptedModel(answer("a"), answer("b")))
+    wanted = [asks(str(number), f"c{number}") for number in range(4)]
+    found = await calling(bus, sub(helper, max_children=2), *wanted)
+    assert [result.is_error for result in found] == [False, False, True, True]
+    assert len(await bus.sessions()) == 3
 
 
-async def test_a_call_without_a_task_begins_no_child() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        empty = ToolCallBlock(id="c1", name="helper", arguments={"task": ""})
-        async with working(bus, parent(ScriptedModel(calls(empty), answer("Ok.")), sub(None))):
-            await wait_for(session, "agent.ended")
-        assert [result.is_error for result in await results(session)] == [True]
-        assert len(await bus.sessions()) == 1
+async def test_a_call_without_a_task_begins_no_child(bus: Bus) -> None:
+    (result,) = await calling(bus, sub(None), asks(""))
+    assert result.is_error
+    assert len(await bus.sessions()) == 1
 
 
 # --- what may go wrong ------------------------------------------------------------------------------------------------
@@ -200,36 +132,22 @@ BROKEN = AssistantMessage(stop_reason="error", error_message="no network")
 REFUSED = AssistantMessage(content=(TextBlock(text="I must not."),), stop_reason="guardRail")
 
 
+async def breaks(run: Run) -> None:
+    raise RuntimeError(f"no {run.session.id[:2]}")
+
+
 @pytest.mark.parametrize(
-    ("script", "told"),
+    ("agent", "told"),
     [
-        ([BROKEN], "helper ended without a result: error\nno network"),
-        ([REFUSED], "helper ended without a result: guardRail\nI must not."),
+        (AgentLoop(ScriptedModel([BROKEN])), "helper ended without a result: error\nno network"),
+        (AgentLoop(ScriptedModel([REFUSED])), "helper ended without a result: guardRail\nI must not."),
+        (breaks, "RuntimeError: no s1"),
     ],
-    ids=["error", "guardRail"],
+    ids=["error", "guardRail", "raises"],
 )
-async def test_a_child_that_fails_is_an_error_for_its_parent(script: list[Step], told: str) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        helper = AgentLoop(ScriptedModel(script))
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(helper))):
-            await wait_for(session, "agent.ended")
-        (result,) = await results(session)
-        assert (result.is_error, result.text_content()) == (True, told)
-
-
-async def test_an_agent_that_raises_is_an_error_for_its_parent() -> None:
-    async def breaks(run: Run) -> None:
-        raise RuntimeError(f"no {run.session.id[:2]}")
-
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(breaks))):
-            await wait_for(session, "agent.ended")
-        (result,) = await results(session)
-        assert (result.is_error, "RuntimeError: no s1" in result.text_content()) == (True, True)
+async def test_a_child_that_fails_is_an_error_for_its_parent(bus: Bus, agent: Agent, told: str) -> None:
+    (result,) = await calling(bus, sub(agent))
+    assert (result.is_error, told in result.text_content()) == (True, True)
 
 
 async def begun(bus: Bus, session: Session) -> Session:
@@ -241,106 +159,88 @@ async def begun(bus: Bus, session: Session) -> Session:
 
 
 @pytest.mark.parametrize("end", ["closed", "erased"])
-async def test_a_closed_or_erased_child_is_an_error_for_its_parent(end: str) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(None))):
-            child = await begun(bus, session)
-            await (child.close(reason="enough") if end == "closed" else child.erase())
-            await wait_for(session, "agent.ended")
-        (result,) = await results(session)
-        assert result.is_error
-        assert result.text_content().startswith("Unknown outcome: helper was started, but its session failed before")
-        assert end in result.text_content()
+async def test_a_closed_or_erased_child_is_an_error_for_its_parent(bus: Bus, session: Session, end: str) -> None:
+    await ask(session)
+    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), sub(None))):
+        child = await begun(bus, session)
+        await (child.close(reason="enough") if end == "closed" else child.erase())
+        await wait_for(session, "agent.ended")
+    (result,) = await results(session)
+    assert result.is_error
+    assert result.text_content().startswith("Unknown outcome: helper was started, but its session failed before")
+    assert end in result.text_content()
 
 
-async def test_a_child_that_takes_too_long_is_aborted() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        tool = SubAgent("helper", None, "", seconds=0.2)
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), tool)):
-            await wait_for(session, "agent.ended")
-        (result,) = await results(session)
-        assert result.is_error
-        assert result.text_content().startswith(
-            "Unknown outcome: helper was started, but it was stopped after 0.2 s, before a result came."
-        )
-        assert (await said(bus.session(CHILD)))[-1] == "control.abort"
+async def test_a_child_that_takes_too_long_is_aborted(bus: Bus) -> None:
+    (result,) = await calling(bus, SubAgent("helper", None, "", seconds=0.2))
+    cause = "Unknown outcome: helper was started, but it was stopped after 0.2 s, before a result came."
+    assert (result.is_error, result.text_content().startswith(cause)) == (True, True)
+    assert (await said(bus.session(CHILD)))[-1] == "control.abort"
 
 
-async def test_a_child_that_waits_for_a_person_is_waited_for() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        gate = Gate()
-        helper = AgentLoop(ScriptedModel([gate, *calls(asks(name="none"))], answer("Four walls.")))
-        async with working(bus, parent(ScriptedModel(calls(asks()), answer("Four.")), sub(helper)), concurrency=2):
-            child = bus.session(CHILD)
-            await gate.reached.wait()
-            await child.publish(Pause().as_extension())
-            gate.over.set()
-            await wait_for(child, "agent.ended")  # as paused
-            assert "agent.ended" not in await said(session)
-            await child.publish(Resume().as_extension())
-            await wait_for(session, "agent.ended")
-        assert [event.stop_reason for event in await events(child) if isinstance(event, AgentEnded)] == [
-            "paused",
-            "stop",
-        ]
-        assert [result.text_content() for result in await results(session)] == ["Four walls."]
+async def test_a_child_that_waits_for_a_person_is_waited_for(bus: Bus, session: Session) -> None:
+    await ask(session)
+    gate = Gate()
+    helper = AgentLoop(ScriptedModel([gate, *calls(asks(name="none"))], answer("Four walls.")))
+    async with working(bus, parent(ScriptedModel(calls(asks()), answer("Four.")), sub(helper)), concurrency=2):
+        child = bus.session(CHILD)
+        await gate.reached.wait()
+        await child.publish(Pause().as_extension())
+        gate.over.set()
+        await wait_for(child, "agent.ended")  # as paused
+        assert "agent.ended" not in await said(session)
+        await child.publish(Resume().as_extension())
+        await wait_for(session, "agent.ended")
+    assert [event.stop_reason for event in await events_of(child, AgentEnded)] == ["paused", "stop"]
+    assert [result.text_content() for result in await results(session)] == ["Four walls."]
 
 
 # --- crashes and commands ---------------------------------------------------------------------------------------------
 
 
-async def test_a_repeated_call_finds_the_existing_child() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session(PARENT_ID)
-        await ask(session)
-        child = bus.session(CHILD)
-        agent = parent(ScriptedModel(calls(asks()), answer("Four.")), sub(None))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(agent, await take_run(session))
-            await begun(bus, session)
-            tasks.cancel_scope.cancel()  # the worker is stopped
-        helper = AgentLoop(ScriptedModel(answer("Four walls.")))
-        await helper(await take_run(child))
-        await agent(await take_run(session))
-        assert [result.text_content() for result in await results(session)] == ["Four walls."]
-        for log in (session, child):
-            assert (await said(log)).count("agent.session.linked") == 1
-        assert (await said(child)).count("user: count the walls") == 1
-        assert "control.abort" not in await said(child), "a worker that is stopped leaves the child to itself"
+async def test_a_repeated_call_finds_the_existing_child(bus: Bus, session: Session) -> None:
+    await ask(session)
+    child = bus.session(CHILD)
+    agent = parent(ScriptedModel(calls(asks()), answer("Four.")), sub(None))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(agent, await take_run(session))
+        await begun(bus, session)
+        tasks.cancel_scope.cancel()  # the worker is stopped
+    helper = AgentLoop(ScriptedModel(answer("Four walls.")))
+    await helper(await take_run(child))
+    await agent(await take_run(session))
+    assert [result.text_content() for result in await results(session)] == ["Four walls."]
+    for log in (session, child):
+        assert (await said(log)).count("agent.session.linked") == 1
+    assert (await said(child)).count("user: count the walls") == 1
+    assert "control.abort" not in await said(child), "a worker that is stopped leaves the child to itself"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("moment", list(Moment))
-async def test_a_call_cancelled_at_any_await_begins_one_child(moment: Moment) -> None:
-    async with fresh_bus() as bus:
-        cuts = 0
-        for at in count(1):
-            session = bus.session(f"s{at}")
-            child = bus.session(child_id(session.id, f"{session.id}.main.1#0.0"))
-            await ask(session)
-            trial = Trial[None](moment)
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(answer_in, child)
-                run = await take_run(session)
-                agent = parent(ScriptedModel(calls(asks()), answer("Four.")), sub(None))
-                trial = await cut(partial(agent, run), at=at, moment=moment)
-                assert trial.is_honest
-                again = parent(ScriptedModel(*_rest(await said(session))), sub(None))
-                await again(await take_run(session))
-            assert [result.text_content() for result in await results(session)] == ["Four walls."]
-            for log in (session, child):
-                assert (await said(log)).count("agent.session.linked") == 1
-            assert (await said(child)).count("agent.ended") == 1
-            cuts += trial.is_cut
-            if not trial.is_cut:
-                break
-        assert cuts > 20
+async def test_a_call_cancelled_at_any_await_begins_one_child(bus: Bus, moment: Moment) -> None:
+    cuts = 0
+    for at in count(1):
+        session = bus.session(f"s{at}")
+        child = bus.session(child_id(session.id, f"{session.id}.main.1#0.0"))
+        await ask(session)
+        trial = Trial[None](moment)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_in, child)
+            run = await take_run(session)
+            agent = parent(ScriptedModel(calls(asks()), answer("Four.")), sub(None))
+            trial = await cut(partial(agent, run), at=at, moment=moment)
+            assert trial.is_honest
+            again = parent(ScriptedModel(*_rest(await said(session))), sub(None))
+            await again(await take_run(session))
+        assert [result.text_content() for result in await results(session)] == ["Four walls."]
+        for log in (session, child):
+            assert (await said(log)).count("agent.session.linked") == 1
+        assert (await said(child)).count("agent.ended") == 1
+        cuts += trial.is_cut
+        if not trial.is_cut:
+            break
+    assert cuts > 20
 
 
 async def answer_in(child: Session) -> None:
@@ -355,42 +255,40 @@ def _rest(entries: Sequence[str]) -> list[list[Step]]:
     return script[sum(text.startswith(("assistant toolUse", "assistant stop")) for text in entries) :]
 
 
-async def test_an_abort_of_the_parent_aborts_the_child() -> None:
-    async with fresh_bus() as bus:
-        session, child = bus.session(PARENT_ID), bus.session(CHILD)
-        await ask(session)
-        agent = parent(ScriptedModel(calls(asks("one", "c1"), asks("two", "c2"))), sub(None))
-        await stopped(agent, bus, session)
-        await session.publish(Abort(by="anna").as_extension())
-        await agent(await take_run(session))
-        assert [event.stop_reason for event in await events(session) if isinstance(event, AgentEnded)] == ["aborted"]
-        second = bus.session(child_id(PARENT_ID, "s1.main.1#0.1"))
-        for each in (child, second):
-            assert (await said(each))[-1] == "control.abort"
-        # Again, as after a crash before the command was answered.
-        await cancel_children(await take_run(session), (await (await take_run(session)).refresh()).status)
-        assert (await said(child)).count("control.abort") == 1
-        await AgentLoop(ScriptedModel())(await take_run(child))
-        (answered,) = [event for event in await events(child) if isinstance(event, ControlAnswered)]
-        assert answered.outcome == "applied"
-        assert (await said(child))[-1] != "control.abort"
+async def test_an_abort_of_the_parent_aborts_the_child(bus: Bus, session: Session) -> None:
+    child = bus.session(CHILD)
+    await ask(session)
+    agent = parent(ScriptedModel(calls(asks("one", "c1"), asks("two", "c2"))), sub(None))
+    await stopped(agent, bus, session)
+    await session.publish(Abort(by="anna").as_extension())
+    await agent(await take_run(session))
+    assert [event.stop_reason for event in await events_of(session, AgentEnded)] == ["aborted"]
+    second = bus.session(child_id("s1", "s1.main.1#0.1"))
+    for each in (child, second):
+        assert (await said(each))[-1] == "control.abort"
+    # Again, as after a crash before the command was answered.
+    await cancel_children(await take_run(session), (await (await take_run(session)).refresh()).status)
+    assert (await said(child)).count("control.abort") == 1
+    await AgentLoop(ScriptedModel())(await take_run(child))
+    (answered,) = await events_of(child, ControlAnswered)
+    assert answered.outcome == "applied"
+    assert (await said(child))[-1] != "control.abort"
 
 
-async def test_a_child_that_gave_its_result_is_not_aborted_with_the_others() -> None:
-    async with fresh_bus() as bus:
-        session, child = bus.session(PARENT_ID), bus.session(CHILD)
-        await ask(session)
-        agent = parent(ScriptedModel(calls(asks("one", "c1"), asks("two", "c2"))), sub(None))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(agent, await take_run(session))
-            await answer_in(child)
-            await wait_for(session, "result")
-            await wait_for(session, "agent.session.linked", 2)
-            tasks.cancel_scope.cancel()
-        await session.publish(Abort().as_extension())
-        await agent(await take_run(session))
-        assert "control.abort" not in await said(child)
-        assert (await said(bus.session(child_id(PARENT_ID, "s1.main.1#0.1"))))[-1] == "control.abort"
+async def test_a_child_that_gave_its_result_is_not_aborted_with_the_others(bus: Bus, session: Session) -> None:
+    child = bus.session(CHILD)
+    await ask(session)
+    agent = parent(ScriptedModel(calls(asks("one", "c1"), asks("two", "c2"))), sub(None))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(agent, await take_run(session))
+        await answer_in(child)
+        await wait_for(session, "result")
+        await wait_for(session, "agent.session.linked", 2)
+        tasks.cancel_scope.cancel()
+    await session.publish(Abort().as_extension())
+    await agent(await take_run(session))
+    assert "control.abort" not in await said(child)
+    assert (await said(bus.session(child_id("s1", "s1.main.1#0.1"))))[-1] == "control.abort"
 
 
 async def stopped(agent: AgentLoop, bus: Bus, session: Session) -> None:
@@ -430,7 +328,7 @@ async def test_texts_of_a_childs_events_do_not_reach_the_parents_model() -> None
     for rejected in (False, True):
         helper = AgentLoop(ScriptedModel(), guards=(never,)) if rejected else None
         async with fresh_bus() as bus:
-            session, child = bus.session(PARENT_ID), bus.session(CHILD)
+            session, child = bus.session("s1"), bus.session(CHILD)
             await ask(session)
             async with working(bus, parent(ScriptedModel(calls(asks()), answer("Oh.")), sub(helper))):
                 if not rejected:

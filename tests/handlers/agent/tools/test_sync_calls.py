@@ -4,7 +4,6 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -13,16 +12,15 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from lanebus.bus.errors import Unavailable
-from lanebus.bus.media.store import sha256_of
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus import Session, Unavailable, UserMessage
+from lanebus.agent import RunBounds
 from lanebus.handlers.agent.tasks import SyncCalls
 from tests.support.servers.real import eventually
 
 __all__ = ()
 
 SECONDS = 60.0
-TINY = replace(DEFAULT_RUN_BOUNDS, tool_threads=2, abandoned_threads=2, abandoned_in_all=3)
+TINY = RunBounds(tool_threads=2, abandoned_threads=2, abandoned_in_all=3)
 
 
 class Hanging:
@@ -203,18 +201,16 @@ async def test_a_sync_tool_that_hangs_does_not_keep_the_process(tmp_path: Path) 
     assert ended.stdout.decode().split() == ["sorry", "1"]
 
 
-async def test_the_bus_has_threads_of_its_own() -> None:
+async def test_the_bus_has_threads_of_its_own(session: Session) -> None:
     release = threading.Event()
 
     async def wait() -> None:
         await anyio.to_thread.run_sync(release.wait)
 
-    count = int(anyio.to_thread.current_default_thread_limiter().total_tokens)
-    data = b"\\x89PNG\\r\\n\\x1a\\n" + bytes(2_000_000)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks:
-            for _ in range(count):
+            for _ in range(int(anyio.to_thread.current_default_thread_limiter().total_tokens)):
                 tasks.start_soon(wait)
             await anyio.wait_all_tasks_blocked()
-            assert await sha256_of(data)
+            await session.publish(UserMessage.with_images("?", [b"\x89PNG\r\n\x1a\n" + bytes(2_000_000)]))
             release.set()

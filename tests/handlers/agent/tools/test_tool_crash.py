@@ -6,9 +6,9 @@ import pytest
 from anyio.to_thread import run_sync
 
 from lanebus import Bus
-from lanebus.bus.messages import Approve, ToolStarted
-from lanebus.messages import TurnId
-from tests.support.agent.agents import events, short_folder, take_run
+from lanebus.messages import Approve, ToolStarted, TurnId
+from tests.support.agent.agents import short_folder, take_run
+from tests.support.agent.logs import events_of
 from tests.support.agent.tool_process import CASES, tool_of
 from tests.support.agent.tool_runs import command, go_on, results
 from tests.support.cli.starter import Starter
@@ -54,4 +54,4 @@ async def test_a_call_of_a_killed_worker_is_continued_as_its_tool_allows(
         assert (folder / "outside").read_text().splitlines() == outside
         ((_, text),) = await results(run.session)
         assert text.startswith(result)
-        assert [e.attempt for e in await events(run.session) if isinstance(e, ToolStarted)] == attempts
+        assert [e.attempt for e in await events_of(run.session, ToolStarted)] == attempts

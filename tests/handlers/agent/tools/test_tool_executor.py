@@ -1,36 +1,33 @@
 """Open calls step by step: what is recorded before a tool runs and after it, and what a person decides."""
 
+import asyncio
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Literal, cast
 
 import anyio
 import anyio.from_thread
 import anyio.lowlevel
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lanebus import ExtensionMessage, Session, ToolCallBlock, UserMessage
-from lanebus.agent import FunctionTool, ToolReply, tool
-from lanebus.bus.messages import (
-    Abort,
-    AgentEvent,
-    Approve,
-    Deny,
-    Handoff,
-    Progress,
-    Steer,
-    ToolEnded,
-    ToolStarted,
-    ToolWaiting,
-    TurnEnded,
-    parse_control,
-)
-from lanebus.bus.wire import Receipt, ReservedKey
-from lanebus.handlers.agent import ToolContext
-from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
+from lanebus import Bus, ExtensionMessage, Receipt, Session, ToolCallBlock, ToolResultMessage
+from lanebus.agent import FunctionTool, Run, ToolContext, ToolReply, ToolSpec, tool
+from lanebus.bus.messages import ToolStarted, ToolWaiting, TurnEnded, UserMessage, parse_control
+from lanebus.bus.wire import ReservedKey
+from lanebus.handlers.agent.tools.tool_executor import fail_calls, invoke_tool, run_tools
 from lanebus.handlers.agent.turn.decision import ABORTED, SKIPPED
-from lanebus.messages import TurnId
-from tests.support.agent.agents import SECONDS, Pause, events, fresh_bus, log, said, take_run, wait_for
+from lanebus.messages import Abort, AgentEnded, AgentEvent, Approve, Deny, Handoff, Progress, Steer, ToolEnded, TurnId
+from tests.support.agent.agents import SECONDS, Pause, take_run
+from tests.support.agent.logs import events, events_of, log, said, wait_for
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results, step
+from tests.support.laws.held import held_loop
+from tests.support.servers.real import RealServer
+from tests.support.suite.scale import count, examples
 
 __all__ = ()
 
@@ -49,6 +46,13 @@ def makes(name: str, text: str | None = None, *, ran: list[str] | None = None) -
     return function
 
 
+async def begun(session: Session, *wanted: ToolCallBlock) -> Run:
+    """Return the run of a turn whose model has called tools."""
+    run = await take_run(session)
+    await called(run, *wanted)
+    return run
+
+
 async def tail(session: Session, after: str = "agent.message.ended") -> list[str]:
     """The entries after the answer."""
     entries = await said(session)
@@ -59,46 +63,35 @@ async def of_tools(session: Session) -> list[AgentEvent]:
     return [event for event in await events(session) if isinstance(event, ToolStarted | ToolWaiting | ToolEnded)]
 
 
-async def of_ended(session: Session) -> list[ToolEnded]:
-    return [event for event in await events(session) if isinstance(event, ToolEnded)]
-
-
-async def test_the_starts_of_calls_are_recorded_in_one_append_before_any_runs() -> None:
+async def test_the_starts_of_calls_are_recorded_in_one_append_before_any_runs(session: Session) -> None:
     seen: list[list[str]] = []
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
+    @tool(name="a")
+    async def looks() -> str:
+        seen.append(await tail(session))
+        return "A"
 
-        @tool(name="a")
-        async def looks() -> str:
-            seen.append(await tail(session))
-            return "A"
-
-        run = await take_run(session)
-        await called(run, A, B)
-        await go_on(run, looks, tool(name="b")(makes("b")))
-        assert seen[0][:2] == ["agent.tool.started"] * 2
-        assert await tail(session) == [
-            *["agent.tool.started"] * 2,
-            *("result: A", "agent.tool.ended", "result: B", "agent.tool.ended", "agent.turn.ended"),
-        ]
+    run = await begun(session, A, B)
+    await go_on(run, looks, tool(name="b")(makes("b")))
+    assert seen[0][:2] == ["agent.tool.started"] * 2
+    assert await tail(session) == [
+        *["agent.tool.started"] * 2,
+        *("result: A", "agent.tool.ended", "result: B", "agent.tool.ended", "agent.turn.ended"),
+    ]
 
 
-async def test_a_call_is_not_run_if_another_run_has_recorded_its_start() -> None:
+async def test_a_call_is_not_run_if_another_run_has_recorded_its_start(session: Session) -> None:
     ran: list[str] = []
     subject = tool(name="a")(makes("a", ran=ran))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A)
-        answer, stale = await open_answer(run), await run.refresh()
-        assert answer is not None
-        await run.publish(ExtensionMessage.of("said"), key=ReservedKey(f"{TURN}.run.1.0"))
-        await run_tools(run, {"a": subject}, answer, stale)
-        assert ran == []
+    run = await begun(session, A)
+    answer, stale = await open_answer(run), await run.refresh()
+    assert answer is not None
+    await run.publish(ExtensionMessage.of("said"), key=ReservedKey(f"{TURN}.run.1.0"))
+    await run_tools(run, {"a": subject}, answer, stale)
+    assert ran == []
 
 
-async def test_the_key_of_a_call_is_unique_and_the_same_at_each_attempt() -> None:
+async def test_the_key_of_a_call_is_unique_and_the_same_at_each_attempt(session: Session) -> None:
     seen: list[tuple[str, str, int]] = []
     pause = Pause()
 
@@ -108,28 +101,20 @@ async def test_the_key_of_a_call_is_unique_and_the_same_at_each_attempt() -> Non
         return "done"
 
     tools = [tool(name=name, idempotent=True)(notes) for name in "ab"]
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, B)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(step, run, *tools)
-            await wait_for(session, "agent.tool.started", 2)
-            await pause.reached.wait()
-            tasks.cancel_scope.cancel()
-        pause.over.set()
-        await go_on(await take_run(session), *tools)
-        assert sorted(seen) == [
-            ("c0", "s1.main.1#0.0", 1),
-            ("c0", "s1.main.1#0.0", 2),
-            ("c1", "s1.main.1#0.1", 1),
-            ("c1", "s1.main.1#0.1", 2),
-        ]
-        started = [event for event in await of_tools(session) if isinstance(event, ToolStarted)]
-        assert [event.attempt for event in started] == [None, None, 2, 2]
+    run = await begun(session, A, B)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(step, run, *tools)
+        await wait_for(session, "agent.tool.started", 2)
+        await pause.reached.wait()
+        tasks.cancel_scope.cancel()
+    pause.over.set()
+    await go_on(await take_run(session), *tools)
+    assert sorted(seen) == [(f"c{place}", f"s1.main.1#0.{place}", attempt) for place in (0, 1) for attempt in (1, 2)]
+    started = await events_of(session, ToolStarted)
+    assert [event.attempt for event in started] == [None, None, 2, 2]
 
 
-async def test_sequential_calls_run_after_the_others_one_by_one() -> None:
+async def test_sequential_calls_run_after_the_others_one_by_one(session: Session) -> None:
     order: list[str] = []
 
     def alone(name: str) -> FunctionTool:
@@ -141,88 +126,57 @@ async def test_sequential_calls_run_after_the_others_one_by_one() -> None:
 
         return tool(name=name, sequential=True)(function)
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, B, C)
-        await go_on(run, alone("a"), tool(name="b")(makes("b", ran=order)), alone("c"))
-        assert order == ["b", "a begins", "a ends", "c begins", "c ends"]
-        assert [call for call, _ in await results(session)] == ["c1", "c0", "c2"]
-        (turn,) = [event for event in await events(session) if isinstance(event, TurnEnded)]
-        by_call = {
-            event.tool_call_id: event.position for event in await of_tools(session) if isinstance(event, ToolEnded)
-        }
-        assert turn.tool_results == (by_call["c0"], by_call["c1"], by_call["c2"])
+    run = await begun(session, A, B, C)
+    await go_on(run, alone("a"), tool(name="b")(makes("b", ran=order)), alone("c"))
+    assert order == ["b", "a begins", "a ends", "c begins", "c ends"]
+    assert [call for call, _ in await results(session)] == ["c1", "c0", "c2"]
+    (turn,) = await events_of(session, TurnEnded)
+    by_call = {event.tool_call_id: event.position for event in await of_tools(session) if isinstance(event, ToolEnded)}
+    assert turn.tool_results == (by_call["c0"], by_call["c1"], by_call["c2"])
 
 
 # --- a person is asked --------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_needs_an_approval_waits_and_blocks_no_other() -> None:
+async def test_a_call_that_needs_an_approval_waits_and_blocks_no_other(session: Session) -> None:
     ran: list[str] = []
     tools = (tool(name="a", approval=True)(makes("a", ran=ran)), tool(name="b")(makes("b", ran=ran)))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, B)
-        await go_on(run, *tools)
-        assert ran == ["b"]
-        assert await tail(session) == [
-            "agent.tool.waiting",
-            "agent.tool.started",
-            "result: B",
-            "agent.tool.ended",
-        ]
-        before = await said(session)
-        await go_on(run, *tools)
-        assert await said(session) == before, "asked once"
-        await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
-        await go_on(run, *tools)
-        assert ran == ["b", "a"]
-        assert await results(session) == [("c1", "B"), ("c0", "A")]
-        assert (await said(session))[-1] == "agent.turn.ended"
+    run = await begun(session, A, B)
+    await go_on(run, *tools)
+    assert ran == ["b"]
+    assert await tail(session) == ["agent.tool.waiting", "agent.tool.started", "result: B", "agent.tool.ended"]
+    before = await said(session)
+    await go_on(run, *tools)
+    assert await said(session) == before, "asked once"
+    await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
+    await go_on(run, *tools)
+    assert ran == ["b", "a"]
+    assert await results(session) == [("c1", "B"), ("c0", "A")]
+    assert (await said(session))[-1] == "agent.turn.ended"
 
 
 @pytest.mark.parametrize("reason", [None, "too dear"])
-async def test_a_denied_call_is_not_run_and_the_model_does_not_read_the_reason(reason: str | None) -> None:
+async def test_a_denied_call_is_not_run_and_the_model_does_not_read_the_reason(
+    session: Session, reason: str | None
+) -> None:
     ran: list[str] = []
     subject = tool(name="a", approval=True)(makes("a", ran=ran))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A)
-        await go_on(run, subject)
-        await command(run, Deny(turn_id=TURN, tool_call_id="c0", reason=reason))
-        await go_on(run, subject)
-        assert ran == []
-        assert await tail(session) == [
-            "agent.tool.waiting",
-            "control.deny",
-            "agent.control.answered",
-            "result error: Denied by the user",
-            "agent.tool.ended",
-            "agent.turn.ended",
-        ]
+    run = await begun(session, A)
+    await go_on(run, subject)
+    await command(run, Deny(turn_id=TURN, tool_call_id="c0", reason=reason))
+    await go_on(run, subject)
+    assert ran == []
+    assert await tail(session) == [
+        "agent.tool.waiting",
+        "control.deny",
+        "agent.control.answered",
+        "result error: Denied by the user",
+        "agent.tool.ended",
+        "agent.turn.ended",
+    ]
 
 
-async def test_a_question_outlives_the_worker_that_asked_it() -> None:
-    ran: list[str] = []
-    subject = tool(name="a", approval=True)(makes("a", ran=ran))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A)
-        await go_on(run, subject)
-        run = await take_run(session)
-        await go_on(run, subject)
-        assert [type(event) for event in await of_tools(session)] == [ToolWaiting]
-        await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
-        await go_on(await take_run(session), subject)
-        assert ran == ["a"]
-        assert await results(session) == [("c0", "A")]
-
-
-async def test_a_person_is_asked_only_for_arguments_that_need_approval() -> None:
+async def test_a_person_is_asked_only_for_arguments_that_need_approval(session: Session) -> None:
     def is_any(amount: int) -> bool:
         return amount != 0
 
@@ -230,28 +184,23 @@ async def test_a_person_is_asked_only_for_arguments_that_need_approval() -> None
     async def pays(amount: int) -> str:
         return f"paid {amount}"
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        wants = [ToolCallBlock(id=f"c{n}", name="a", arguments={"amount": n}) for n in range(2)]
-        await called(run, *wants, ToolCallBlock(id="c2", name="a", arguments={"amount": "much"}))
-        await go_on(run, pays)
-        waiting = [event.tool_call_id for event in await of_tools(session) if isinstance(event, ToolWaiting)]
-        assert waiting == ["c1"]
-        assert [call for call, _ in await results(session)] == ["c0", "c2"], "wrong arguments are nobody's to approve"
+    run = await take_run(session)
+    wants = [ToolCallBlock(id=f"c{n}", name="a", arguments={"amount": n}) for n in range(2)]
+    await called(run, *wants, ToolCallBlock(id="c2", name="a", arguments={"amount": "much"}))
+    await go_on(run, pays)
+    waiting = [event.tool_call_id for event in await events_of(session, ToolWaiting)]
+    assert waiting == ["c1"]
+    assert [call for call, _ in await results(session)] == ["c0", "c2"], "wrong arguments are nobody's to approve"
 
 
-async def test_a_person_is_asked_if_the_approval_function_fails() -> None:
+async def test_a_person_is_asked_if_the_approval_function_fails(session: Session) -> None:
     def fails() -> bool:
         raise RuntimeError("no rule")
 
     subject = tool(name="a", approval=fails)(makes("a"))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A)
-        await go_on(run, subject)
-        assert await tail(session) == ["agent.tool.waiting"]
+    run = await begun(session, A)
+    await go_on(run, subject)
+    assert await tail(session) == ["agent.tool.waiting"]
 
 
 # --- what was started and left no result --------------------------------------------------------------------------
@@ -259,90 +208,39 @@ async def test_a_person_is_asked_if_the_approval_function_fails() -> None:
 
 async def lost_in(session: Session, subject: FunctionTool, reached: anyio.Event) -> None:
     """Run a worker that is stopped while the tool runs."""
-    run = await take_run(session)
-    await called(run, A)
+    run = await begun(session, A)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(step, run, subject)
         await reached.wait()
         tasks.cancel_scope.cancel()
 
 
-async def test_a_started_call_is_not_run_again_and_the_model_gets_an_error() -> None:
+async def test_a_person_can_repeat_a_call_of_unknown_outcome_and_is_asked_again_if_it_is_lost_again(
+    session: Session,
+) -> None:
     pause = Pause()
     ran: list[str] = []
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await lost_in(session, tool(name="a")(pause.wait), pause.reached)
-        await go_on(await take_run(session), tool(name="a")(makes("a", ran=ran)))
-        assert ran == []
-        ((_, text),) = await results(session)
-        assert text.startswith("Unknown outcome: a was started")
-        assert await tail(session) == [
-            "agent.tool.started",
-            f"result error: {text}",
-            "agent.tool.ended",
-            "agent.turn.ended",
-        ]
-
-
-async def test_a_person_can_repeat_a_call_of_unknown_outcome_and_is_asked_again_if_it_is_lost_again() -> None:
-    pause = Pause()
-    ran: list[str] = []
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        hangs = tool(name="a", on_unknown="ask")(pause.wait)
-        await lost_in(session, hangs, pause.reached)
-        for again in (hangs, tool(name="a", on_unknown="ask")(makes("a", ran=ran))):
-            pause.reached = anyio.Event()
-            run = await take_run(session)
-            await go_on(run, again)
-            asked = [event for event in await of_tools(session) if isinstance(event, ToolWaiting)]
-            assert asked[-1].why == "unknown"
-            await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(step, run, again)
-                if again is hangs:
-                    await pause.reached.wait()
-                    tasks.cancel_scope.cancel()
-        assert ran == ["a"]
-        assert await results(session) == [("c0", "A")]
-        kinds = [type(event) for event in await of_tools(session)]
-        assert kinds == [ToolStarted, ToolWaiting, ToolStarted, ToolWaiting, ToolStarted, ToolEnded]
-
-
-async def test_a_denied_repeat_of_a_call_of_unknown_outcome_stays_unknown() -> None:
-    pause = Pause()
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        hangs = tool(name="a", on_unknown="ask")(pause.wait)
-        await lost_in(session, hangs, pause.reached)
+    hangs = tool(name="a", on_unknown="ask")(pause.wait)
+    await lost_in(session, hangs, pause.reached)
+    for again in (hangs, tool(name="a", on_unknown="ask")(makes("a", ran=ran))):
+        pause.reached = anyio.Event()
         run = await take_run(session)
-        await go_on(run, hangs)
-        await command(run, Deny(turn_id=TURN, tool_call_id="c0"))
-        await go_on(run, hangs)
-        ((_, text),) = await results(session)
-        assert text.startswith("Unknown outcome: ")
-
-
-async def test_an_approval_covers_one_attempt() -> None:
-    pause = Pause()
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        hangs = tool(name="a", approval=True)(pause.wait)
-        await called(run, A)
-        await go_on(run, hangs)
+        await go_on(run, again)
+        asked = await events_of(session, ToolWaiting)
+        assert asked[-1].why == "unknown"
         await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(step, run, hangs)
-            await pause.reached.wait()
-            tasks.cancel_scope.cancel()
-        await go_on(await take_run(session), hangs)
-        ((_, text),) = await results(session)
-        assert text.startswith("Unknown outcome: ")
+            tasks.start_soon(step, run, again)
+            if again is hangs:
+                await pause.reached.wait()
+                tasks.cancel_scope.cancel()
+    assert ran == ["a"]
+    assert await results(session) == [("c0", "A")]
+    kinds = [type(event) for event in await of_tools(session)]
+    assert kinds == [ToolStarted, ToolWaiting, ToolStarted, ToolWaiting, ToolStarted, ToolEnded]
 
 
-async def test_a_stopped_worker_records_the_results_so_far() -> None:
+async def test_a_stopped_worker_records_the_results_so_far(session: Session) -> None:
     pause, second = Pause(), anyio.Event()
 
     async def is_done() -> str:
@@ -350,22 +248,20 @@ async def test_a_stopped_worker_records_the_results_so_far() -> None:
         second.set()
         return "B"
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        tools = (tool(name="a", idempotent=True)(pause.wait), tool(name="b")(is_done))
-        await called(run, A, B)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(step, run, *tools)
-            await second.wait()
-            await anyio.wait_all_tasks_blocked()
-            tasks.cancel_scope.cancel()
-        assert await results(session) == [("c1", "B")]
-        await go_on(await take_run(session), tool(name="a", idempotent=True)(makes("a")), tools[1])
-        assert await results(session) == [("c1", "B"), ("c0", "A")]
-        (turn,) = [event for event in await events(session) if isinstance(event, TurnEnded)]
-        by_call = {event.tool_call_id: event.position for event in await of_ended(session)}
-        assert turn.tool_results == (by_call["c0"], by_call["c1"])
+    run = await take_run(session)
+    tools = (tool(name="a", idempotent=True)(pause.wait), tool(name="b")(is_done))
+    await called(run, A, B)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(step, run, *tools)
+        await second.wait()
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert await results(session) == [("c1", "B")]
+    await go_on(await take_run(session), tool(name="a", idempotent=True)(makes("a")), tools[1])
+    assert await results(session) == [("c1", "B"), ("c0", "A")]
+    (turn,) = await events_of(session, TurnEnded)
+    by_call = {event.tool_call_id: event.position for event in await events_of(session, ToolEnded)}
+    assert turn.tool_results == (by_call["c0"], by_call["c1"])
 
 
 # --- interrupts ---------------------------------------------------------------------------------------------------
@@ -373,7 +269,7 @@ async def test_a_stopped_worker_records_the_results_so_far() -> None:
 
 @pytest.mark.parametrize("is_abort", [True, False])
 async def test_an_interrupt_keeps_the_results_and_says_of_each_other_call_whether_it_had_started(
-    is_abort: bool, monkeypatch: pytest.MonkeyPatch
+    session: Session, is_abort: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause, second = Pause(), anyio.Event()
 
@@ -388,40 +284,37 @@ async def test_an_interrupt_keeps_the_results_and_says_of_each_other_call_whethe
         tool(name="c", approval=True)(makes("c")),
         tool(name="d", sequential=True)(makes("d")),
     )
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, B, C, ToolCallBlock(id="c3", name="d"))
-        receipts: list[Receipt] = []
-        publish_at = run.publish_at
+    run = await begun(session, A, B, C, ToolCallBlock(id="c3", name="d"))
+    receipts: list[Receipt] = []
+    publish_at = run.publish_at
 
-        async def noted(*args: object, **kwargs: object) -> Receipt:
-            receipts.append(await publish_at(*args, **kwargs))  # type: ignore[arg-type]  # passed on as they come
-            return receipts[-1]
+    async def noted(*args: object, **kwargs: object) -> Receipt:
+        receipts.append(await publish_at(*args, **kwargs))  # type: ignore[arg-type]  # passed on as they come
+        return receipts[-1]
 
-        monkeypatch.setattr(run, "publish_at", noted)
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(step, run, *tools)
-                await second.wait()
-                if is_abort:
-                    await session.publish(Abort().as_extension())
-                else:
-                    spoken = (await session.head()).position + 1
-                    await session.publish(UserMessage.text("wait"), Steer(position=spoken, when="now").as_extension())
-        rest = ABORTED if is_abort else SKIPPED
-        cause = "it was aborted" if is_abort else "a new user message stopped it"
-        (first, text), *others = await results(session)
-        assert (first, text.startswith(f"Unknown outcome: a was started, but {cause} before a result came.")) == (
-            "c0",
-            True,
-        )
-        assert others == [("c1", "B"), ("c2", rest), ("c3", rest)]
-        assert (await said(session))[-1] == "agent.turn.ended"
-        assert len(receipts) == 1
+    monkeypatch.setattr(run, "publish_at", noted)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(step, run, *tools)
+            await second.wait()
+            if is_abort:
+                await session.publish(Abort().as_extension())
+            else:
+                spoken = (await session.head()).position + 1
+                await session.publish(UserMessage.text("wait"), Steer(position=spoken, when="now").as_extension())
+    rest = ABORTED if is_abort else SKIPPED
+    cause = "it was aborted" if is_abort else "a new user message stopped it"
+    (first, text), *others = await results(session)
+    assert (first, text.startswith(f"Unknown outcome: a was started, but {cause} before a result came.")) == (
+        "c0",
+        True,
+    )
+    assert others == [("c1", "B"), ("c2", rest), ("c3", rest)]
+    assert (await said(session))[-1] == "agent.turn.ended"
+    assert len(receipts) == 1
 
 
-async def test_a_stopped_tool_can_clean_up_and_its_result_counts() -> None:
+async def test_a_stopped_tool_can_clean_up_and_its_result_counts(session: Session) -> None:
     reached, cleaned = anyio.Event(), anyio.Event()
 
     @tool(name="a")
@@ -443,21 +336,18 @@ async def test_a_stopped_tool_can_clean_up_and_its_result_counts() -> None:
             return "half of it"
         return "never"
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, B)
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(step, run, cleans, tells)
-                await reached.wait()
-                await session.publish(Abort().as_extension())
-        assert cleaned.is_set()
-        (_, stopped), other = await results(session)
-        assert (stopped.startswith("Unknown outcome: a was started"), other) == (True, ("c1", "half of it"))
+    run = await begun(session, A, B)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(step, run, cleans, tells)
+            await reached.wait()
+            await session.publish(Abort().as_extension())
+    assert cleaned.is_set()
+    (_, stopped), other = await results(session)
+    assert (stopped.startswith("Unknown outcome: a was started"), other) == (True, ("c1", "half of it"))
 
 
-async def test_an_abandoned_thread_publishes_nothing_after_an_abort() -> None:
+async def test_an_abandoned_thread_publishes_nothing_after_an_abort(session: Session) -> None:
     reached, go, over = anyio.Event(), threading.Event(), threading.Event()
     outcome: list[str] = []
 
@@ -476,88 +366,72 @@ async def test_an_abandoned_thread_publishes_nothing_after_an_abort() -> None:
             over.set()
         return "late"
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A)
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(step, run, hangs)
-                await reached.wait()
-                await session.publish(Abort().as_extension())
-        before = await log(session)
-        go.set()
-        await anyio.to_thread.run_sync(over.wait)
-        await anyio.wait_all_tasks_blocked()
-        assert outcome != []
-        assert await log(session) == before
-        assert [event.text for event in await events(session) if isinstance(event, Progress)] == ["begun"]
-
-
-async def test_an_interrupt_after_all_results_adds_nothing() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-
-        @tool(name="a")
-        async def aborts() -> str:
+    run = await begun(session, A)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(step, run, hangs)
+            await reached.wait()
             await session.publish(Abort().as_extension())
-            return "A"
+    before = await log(session)
+    go.set()
+    await anyio.to_thread.run_sync(over.wait)
+    await anyio.wait_all_tasks_blocked()
+    assert outcome != []
+    assert await log(session) == before
+    assert [event.text for event in await events_of(session, Progress)] == ["begun"]
 
-        run = await take_run(session)
-        await called(run, A)
-        await go_on(run, aborts)
-        assert await results(session) == [("c0", "A")]
-        assert (await said(session)).count("agent.turn.ended") == 1
+
+async def test_an_interrupt_after_all_results_adds_nothing(session: Session) -> None:
+    @tool(name="a")
+    async def aborts() -> str:
+        await session.publish(Abort().as_extension())
+        return "A"
+
+    run = await begun(session, A)
+    await go_on(run, aborts)
+    assert await results(session) == [("c0", "A")]
+    assert (await said(session)).count("agent.turn.ended") == 1
 
 
-async def test_open_calls_are_closed_in_one_append() -> None:
+async def test_open_calls_are_closed_in_one_append(session: Session) -> None:
     subject = tool(name="a", approval=True)(makes("a"))
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, B)
-        await step(run, subject, tool(name="b", approval=True)(makes("b")))
-        answer = await open_answer(run)
-        assert answer is not None
-        before = len(await log(session))
-        await fail_calls(run, answer, await run.refresh(), SKIPPED)
-        assert (await said(session))[before:] == [
-            *(f"result error: {SKIPPED}", "agent.tool.ended") * 2,
-            "agent.turn.ended",
-        ]
-        await fail_calls(run, answer, await run.refresh(), SKIPPED)
-        assert (await said(session)).count("agent.turn.ended") == 1, "a second time adds nothing"
-        assert await open_answer(run) is None
+    run = await begun(session, A, B)
+    await step(run, subject, tool(name="b", approval=True)(makes("b")))
+    answer = await open_answer(run)
+    assert answer is not None
+    before = len(await log(session))
+    await fail_calls(run, answer, await run.refresh(), SKIPPED)
+    assert (await said(session))[before:] == [*(f"result error: {SKIPPED}", "agent.tool.ended") * 2, "agent.turn.ended"]
+    await fail_calls(run, answer, await run.refresh(), SKIPPED)
+    assert (await said(session)).count("agent.turn.ended") == 1, "a second time adds nothing"
+    assert await open_answer(run) is None
 
 
 # --- results ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_can_hand_the_session_to_a_person_with_its_result() -> None:
+async def test_a_tool_can_hand_the_session_to_a_person_with_its_result(session: Session) -> None:
     @tool(name="a")
     async def gives_up() -> ToolReply:
         return ToolReply("a person is called", handoff="out of ideas", child_loop_id="s2.main.1")
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A)
-        await go_on(run, gives_up)
-        assert await tail(session) == [
-            "agent.tool.started",
-            "result: a person is called",
-            "agent.tool.ended",
-            "control.handoff",
-            "agent.turn.ended",
-        ]
-        commands = [
-            e.message for e in await log(session) if isinstance(e.message, ExtensionMessage) and e.message.is_control
-        ]
-        assert [parse_control(each) for each in commands] == [Handoff(by="a", reason="out of ideas")]
-        assert [event.child_loop_id for event in await of_ended(session)] == ["s2.main.1"]
+    run = await begun(session, A)
+    await go_on(run, gives_up)
+    assert await tail(session) == [
+        "agent.tool.started",
+        "result: a person is called",
+        "agent.tool.ended",
+        "control.handoff",
+        "agent.turn.ended",
+    ]
+    commands = [
+        e.message for e in await log(session) if isinstance(e.message, ExtensionMessage) and e.message.is_control
+    ]
+    assert [parse_control(each) for each in commands] == [Handoff(by="a", reason="out of ideas")]
+    assert [event.child_loop_id for event in await events_of(session, ToolEnded)] == ["s2.main.1"]
 
 
-async def test_one_result_that_is_too_large_becomes_an_error_and_the_others_stay() -> None:
+async def test_one_result_that_is_too_large_becomes_an_error_and_the_others_stay(session: Session) -> None:
     pause, second = Pause(), anyio.Event()
 
     async def talks() -> str:
@@ -565,27 +439,202 @@ async def test_one_result_that_is_too_large_becomes_an_error_and_the_others_stay
         second.set()
         return "x" * 2_000_000
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, B)
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(step, run, tool(name="a")(pause.wait), tool(name="b")(talks))
-                await second.wait()
-                await session.publish(Abort().as_extension())
-        (first, text), (_, large) = await results(session)
-        assert (first, text.startswith("Unknown outcome: a was started")) == ("c0", True)
-        assert large.startswith("The result of 2000")
-        assert (await said(session))[-1] == "agent.turn.ended"
+    run = await begun(session, A, B)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(step, run, tool(name="a")(pause.wait), tool(name="b")(talks))
+            await second.wait()
+            await session.publish(Abort().as_extension())
+    (first, text), (_, large) = await results(session)
+    assert (first, text.startswith("Unknown outcome: a was started")) == ("c0", True)
+    assert large.startswith("The result of 2000")
+    assert (await said(session))[-1] == "agent.turn.ended"
 
 
-async def test_two_calls_of_one_id_get_one_result() -> None:
+async def test_two_calls_of_one_id_get_one_result(session: Session) -> None:
     ran: list[str] = []
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await called(run, A, A)
-        await go_on(run, tool(name="a")(makes("a", ran=ran)))
-        assert (ran, await results(session)) == (["a"], [("c0", "A")])
-        assert (await said(session))[-1] == "agent.turn.ended"
+    run = await begun(session, A, A)
+    await go_on(run, tool(name="a")(makes("a", ran=ran)))
+    assert (ran, await results(session)) == (["a"], [("c0", "A")])
+    assert (await said(session))[-1] == "agent.turn.ended"
+
+
+# --- one run of a tool ends in a result or is stopped --------------------------------------------------------------
+
+CALL = ToolCallBlock(id="c1", name="a")
+
+
+async def silent(text: str) -> None:
+    del text
+
+
+CONTEXT = ToolContext("s1", TurnId(loop_id="s1.main.1", turn_index=0), "c1", silent)
+
+
+async def invoked(subject: FunctionTool) -> ToolResultMessage:
+    return await invoke_tool(subject, CALL, CONTEXT)
+
+
+async def test_a_sync_tool_that_takes_too_long_is_abandoned() -> None:
+    go = anyio.Event()
+
+    @tool(name="a", timeout=0.01)
+    def hangs() -> None:
+        anyio.from_thread.run(go.wait)
+
+    assert (await invoked(hangs)).is_error
+    go.set()
+
+
+class Foreign(FunctionTool):
+    """A foreign tool whose `run` breaks the protocol."""
+
+    def __init__(self, outcome: Exception | ToolResultMessage) -> None:
+        super().__init__(lambda: None, name="a")
+        self.spec = ToolSpec("a", "", {"type": "object"})
+        self._outcome = outcome
+
+    async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"),
+    [
+        (KeyError("x"), "KeyError: 'x'"),
+        (ToolResultMessage.of("other", "fine"), "a gave the result of another call"),
+        (cast("ToolResultMessage", "fine"), "a gave no result, but str"),
+    ],
+)
+async def test_errors_of_a_foreign_tool_become_its_result(outcome: Exception | ToolResultMessage, text: str) -> None:
+    result = await invoked(Foreign(outcome))
+    assert (result.tool_call_id, result.is_error, result.text_content()) == ("c1", True, text)
+
+
+async def test_a_tool_that_does_not_end_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
+    reached, go, over = anyio.Event(), anyio.Event(), anyio.Event()
+
+    @tool(name="a")
+    async def stays() -> str:
+        reached.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        over.set()
+        return "late"
+
+    with anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(invoke_tool, stays, CALL, CONTEXT, clean_up_seconds=0.01))
+            await reached.wait()
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert "is abandoned" in caplog.text
+    go.set()
+    await over.wait()
+
+
+async def test_a_tool_that_fails_in_its_clean_up_counts_as_stopped(caplog: pytest.LogCaptureFixture) -> None:
+    reached = anyio.Event()
+
+    class Fails(Foreign):
+        async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+            reached.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                raise RuntimeError("no way out")
+
+    with caplog.at_level(logging.WARNING), anyio.CancelScope() as scope:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(invoked, Fails(KeyError()))
+            await reached.wait()
+            scope.cancel()
+    assert scope.cancelled_caught
+    assert "failed while it was stopped" in caplog.text
+
+
+# --- calls of an answer have one result each, in the order of the calls, in whichever order they end ---------------
+
+Kind = Literal["plain", "alone", "approved", "denied", "missing", "ends"]
+KINDS: Sequence[Kind] = ("plain", "plain", "alone", "approved", "denied", "missing", "ends")
+
+
+def tools_of(kinds: Sequence[Kind], random: Random) -> list[FunctionTool]:
+    """A tool for each call; the calls end in random order."""
+    waits = [random.randrange(4) for _ in kinds]
+
+    def made(place: int) -> FunctionTool:
+        async def function() -> ToolReply:
+            for _ in range(waits[place]):
+                await anyio.lowlevel.checkpoint()
+            return ToolReply(f"r{place}", terminate=kinds[place] == "ends")
+
+        asks, alone = kinds[place] in {"approved", "denied"}, kinds[place] == "alone"
+        return tool(name=f"t{place}", sequential=alone, approval=asks)(function)
+
+    return [made(place) for place, kind in enumerate(kinds) if kind != "missing"]
+
+
+async def worked(session: Session, kinds: Sequence[Kind], random: Random) -> None:
+    turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
+    run, tools = await take_run(session), tools_of(kinds, random)
+    await called(run, *(ToolCallBlock(id=f"c{place}", name=f"t{place}") for place in range(len(kinds))))
+    await go_on(run, *tools)
+    asked = [place for place, kind in enumerate(kinds) if kind in {"approved", "denied"}]
+    random.shuffle(asked)
+    for place in asked:
+        word = Approve if kinds[place] == "approved" else Deny
+        await command(run, word(turn_id=turn, tool_call_id=f"c{place}"))
+        if random.random() < 0.5:
+            await go_on(run, *tools)
+    await go_on(run, *tools)
+
+
+async def checked(bus: Bus, name: str, kinds: Sequence[Kind], random: Random) -> None:
+    session = bus.session(name)
+    await worked(session, kinds, random)
+    found = await events(session)
+    texts = dict(await results(session))
+    told = {"denied": "Denied by the user", "missing": "Tool t{} not found"}
+    assert texts == {f"c{place}": told.get(kind, "r{}").format(place) for place, kind in enumerate(kinds)}
+    assert len(await results(session)) == len(kinds)
+    begun = {event.tool_call_id: at for at, event in enumerate(found) if isinstance(event, ToolStarted)}
+    ended = {event.tool_call_id: at for at, event in enumerate(found) if isinstance(event, ToolEnded)}
+    started = [event.tool_call_id for event in found if isinstance(event, ToolStarted)]
+    assert sorted(started) == [f"c{place}" for place, kind in enumerate(kinds) if kind not in {"denied", "missing"}]
+    assert all(begun[call] < ended[call] for call in started)
+    asked = [event for event in found if isinstance(event, ToolWaiting)]
+    assert len(asked) == sum(kind in {"approved", "denied"} for kind in kinds)
+    # Concurrent calls are in the order of the calls, and sequential ones after them, too.
+    order = [int(call[1:]) for call, _ in await results(session)]
+    beside = [place for place in order if kinds[place] in {"plain", "ends", "missing"}]
+    alone = [place for place in order if kinds[place] == "alone"]
+    assert (beside, alone) == (sorted(beside), sorted(alone))
+    (turn,) = [event for event in found if isinstance(event, TurnEnded)]
+    positions = {event.tool_call_id: event.position for event in found if isinstance(event, ToolEnded)}
+    assert turn.tool_results == tuple(positions[f"c{place}"] for place in range(len(kinds)))
+    is_over = all(kind == "ends" for kind in kinds)
+    assert sum(isinstance(event, AgentEnded) for event in found) == is_over
+    assert await open_answer(await take_run(session)) is None
+
+
+@pytest.mark.full
+def test_every_call_has_one_result_in_the_order_of_the_calls(valkey: RealServer) -> None:
+    number = 0
+    with held_loop() as held:
+        bus = held.open(valkey.bus)
+
+        @examples(60, least=20)
+        @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6), st.randoms(use_true_random=False))
+        def check(kinds: list[Kind], random: Random) -> None:
+            nonlocal number
+            number += 1
+            held.run(checked(bus, f"s{number}", kinds, random))
+
+        check()
+    assert number >= count(60, least=20)

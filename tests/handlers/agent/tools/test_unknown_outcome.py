@@ -5,38 +5,19 @@ A call that was not started is told as skipped, aborted or denied.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, FunctionTool, Recorder, Worker, abort, deny, pause, resume, steer, tool
-from lanebus.bus import RetryPolicy
-from lanebus.bus.messages import (
-    AgentEvent,
-    AgentStarted,
-    ToolEnded,
-    ToolResultMessage,
-    ToolStarted,
-    ToolWaiting,
-    TurnStarted,
-)
-from lanebus.handlers.agent import Run
-from lanebus.handlers.agent.tools.tool import OnUnknown
-from lanebus.messages import TurnId
+from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
+from lanebus.agent import AgentLoop, FunctionTool, Recorder, Run, Worker, abort, deny, pause, resume, steer, tool
+from lanebus.groups import RetryPolicy
+from lanebus.messages import AgentEvent, ToolEnded, ToolStarted, ToolWaiting, TurnId
 from lanebus.projections import TURNS, project
-from tests.support.agent.agents import (
-    SECONDS,
-    ScriptedModel,
-    answer,
-    calls,
-    events,
-    fresh_bus,
-    messages,
-    take_run,
-    wait_for,
-)
+from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, take_run
+from tests.support.agent.logs import events_of, results, wait_for
+from tests.support.agent.runs import called, work
 
 __all__ = ()
 
@@ -55,8 +36,8 @@ class Told(NamedTuple):
 
 async def told(session: Session) -> dict[str, Told]:
     """Return what is said of each call of the session, by its id; each call has one result and one end."""
-    texts = [each for each in await messages(session) if isinstance(each, ToolResultMessage)]
-    ends = [each for each in await events(session) if isinstance(each, ToolEnded)]
+    texts = await results(session)
+    ends = await events_of(session, ToolEnded)
     runs = {run.id: run for turn in (await project(session, TURNS)).state.turns for run in turn.tools}
     assert len({each.tool_call_id for each in texts}) == len(texts) == len(ends)
     assert all(each.is_error and runs[each.tool_call_id].outcome == each.outcome for each in ends)
@@ -107,7 +88,7 @@ Command = Callable[[Session], Awaitable[None]]
     [(aborts, BY_ABORT, (ABORTED, "aborted")), (steers, BY_MESSAGE, (SKIPPED, "skipped"))],
 )
 async def test_a_command_that_stops_a_tool_leaves_its_outcome_unknown_and_skips_the_others(
-    command: Command, cause: str, other: tuple[str, str], *, idempotent: bool
+    bus: Bus, session: Session, command: Command, cause: str, other: tuple[str, str], *, idempotent: bool
 ) -> None:
     paid = anyio.Event()
 
@@ -121,18 +102,16 @@ async def test_a_command_that_stops_a_tool_leaves_its_outcome_unknown_and_skips_
     async def later() -> str:
         raise AssertionError("never started")
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("pay"))
-        model = ScriptedModel(calls(ONE, TWO), answer("Ok."))
-        with anyio.fail_after(SECONDS):
-            async with Worker(bus, AgentLoop(model, (pay, later))):
-                await paid.wait()
-                await command(session)
-                await wait_for(session, "agent.ended")
-        found = await told(session)
-        assert is_unknown(found["c1"], cause)
-        assert found["c2"][:2] == other
+    await session.publish(UserMessage.text("pay"))
+    model = ScriptedModel(calls(ONE, TWO), answer("Ok."))
+    with anyio.fail_after(SECONDS):
+        async with Worker(bus, AgentLoop(model, (pay, later))):
+            await paid.wait()
+            await command(session)
+            await wait_for(session, "agent.ended")
+    found = await told(session)
+    assert is_unknown(found["c1"], cause)
+    assert found["c2"][:2] == other
 
 
 @pytest.mark.parametrize(
@@ -144,7 +123,7 @@ async def test_a_command_that_stops_a_tool_leaves_its_outcome_unknown_and_skips_
     ids=["time limit", "cancels itself"],
 )
 async def test_a_tool_that_does_not_come_to_its_end_has_an_unknown_outcome(
-    seconds: float | None, cause: str, *, raises: bool
+    bus: Bus, session: Session, seconds: float | None, cause: str, *, raises: bool
 ) -> None:
     @tool(name="pay", timeout=seconds)
     async def pay() -> str:
@@ -153,12 +132,10 @@ async def test_a_tool_that_does_not_come_to_its_end_has_an_unknown_outcome(
         await anyio.sleep_forever()
         return ""
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("pay"))
-        async with Worker(bus, AgentLoop(ScriptedModel(calls(ONE), answer("Ok.")), (pay,))):
-            await wait_for(session, "agent.ended")
-        assert is_unknown((await told(session))["c1"], cause)
+    await session.publish(UserMessage.text("pay"))
+    async with Worker(bus, AgentLoop(ScriptedModel(calls(ONE), answer("Ok.")), (pay,))):
+        await wait_for(session, "agent.ended")
+    assert is_unknown((await told(session))["c1"], cause)
 
 
 # --- a tool whose worker was lost ---------------------------------------------------------------------------------
@@ -167,20 +144,15 @@ async def test_a_tool_that_does_not_come_to_its_end_has_an_unknown_outcome(
 async def crashed(run: Run, *events: AgentEvent) -> None:
     """Return a log whose worker was lost after the start of the call `c1`; the call `c2` was not started."""
     await run.session.publish(UserMessage.text("pay"))
-    await run.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="agent").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
-        AssistantMessage(content=(ONE, TWO), stop_reason="toolUse", turn_id=TURN),
-        ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="pay").as_extension(),
-        *(event.as_extension() for event in events),
-    )
+    started = ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="pay")
+    await run.publish(*called(ONE, TWO, then=[started, *events]))
 
 
 def waits(call: ToolCallBlock, why: str) -> ToolWaiting:
     return ToolWaiting.model_validate({"turn_id": TURN, "tool_call_id": call.id, "tool_name": call.name, "why": why})
 
 
-def paying(*, idempotent: bool = False, on_unknown: OnUnknown = "tell") -> FunctionTool:
+def paying(*, idempotent: bool = False, on_unknown: Literal["tell", "ask"] = "tell") -> FunctionTool:
     @tool(name="pay", idempotent=idempotent, on_unknown=on_unknown)
     async def pay() -> str:
         raise AssertionError("paid twice")
@@ -193,26 +165,18 @@ async def later() -> str:
     raise AssertionError("nobody approves it")
 
 
-async def work(agent: AgentLoop, run: Run) -> None:
-    with anyio.fail_after(SECONDS):
-        while (await run.refresh()).loop_state.has_work:
-            await agent(run)
-
-
 @pytest.mark.parametrize("idempotent", [False, True])
 @pytest.mark.parametrize(("command", "other"), [(aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped"))])
 async def test_a_command_after_a_crash_does_not_count_as_what_stopped_the_lost_call(
-    command: Command, other: tuple[str, str], *, idempotent: bool
+    session: Session, command: Command, other: tuple[str, str], *, idempotent: bool
 ) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run)
-        await command(session)
-        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(idempotent=idempotent), later)), run)
-        found = await told(session)
-        assert is_unknown(found["c1"], LOST)
-        assert found["c2"][:2] == other
+    run = await take_run(session)
+    await crashed(run)
+    await command(session)
+    await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(idempotent=idempotent), later)), run)
+    found = await told(session)
+    assert is_unknown(found["c1"], LOST)
+    assert found["c2"][:2] == other
 
 
 @pytest.mark.parametrize(
@@ -220,64 +184,58 @@ async def test_a_command_after_a_crash_does_not_count_as_what_stopped_the_lost_c
     [(aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped")), (speaks, (SKIPPED, "skipped"))],
 )
 async def test_a_command_while_a_person_is_asked_about_the_lost_call_leaves_its_outcome_unknown(
-    command: Command, other: tuple[str, str]
+    session: Session, command: Command, other: tuple[str, str]
 ) -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
-        await command(session)
-        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
-        found = await told(session)
-        assert is_unknown(found["c1"], LOST)
-        assert found["c2"][:2] == other
+    run = await take_run(session)
+    await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
+    await command(session)
+    await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
+    found = await told(session)
+    assert is_unknown(found["c1"], LOST)
+    assert found["c2"][:2] == other
 
 
-async def test_a_started_call_whose_tool_has_vanished_has_an_unknown_outcome() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run)
-        await work(AgentLoop(ScriptedModel(answer("Ok.")), ()), run)
-        found = await told(session)
-        assert is_unknown(found["c1"], f"{LOST}, and the agent has no tool of this name any more")
-        assert found["c2"][:2] == ("Tool later not found", "failed")
+async def test_a_started_call_whose_tool_has_vanished_has_an_unknown_outcome(session: Session) -> None:
+    run = await take_run(session)
+    await crashed(run)
+    await work(AgentLoop(ScriptedModel(answer("Ok.")), ()), run)
+    found = await told(session)
+    assert is_unknown(found["c1"], f"{LOST}, and the agent has no tool of this name any more")
+    assert found["c2"][:2] == ("Tool later not found", "failed")
 
 
-async def test_a_denied_repeat_of_a_lost_call_has_an_unknown_outcome() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
-        await denies(session)
-        await deny(session, TURN, "c2")
-        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
-        found = await told(session)
-        assert is_unknown(found["c1"], LOST)
-        assert found["c2"][:2] == ("Denied by the user", "denied")
+async def test_a_denied_repeat_of_a_lost_call_has_an_unknown_outcome(session: Session) -> None:
+    run = await take_run(session)
+    await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
+    await denies(session)
+    await deny(session, TURN, "c2")
+    await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
+    found = await told(session)
+    assert is_unknown(found["c1"], LOST)
+    assert found["c2"][:2] == ("Denied by the user", "denied")
 
 
-async def test_an_abort_of_a_paused_loop_closes_its_open_calls() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
-        agent = AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later))
-        await pause(session)
-        await work(agent, run)
-        assert await told(session) == {}
-        await aborts(session)
-        await work(agent, run)
-        await resume(session)
-        await speaks(session)
-        await work(agent, run)
-        found = await told(session)
-        assert is_unknown(found["c1"], LOST)
-        assert found["c2"][:2] == (ABORTED, "aborted")
+async def test_an_abort_of_a_paused_loop_closes_its_open_calls(session: Session) -> None:
+    run = await take_run(session)
+    await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
+    agent = AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later))
+    await pause(session)
+    await work(agent, run)
+    assert await told(session) == {}
+    await aborts(session)
+    await work(agent, run)
+    await resume(session)
+    await speaks(session)
+    await work(agent, run)
+    found = await told(session)
+    assert is_unknown(found["c1"], LOST)
+    assert found["c2"][:2] == (ABORTED, "aborted")
 
 
 @pytest.mark.parametrize("command", [aborts, steers])
-async def test_a_command_stops_the_call_that_runs_and_not_the_one_that_was_lost(command: Command) -> None:
+async def test_a_command_stops_the_call_that_runs_and_not_the_one_that_was_lost(
+    session: Session, command: Command
+) -> None:
     cause, begun = (BY_ABORT if command is aborts else BY_MESSAGE), anyio.Event()
 
     @tool(name="later")
@@ -286,35 +244,31 @@ async def test_a_command_stops_the_call_that_runs_and_not_the_one_that_was_lost(
         await anyio.sleep_forever()
         return ""
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run, waits(ONE, "unknown"))
-        agent = AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), runs))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(work, agent, run)
-            await begun.wait()
-            await command(session)
-        found = await told(session)
-        assert is_unknown(found["c1"], LOST)
-        assert found["c2"].text.startswith(f"Unknown outcome: later was started, but {cause}.")
+    run = await take_run(session)
+    await crashed(run, waits(ONE, "unknown"))
+    agent = AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), runs))
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work, agent, run)
+        await begun.wait()
+        await command(session)
+    found = await told(session)
+    assert is_unknown(found["c1"], LOST)
+    assert found["c2"].text.startswith(f"Unknown outcome: later was started, but {cause}.")
 
 
-async def test_a_worker_that_gives_a_session_up_closes_its_open_calls() -> None:
+async def test_a_worker_that_gives_a_session_up_closes_its_open_calls(bus: Bus, session: Session) -> None:
     async def breaks(run: Run) -> None:
         del run
         raise KeyError("no")
 
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run)
-        await session.release_lease(run.lease)
-        async with Worker(bus, breaks, retry=RetryPolicy(retried=(), base=0)):
-            await wait_for(session, "agent.ended")
-        found = await told(session)
-        assert is_unknown(found["c1"], LOST)
-        assert found["c2"][:2] == ("Not finished: KeyError: 'no'", "failed")
+    run = await take_run(session)
+    await crashed(run)
+    await session.release_lease(run.lease)
+    async with Worker(bus, breaks, retry=RetryPolicy(retried=(), base=0)):
+        await wait_for(session, "agent.ended")
+    found = await told(session)
+    assert is_unknown(found["c1"], LOST)
+    assert found["c2"][:2] == ("Not finished: KeyError: 'no'", "failed")
 
 
 # --- a loop of one's own ------------------------------------------------------------------------------------------
@@ -348,11 +302,9 @@ async def test_a_recorded_turn_that_fails_or_ends_says_which_call_had_started() 
             assert found["c2"][:2] == other
 
 
-async def test_a_tool_that_asks_for_its_approval_from_within_counts_as_not_started() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        run = await take_run(session)
-        await crashed(run, waits(ONE, "approval"), waits(TWO, "approval"))
-        await speaks(session)
-        await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(), later)), run)
-        assert [each[:2] for each in (await told(session)).values()] == [(SKIPPED, "skipped")] * 2
+async def test_a_tool_that_asks_for_its_approval_from_within_counts_as_not_started(session: Session) -> None:
+    run = await take_run(session)
+    await crashed(run, waits(ONE, "approval"), waits(TWO, "approval"))
+    await speaks(session)
+    await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(), later)), run)
+    assert [each[:2] for each in (await told(session)).values()] == [(SKIPPED, "skipped")] * 2

@@ -6,15 +6,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, TextBlock, UserMessage
-from lanebus.agent import AgentLoop
-from lanebus.bus.errors import Unavailable
-from lanebus.handlers.agent import ModelRequest, Run, Worker, demo_agent
-from lanebus.handlers.agent.turn.record import LOST
-from lanebus.handlers.providers import ModelEvent, Piece
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, TextBlock, Unavailable, UserMessage
+from lanebus.agent import AgentLoop, ModelEvent, ModelRequest, Piece, Run, Worker
+from lanebus.handlers.agent import demo_agent
 from lanebus.messages import ThinkingBlock
 from tests.contract.test_live import Screen
-from tests.support.agent.agents import ScriptedModel, answer, messages, take_run, wait_for
+from tests.support.agent.agents import ScriptedModel, answer, take_run
+from tests.support.agent.logs import answers, messages, wait_for
 from tests.support.cli.starter import Starter
 from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
@@ -65,8 +63,8 @@ async def test_the_partial_answer_of_a_killed_worker_is_recorded_as_it_was_shown
         worker = Worker(bus, demo_agent(delay=0), name="heir", heartbeat=1)
         tasks.start_soon(worker.run)
         await wait_for(session, "agent.ended")
-        cut, *_, last = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
-        assert (cut.id, cut.stop_reason, cut.error_message) == (spoken.message_id, "aborted", LOST)
+        cut, *_, last = await answers(session)
+        assert (cut.id, cut.stop_reason, cut.error_message) == (spoken.message_id, "aborted", "the worker was lost")
         assert text_of(cut) == shown
         assert text_of(last).startswith(shown), "the demo says the same each time"
         assert await session.open_messages() == []
@@ -166,8 +164,7 @@ async def test_an_unreachable_server_while_listening_for_commands_cuts_no_answer
         await session.publish(UserMessage.text("Go on."))
         async with shortly():
             await AgentLoop(model)(await take_run(session))
-        last = (await messages(session))[-1]
-        assert isinstance(last, AssistantMessage)
+        last = (await answers(session))[-1]
         assert text_of(last) == model.text
 
 
@@ -185,7 +182,7 @@ async def test_a_worker_of_any_configuration_records_the_partial_answer(server: 
             tasks.cancel_scope.cancel()
         (left,) = await session.open_messages()
         await AgentLoop(ScriptedModel(answer("Whole.")), config=name)(await take_run(session))
-        cut, *_, last = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
+        cut, *_, last = await answers(session)
         assert (cut.id, text_of(cut), text_of(last)) == (left.message_id, "0 ", "Whole.")
         assert await session.open_messages() == []
 

@@ -5,36 +5,23 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from lanebus import Bus, Envelope, Session, TextBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, RunBounds, abort
-from lanebus.bus.messages import AssistantMessage, TurnId, UsageSettled
-from lanebus.handlers.agent import ModelRequest
-from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus import AssistantMessage, Bus, Envelope, Session, TextBlock, Usage, UserMessage
+from lanebus.agent import AgentLoop, ModelRequest, Piece, RunBounds, abort
 from lanebus.handlers.agent.models.model import PartialResponse
 from lanebus.handlers.agent.models.openai_model import OpenAIResponsesModel
 from lanebus.handlers.agent.turn.model_call import UsageReconciler, reconcilable, reconcile
-from lanebus.handlers.projections import USAGE
-from lanebus.handlers.providers import Piece
-from lanebus.projections import project
-from tests.handlers.agent.test_commands import at_work
-from tests.support.agent.agents import (
-    SECONDS,
-    Pause,
-    ScriptedModel,
-    Step,
-    answer,
-    events,
-    fresh_bus,
-    log,
-    said,
-    take_run,
-)
+from lanebus.messages import TurnId, UsageSettled
+from lanebus.projections import USAGE, project
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, take_run
+from tests.support.agent.logs import events, events_of, log, said
+from tests.support.agent.runs import at_work
 from tests.support.log.entries import context_of
 from tests.support.models.model_api import Json, ModelApi, Status, serve_api
 from tests.support.models.model_dialects import DIALECTS, Said
 
 __all__ = ()
 
+BOUNDS = RunBounds()
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 DIALECT = DIALECTS["openai-responses"]
 WHOLE = DIALECT.stream(Said())[-1]["response"]
@@ -125,24 +112,22 @@ async def cut_session(bus: Bus, message: AssistantMessage = CUT) -> tuple[Sessio
     return session, (await log(session))[1]
 
 
-async def test_usage_is_recorded_once_over_repeats_and_leases() -> None:
-    async with fresh_bus() as bus:
-        session, envelope = await cut_session(bus)
-        for _ in range(3):
-            run = await take_run(session)
-            assert await reconcile(run, Teller(PAID.model_copy(update={"raw": {"n": 1}})), envelope)
-        assert await events(session) == [UsageSettled(turn_id=TURN, message=2, usage=PAID)]
-        total = (await project(session, USAGE)).state.total
-        assert (total.usage, total.calls, total.pending) == (PAID, 1, None)
-
-
-async def test_unknown_usage_is_not_recorded() -> None:
-    async with fresh_bus() as bus:
-        session, envelope = await cut_session(bus)
+async def test_usage_is_recorded_once_over_repeats_and_leases(bus: Bus) -> None:
+    session, envelope = await cut_session(bus)
+    for _ in range(3):
         run = await take_run(session)
-        assert not await reconcile(run, Teller(None), envelope)
-        assert not await reconcile(run, ScriptedModel(), envelope)
-        assert await events(session) == []
+        assert await reconcile(run, Teller(PAID.model_copy(update={"raw": {"n": 1}})), envelope)
+    assert await events(session) == [UsageSettled(turn_id=TURN, message=2, usage=PAID)]
+    total = (await project(session, USAGE)).state.total
+    assert (total.usage, total.calls, total.pending) == (PAID, 1, None)
+
+
+async def test_unknown_usage_is_not_recorded(bus: Bus) -> None:
+    session, envelope = await cut_session(bus)
+    run = await take_run(session)
+    assert not await reconcile(run, Teller(None), envelope)
+    assert not await reconcile(run, ScriptedModel(), envelope)
+    assert await events(session) == []
 
 
 @pytest.mark.parametrize(
@@ -185,86 +170,78 @@ def cut(text: str) -> list[Step]:
     return [CUT.model_copy(update={"content": (TextBlock(text=text),), "stop_reason": "length"})]
 
 
-async def talk(session: Session, loop: AgentLoop, text: str = "hi", *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> None:
+async def talk(session: Session, loop: AgentLoop, text: str = "hi", *, bounds: RunBounds = BOUNDS) -> None:
     await session.publish(UserMessage.text(text))
     await loop(await take_run(session, bounds=bounds))
 
 
 async def settled(session: Session) -> list[UsageSettled]:
-    return [event for event in await events(session) if isinstance(event, UsageSettled)]
+    return await events_of(session, UsageSettled)
 
 
-async def test_a_cut_answer_is_reconciled_once_at_the_end_of_its_run() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        model = Asked(cut("one"), answer("Two."), answer("Three."), told=paid)
-        for loop in (agent := AgentLoop(model), agent, AgentLoop(model)):  # the last one stands for another process
-            await talk(session, loop)
-        assert model.asked == ["one"]
-        (event,) = await settled(session)
-        assert event.usage == PAID
-        total = (await project(session, USAGE)).state.total
-        assert total.pending is None
+async def test_a_cut_answer_is_reconciled_once_at_the_end_of_its_run(session: Session) -> None:
+    model = Asked(cut("one"), answer("Two."), answer("Three."), told=paid)
+    for loop in (agent := AgentLoop(model), agent, AgentLoop(model)):  # the last one stands for another process
+        await talk(session, loop)
+    assert model.asked == ["one"]
+    (event,) = await settled(session)
+    assert event.usage == PAID
+    total = (await project(session, USAGE)).state.total
+    assert total.pending is None
 
 
-async def test_unknown_usage_is_requested_in_later_runs_up_to_a_limit() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        tries = DEFAULT_RUN_BOUNDS.usage_attempts
-        model = Asked(cut("one"), *(answer(f"{n}.") for n in range(tries + 2)), told=unknown)
-        loop = AgentLoop(model)
-        for _ in range(tries + 2):
-            await talk(session, loop)
-        assert model.asked == ["one"] * tries
-        other = Asked(answer("Yes."), told=paid)
-        await talk(session, AgentLoop(other))
-        assert (other.asked, len(await settled(session))) == (["one"], 1)
+async def test_unknown_usage_is_requested_in_later_runs_up_to_a_limit(session: Session) -> None:
+    tries = BOUNDS.usage_attempts
+    model = Asked(cut("one"), *(answer(f"{n}.") for n in range(tries + 2)), told=unknown)
+    loop = AgentLoop(model)
+    for _ in range(tries + 2):
+        await talk(session, loop)
+    assert model.asked == ["one"] * tries
+    other = Asked(answer("Yes."), told=paid)
+    await talk(session, AgentLoop(other))
+    assert (other.asked, len(await settled(session))) == (["one"], 1)
 
 
-async def test_an_aborted_answer_is_reconciled_after_the_abort_is_answered() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        stop = Pause()
-        begun = Usage(input=90, total_tokens=90)
-        said_at_asking: list[list[str]] = []
+async def test_an_aborted_answer_is_reconciled_after_the_abort_is_answered(session: Session) -> None:
+    stop = Pause()
+    begun = Usage(input=90, total_tokens=90)
+    said_at_asking: list[list[str]] = []
 
-        async def looks() -> Usage | None:
-            said_at_asking.append(await said(session))
-            return PAID
+    async def looks() -> Usage | None:
+        said_at_asking.append(await said(session))
+        return PAID
 
-        model = Asked([Piece("text", "On"), begun, stop], told=looks)
-        await session.publish(UserMessage.text("hi"))
-        async with at_work(session, AgentLoop(model, drain_seconds=0), stop):
-            await abort(session)
-        assert model.asked == ["On"]
-        assert {"agent.control.answered", "agent.ended"} <= {*said_at_asking[0]}
-        assert [event.usage for event in await settled(session)] == [PAID]
+    model = Asked([Piece("text", "On"), begun, stop], told=looks)
+    await session.publish(UserMessage.text("hi"))
+    async with at_work(session, AgentLoop(model, drain_seconds=0), stop):
+        await abort(session)
+    assert model.asked == ["On"]
+    assert {"agent.control.answered", "agent.ended"} <= {*said_at_asking[0]}
+    assert [event.usage for event in await settled(session)] == [PAID]
 
 
-async def test_a_new_message_does_not_wait_for_the_reconciliation() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        is_asked, is_over = anyio.Event(), anyio.Event()
+async def test_a_new_message_does_not_wait_for_the_reconciliation(session: Session) -> None:
+    is_asked, is_over = anyio.Event(), anyio.Event()
 
-        async def hangs() -> Usage | None:
-            is_asked.set()
-            await anyio.sleep_forever()
-            return None
+    async def hangs() -> Usage | None:
+        is_asked.set()
+        await anyio.sleep_forever()
+        return None
 
-        async def work() -> None:
-            await talk(session, AgentLoop(Asked(cut("one"), told=hangs)), bounds=RunBounds(usage_seconds=SECONDS * 2))
-            is_over.set()
+    async def work() -> None:
+        await talk(session, AgentLoop(Asked(cut("one"), told=hangs)), bounds=RunBounds(usage_seconds=SECONDS * 2))
+        is_over.set()
 
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(work)
-                await is_asked.wait()
-                await session.publish(UserMessage.text("are you there?"))
-                await is_over.wait()
-        assert await settled(session) == []
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work)
+            await is_asked.wait()
+            await session.publish(UserMessage.text("are you there?"))
+            await is_over.wait()
+    assert await settled(session) == []
 
 
-async def test_a_reconciliation_that_hangs_or_fails_does_not_fail_the_run() -> None:
+async def test_a_reconciliation_that_hangs_or_fails_does_not_fail_the_run(bus: Bus) -> None:
     async def hangs() -> Usage | None:
         await anyio.sleep_forever()
         return None
@@ -272,66 +249,56 @@ async def test_a_reconciliation_that_hangs_or_fails_does_not_fail_the_run() -> N
     async def fails() -> Usage | None:
         raise RuntimeError("out of paper")
 
-    async with fresh_bus() as bus:
-        for name, told in (("s1", hangs), ("s2", fails)):
-            session = bus.session(name)
-            await talk(session, AgentLoop(Asked(cut("one"), told=told)), bounds=RunBounds(usage_seconds=0.05))
-            assert (await said(session))[-1] == "agent.ended"
-            assert await settled(session) == []
-
-
-async def test_usage_is_requested_again_after_a_crash_before_the_event() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        is_asked = anyio.Event()
-
-        async def dies() -> Usage | None:
-            is_asked.set()
-            await anyio.sleep_forever()
-            return None
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(talk, session, AgentLoop(Asked(cut("one"), told=dies)))
-            await is_asked.wait()
-            tasks.cancel_scope.cancel()
-        model = Asked(answer("Yes."), told=paid)
-        await talk(session, AgentLoop(model))
-        assert (model.asked, len(await settled(session))) == (["one"], 1)
-
-
-async def test_a_fork_does_not_reconcile_its_parents_answers() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await talk(session, AgentLoop(Asked(cut("one"), told=unknown)))
-        fork = await session.fork(id="s2")
-        model = Asked(cut("two"), told=paid)
-        await talk(fork, AgentLoop(model))
-        assert model.asked == ["two"]
-        assert len(await settled(fork)) == 1
-        assert await settled(session) == []
-        inherited = next(each for each in await log(fork) if isinstance(each.message, AssistantMessage))
-        assert not await reconcile(await take_run(fork), model, inherited)
-
-
-async def test_a_lost_lease_ends_the_reconciliation() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-
-        async def deposed() -> Usage | None:
-            await take_run(session)
-            return PAID
-
-        await session.publish(UserMessage.text("hi"))
-        run = await take_run(session)
-        await AgentLoop(Asked(cut("one"), told=deposed))(run)
-        assert run.is_lease_lost
+    for name, told in (("s1", hangs), ("s2", fails)):
+        session = bus.session(name)
+        await talk(session, AgentLoop(Asked(cut("one"), told=told)), bounds=RunBounds(usage_seconds=0.05))
+        assert (await said(session))[-1] == "agent.ended"
         assert await settled(session) == []
 
 
-async def test_a_model_without_reconciliation_causes_no_read_of_the_log() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        await cut_session(bus)
-        run = await take_run(session)
-        await UsageReconciler(ScriptedModel()).reconcile_open(run)
-        assert run.position == 0
+async def test_usage_is_requested_again_after_a_crash_before_the_event(session: Session) -> None:
+    is_asked = anyio.Event()
+
+    async def dies() -> Usage | None:
+        is_asked.set()
+        await anyio.sleep_forever()
+        return None
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(talk, session, AgentLoop(Asked(cut("one"), told=dies)))
+        await is_asked.wait()
+        tasks.cancel_scope.cancel()
+    model = Asked(answer("Yes."), told=paid)
+    await talk(session, AgentLoop(model))
+    assert (model.asked, len(await settled(session))) == (["one"], 1)
+
+
+async def test_a_fork_does_not_reconcile_its_parents_answers(session: Session) -> None:
+    await talk(session, AgentLoop(Asked(cut("one"), told=unknown)))
+    fork = await session.fork(id="s2")
+    model = Asked(cut("two"), told=paid)
+    await talk(fork, AgentLoop(model))
+    assert model.asked == ["two"]
+    assert len(await settled(fork)) == 1
+    assert await settled(session) == []
+    inherited = next(each for each in await log(fork) if isinstance(each.message, AssistantMessage))
+    assert not await reconcile(await take_run(fork), model, inherited)
+
+
+async def test_a_lost_lease_ends_the_reconciliation(session: Session) -> None:
+    async def deposed() -> Usage | None:
+        await take_run(session)
+        return PAID
+
+    await session.publish(UserMessage.text("hi"))
+    run = await take_run(session)
+    await AgentLoop(Asked(cut("one"), told=deposed))(run)
+    assert run.is_lease_lost
+    assert await settled(session) == []
+
+
+async def test_a_model_without_reconciliation_causes_no_read_of_the_log(bus: Bus, session: Session) -> None:
+    await cut_session(bus)
+    run = await take_run(session)
+    await UsageReconciler(ScriptedModel()).reconcile_open(run)
+    assert run.position == 0

@@ -7,41 +7,16 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import (
-    Bus,
-    Cursor,
-    ExtensionMessage,
-    Fenced,
-    Lane,
-    Receipt,
-    Session,
-    ToolCallBlock,
-    TrimRefused,
-    UserMessage,
-)
-from lanebus.agent import AgentLoop, AgentNotFound, PreviewBounds, RunBounds, WorkerBounds, tool
+from lanebus import AssistantMessage, ExtensionMessage, Fenced, Lane, Receipt, Session, TrimRefused, UserMessage
+from lanebus.agent import Agent, AgentLoop, Piece, PreviewBounds, Run, RunBounds, Worker, WorkerBounds
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Lease, open_server
-from lanebus.bus.messages import AgentStarted, AssistantMessage, Compaction, Delta
-from lanebus.bus.wire import Keys
+from lanebus.bus import Bus, Lease, open_server
+from lanebus.bus.wire import Cursor, Keys
 from lanebus.errors import OutcomeUnknown
-from lanebus.handlers.agent import Agent, Run, Worker, load_agent
-from lanebus.handlers.providers import Piece
-from lanebus.messages import Publishable
-from tests.support.agent.agents import (
-    SECONDS,
-    Pause,
-    ScriptedModel,
-    answer,
-    calls,
-    events,
-    fresh_bus,
-    messages,
-    said,
-    short_folder,
-    wait_for,
-)
-from tests.support.cli.starter import Starter
+from lanebus.messages import AgentStarted, Compaction, Publishable
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, short_folder
+from tests.support.agent.logs import answers, events_of, said, wait_for
+from tests.support.agent.runs import ask
 from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 
@@ -102,10 +77,6 @@ async def fresh_server() -> AsyncGenerator[tuple[Bus, Path], None]:
         yield bus, server.socket
 
 
-async def ask(session: Session, text: str = "hello?") -> int:
-    return (await session.publish(UserMessage.text(text))).position
-
-
 def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> int:
     """Sessions with delivered work that is not acked, with or without a delay."""
     found = 0
@@ -117,6 +88,15 @@ def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> 
             assert isinstance(works, list)
             found += sum(" d " not in str(work) for work in works)
     return found
+
+
+async def next_answer(session: Session, after: int) -> AssistantMessage:
+    """Wait for the next message of the model after a position."""
+    with anyio.fail_after(SECONDS):
+        async for envelope in session.follow(lanes={Lane.LLM}, after=Cursor(after)):
+            if isinstance(envelope.message, AssistantMessage):
+                return envelope.message
+    raise AssertionError
 
 
 async def nothing_pending(socket: Path) -> None:
@@ -146,7 +126,7 @@ async def test_two_workers_run_one_loop_for_each_question() -> None:
                     await wait_for(session, "agent.ended", question)
             await nothing_pending(socket)
         for session in sessions:
-            started = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
+            started = [event.loop_id for event in await events_of(session, AgentStarted)]
             assert started == [f"{session.id}.main.{number}" for number in (1, 2, 3)]
 
 
@@ -188,30 +168,28 @@ async def test_a_message_while_another_owner_has_the_lease_is_answered_after_its
             await nothing_pending(socket)
 
 
-async def test_a_stopped_worker_finishes_its_work_and_fetches_no_more() -> None:
-    async with fresh_bus() as bus:
-        session, other = bus.session("s1"), bus.session("s2")
-        pause = Pause()
-        async with working(bus, AgentLoop(ScriptedModel([pause, *answer("Done.")]))) as (worker,):
+async def test_a_stopped_worker_finishes_its_work_and_fetches_no_more(bus: Bus, session: Session) -> None:
+    other = bus.session("s2")
+    pause = Pause()
+    async with working(bus, AgentLoop(ScriptedModel([pause, *answer("Done.")]))) as (worker,):
+        await ask(session)
+        await pause.reached.wait()
+        worker.stop()
+        await ask(other)
+        pause.over.set()
+    assert (await said(session))[-1] == "agent.ended"
+    assert await said(other) == ["user: hello?"]
+
+
+async def test_a_stopped_worker_does_not_wait_for_the_lease_of_another_owner(bus: Bus, session: Session) -> None:
+    other = bus.session("s2")
+    assert await session.acquire_lease("somebody", 600) is not None
+    with anyio.fail_after(SECONDS):
+        async with working(bus, AgentLoop(Echo())):
             await ask(session)
-            await pause.reached.wait()
-            worker.stop()
             await ask(other)
-            pause.over.set()
-        assert (await said(session))[-1] == "agent.ended"
-        assert await said(other) == ["user: hello?"]
-
-
-async def test_a_stopped_worker_does_not_wait_for_the_lease_of_another_owner() -> None:
-    async with fresh_bus() as bus:
-        session, other = bus.session("s1"), bus.session("s2")
-        assert await session.acquire_lease("somebody", 600) is not None
-        with anyio.fail_after(SECONDS):
-            async with working(bus, AgentLoop(Echo())):
-                await ask(session)
-                await ask(other)
-                await wait_for(other, "agent.ended")
-        assert (await bus.group_status("agents")).retries == 1, "its pointer is handed back"
+            await wait_for(other, "agent.ended")
+    assert (await bus.group_status("agents")).retries == 1, "its pointer is handed back"
 
 
 async def test_a_cancelled_worker_returns_its_turn_to_the_group() -> None:
@@ -231,69 +209,6 @@ async def test_a_cancelled_worker_returns_its_turn_to_the_group() -> None:
         assert [text for text in entries if text.startswith("assistant")] == [
             "assistant aborted: As I was ",
             "assistant stop: Here it is.",
-        ]
-        assert entries.count("agent.started") == entries.count("agent.ended") == 1
-
-
-async def test_another_worker_continues_the_tool_call_of_a_cancelled_worker() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s1")
-        pause = Pause()
-
-        @tool(name="slow")
-        async def hangs() -> str:
-            await pause.wait()
-            return "never"
-
-        @tool(name="slow", idempotent=True)
-        async def works() -> str:
-            return "done"
-
-        asked = calls(ToolCallBlock(id="c1", name="slow"))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Worker(bus, AgentLoop(ScriptedModel(asked), (hangs,)), name="first").run)
-            await ask(session)
-            await pause.reached.wait()
-            tasks.cancel_scope.cancel()
-        async with working(bus, AgentLoop(ScriptedModel(answer("It is done.")), (works,))):
-            await wait_for(session, "agent.ended")
-        assert [text for text in await said(session) if not text.startswith(("agent.m", "agent.to"))] == [
-            "user: hello?",
-            "agent.started",
-            "agent.request.defined",
-            "agent.turn.started",
-            "assistant toolUse: <slow>",
-            "result: done",
-            "agent.turn.ended",
-            "agent.turn.started",
-            "assistant stop: It is done.",
-            "agent.turn.ended",
-            "agent.ended",
-        ]
-
-
-@pytest.mark.full
-async def test_another_worker_continues_the_session_of_a_killed_process(starter: Starter) -> None:
-    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
-        session = bus.session("s1")
-        with starter.running("tests.support.agent.agent_process", str(folder / "d")):
-            await ask(session, "What is 17 × 23?")
-            with anyio.fail_after(SECONDS):
-                async for envelope in session.follow(live=True):
-                    if isinstance(envelope.message, Delta):
-                        break
-        async with working(bus, load_agent("lanebus.handlers.agent.demo:agent"), heartbeat=1):
-            await wait_for(session, "agent.ended")
-        entries = await said(session)
-        spoken = [text for text in entries if text.startswith(("user", "assistant", "result"))]
-        # Its partial answer is in the log as far as it was shown.
-        assert spoken[1].startswith("assistant aborted: ")
-        # On a slow machine the next worker may lose the lease too, and is cut.
-        assert [text for text in spoken if not text.startswith("assistant aborted: ")] == [
-            "user: What is 17 × 23?",
-            "assistant toolUse: <calculate>",
-            "result: 391",
-            "assistant stop: 17 × 23 is 391.",
         ]
         assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
@@ -347,8 +262,7 @@ async def test_an_agent_that_raises_leaves_an_entry_and_other_sessions_continue(
             await ask(other)
             await wait_for(other, "agent.ended")
             await nothing_pending(socket)
-            failed = (await messages(session))[-1]
-            assert isinstance(failed, AssistantMessage)
+            failed = (await answers(session))[-1]
             assert failed.error_message == "ZeroDivisionError: no way"
             await ask(session, "and now?")
             await wait_for(session, "agent.ended")
@@ -365,8 +279,7 @@ async def test_an_agent_that_appends_nothing_is_not_called_forever() -> None:
             await ask(session)
             await wait_for(session, "assistant error")
             await nothing_pending(socket)
-        failed = (await messages(session))[-1]
-        assert isinstance(failed, AssistantMessage)
+        failed = (await answers(session))[-1]
         assert failed.error_message == "RuntimeError: the agent appended nothing"
 
 
@@ -384,28 +297,6 @@ async def test_a_forged_entry_does_not_block_a_session() -> None:
             await nothing_pending(socket)
 
 
-def test_an_agent_is_loaded_by_its_name() -> None:
-    assert isinstance(load_agent("lanebus.handlers.agent.demo:agent"), AgentLoop)
-
-
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
-        ("lanebus.handlers.agent.demo", "neither module:attribute"),
-        (":agent", "neither module:attribute"),
-        ("no_such_package.module:agent", "there is no module 'no_such_package'"),
-        ("lanebus.handlers.agent.nothing:agent", "there is no module 'lanebus.handlers.agent.nothing'"),
-        ("lanebus.handlers.agent.demo:nobody", "has no attribute 'nobody'"),
-        ("lanebus.handlers.agent.demo:SYSTEM", "is no agent"),
-        ("lanebus.handlers.agent.loop:AgentLoop", "is no agent"),
-    ],
-)
-def test_the_error_for_a_missing_agent_says_what_is_missing(target: str, reason: str) -> None:
-    with pytest.raises(AgentNotFound) as caught:
-        load_agent(target)
-    assert reason in caught.value.reason
-
-
 async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
@@ -414,10 +305,8 @@ async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason(
         await session.trim(2)
         await ask(session, "third?")
         async with working(bus, AgentLoop(Echo())):
-            with anyio.fail_after(SECONDS):
-                failed = (await anext(session.follow(after=Cursor(3)))).message
+            failed = await next_answer(session, 3)
             await nothing_pending(socket)
-            assert isinstance(failed, AssistantMessage)
             assert failed.stop_reason == "error"
             assert "CursorTrimmed" in (failed.error_message or "")
 
@@ -430,10 +319,8 @@ async def test_a_question_in_a_session_that_lost_its_llm_lane_is_answered_with_t
             assert server("DEL", Keys().lane("s1", Lane.LLM)) == 1
         await ask(session, "second?")
         async with working(bus, AgentLoop(Echo())):
-            with anyio.fail_after(SECONDS):
-                failed = (await anext(session.follow(after=Cursor(2)))).message
+            failed = await next_answer(session, 2)
             await nothing_pending(socket)
-            assert isinstance(failed, AssistantMessage)
             assert failed.stop_reason == "error"
             assert "EntriesMissing" in (failed.error_message or "")
 
@@ -494,10 +381,8 @@ async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_wi
         empty(tmp_path)
         await ask(session, "second?")
         async with working(other, AgentLoop(Echo())):
-            with anyio.fail_after(SECONDS):
-                failed = (await anext(bus.session("s1").follow(after=Cursor(2)))).message
+            failed = await next_answer(bus.session("s1"), 2)
             await nothing_pending(socket)
-            assert isinstance(failed, AssistantMessage)
             assert "ArchiveDamaged" in (failed.error_message or "")
 
 
@@ -524,11 +409,7 @@ async def test_a_trim_keeps_the_context_of_an_agent_until_the_archive_has_it(tmp
             await session.trim((await session.head()).position + 1)
         async with working(other, AgentLoop(Echo())):
             position = await ask(session, "again?")
-            with anyio.fail_after(SECONDS):
-                async for envelope in session.follow(after=Cursor(position)):
-                    if isinstance(envelope.message, AssistantMessage):
-                        assert envelope.message.stop_reason == "stop"
-                        break
+            assert (await next_answer(session, position)).stop_reason == "stop"
             await nothing_pending(socket)
         assert [letter async for letter in other.dead_letters("agents").read()] == []
 
@@ -562,12 +443,9 @@ async def test_after_a_forced_trim_a_worker_begins_at_the_compaction_or_fails(
         position = (await session.head()).position
         await session.trim(2, force=True)  # the first question, which the context needs
         await ask(session, "again?")
-        with anyio.fail_after(SECONDS):
-            async for envelope in session.follow(lanes={Lane.LLM}, after=Cursor(position)):
-                if isinstance(answered := envelope.message, AssistantMessage):
-                    assert answered.text_content() == ("Yes." if is_compacted else "")
-                    assert ("CursorTrimmed" in (answered.error_message or "")) != is_compacted
-                    break
+        answered = await next_answer(session, position)
+        assert answered.text_content() == ("Yes." if is_compacted else "")
+        assert ("CursorTrimmed" in (answered.error_message or "")) != is_compacted
 
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")

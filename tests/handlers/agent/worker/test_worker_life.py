@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, asynccontextmanager
 import anyio
 import pytest
 
-from lanebus import Bus, Envelope, Session, UserMessage
-from lanebus.bus.messages import AssistantMessage, Delta
+from lanebus import AssistantMessage, Bus, Delta, Envelope, Session, UserMessage
 from lanebus.handlers.agent import Worker, demo_agent
-from tests.support.agent.agents import SECONDS, log, said, wait_for
+from tests.support.agent.agents import SECONDS
+from tests.support.agent.logs import log, said, wait_for
 from tests.support.cli.starter import Started, Starter
 from tests.support.servers.real import AnyServer
 

@@ -6,8 +6,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field, JsonValue
 
-from lanebus.agent import tool
-from lanebus.handlers.agent import ToolContext
+from lanebus.agent import ToolContext, tool
 from lanebus.handlers.agent.tools.parameters import read_docstring
 
 __all__ = ()

@@ -1,4 +1,4 @@
-"""Loading models by name."""
+"""Loading models and agents by name."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.agent import MissingKey, ModelNotFound, OfflineModel, load_model
+from lanebus.agent import AgentLoop, AgentNotFound, MissingKey, ModelNotFound, OfflineModel, load_agent, load_model
 from lanebus.bus.errors import MissingExtra
 from tests.support.paths import ROOT
 
@@ -74,3 +74,35 @@ def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
     code += "; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert set(run.stdout.split()) & {"anthropic", "openai", "google.genai", "httpx2", "genai_prices"} == set()
+
+
+# --- agents ------------------------------------------------------------
+
+
+def test_an_agent_is_loaded_by_its_name() -> None:
+    assert isinstance(load_agent("lanebus.handlers.agent.demo:agent"), AgentLoop)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("lanebus.handlers.agent.demo", "neither module:attribute"),
+        (":agent", "neither module:attribute"),
+        ("no_such_package.module:agent", "there is no module 'no_such_package'"),
+        ("lanebus.handlers.agent.nothing:agent", "there is no module 'lanebus.handlers.agent.nothing'"),
+        ("lanebus.handlers.agent.demo:nobody", "has no attribute 'nobody'"),
+        ("lanebus.handlers.agent.demo:SYSTEM", "is no agent"),
+        ("lanebus.handlers.agent.loop:AgentLoop", "is no agent"),
+    ],
+)
+def test_the_error_for_a_missing_agent_says_what_is_missing(target: str, reason: str) -> None:
+    with pytest.raises(AgentNotFound) as caught:
+        load_agent(target)
+    assert reason in caught.value.reason
+
+
+def test_a_plain_function_is_not_loaded_as_an_agent(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("def agent(run):\n    pass\n")
+    with pytest.raises(AgentNotFound, match="an async function of a Run"):
+        load_agent(f"{file}:agent")

@@ -1,14 +1,13 @@
 """The decision for an open call, as a table of status, tool and decision."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 import pytest
 
-from lanebus import AssistantMessage, ExtensionMessage, ToolCallBlock
+from lanebus import ToolCallBlock
 from lanebus.agent import FunctionTool, tool
-from lanebus.bus.messages import Approve, Control, Deny, ToolWaiting
 from lanebus.handlers.agent import OpenAnswer
-from lanebus.handlers.agent.tools.tool import OnUnknown
 from lanebus.handlers.agent.tools.tool_call import (
     AnswerCall,
     AskPerson,
@@ -20,7 +19,7 @@ from lanebus.handlers.agent.tools.tool_call import (
 )
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.projections import Command, LoopStatus, Status
-from lanebus.messages import TurnId
+from lanebus.messages import Approve, AssistantMessage, Control, Deny, ExtensionMessage, ToolWaiting, TurnId
 from tests.support.agent.loop_logs import view_of
 
 __all__ = ()
@@ -32,7 +31,9 @@ OTHERWISE = Approve(turn_id=TURN, tool_call_id="c1", call_hash="0" * 64)
 DENIED = Deny(turn_id=TURN, tool_call_id="c1", reason="no")
 
 
-def subject(*, idempotent: bool = False, on_unknown: OnUnknown = "tell", approval: bool = False) -> FunctionTool:
+def subject(
+    *, idempotent: bool = False, on_unknown: Literal["tell", "ask"] = "tell", approval: bool = False
+) -> FunctionTool:
     return tool(name="a", idempotent=idempotent, on_unknown=on_unknown, approval=approval)(lambda: "A")
 
 
@@ -70,11 +71,7 @@ STARTED = loop(started=5, attempts=1)
         (FRESH, PLAIN, StartCall(1)),
         (FRESH, NEEDS, AskPerson("approval", 0)),
         (loop(asked="approval"), NEEDS, AwaitPerson()),
-        (
-            loop(asked="approval"),
-            PLAIN,
-            AwaitPerson(),
-        ),  # asked before the tool changed: the answer still counts
+        (loop(asked="approval"), PLAIN, AwaitPerson()),  # asked before the tool changed: the answer still counts
         (loop(asked="approval", said=APPROVED, at=7), NEEDS, StartCall(1)),
         (
             loop(asked="approval", said=APPROVED.model_copy(update={"call_hash": CALL.call_hash}), at=7),

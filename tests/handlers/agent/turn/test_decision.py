@@ -8,42 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus.agent import tool
-from lanebus.bus.messages import (
-    Abort,
-    Approve,
-    Compact,
-    Compaction,
-    Cost,
-    Deny,
-    ExtensionMessage,
-    Handoff,
-    Pause,
-    Publishable,
-    Resume,
-    SessionLinked,
-    Steer,
-    SystemMessage,
-    ToolEnded,
-    TurnId,
-    Usage,
-    UserMessage,
-)
-from lanebus.handlers.agent import LoopLimits, Run
+from lanebus.agent import AgentLoop, LoopLimits, Run, tool
+from lanebus.bus.messages import ExtensionMessage, SessionLinked, SystemMessage, ToolEnded, TurnId, Usage, UserMessage
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
-from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool_call import StartCall, decide_calls
 from lanebus.handlers.agent.turn.decision import CompactContext, Idle, command_outcome, next_decision
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.context import READ_UP_TO
 from lanebus.handlers.projections import waiting_calls
+from lanebus.messages import Abort, Approve, Compact, Compaction, Cost, Deny, Handoff, Pause, Resume, Steer
 from tests.support.agent.agents import ScriptedModel
+from tests.support.agent.folding import Said
 from tests.support.agent.loop_logs import (
     answered,
     asks,
     begun,
     called,
-    commands,
     ended,
     follows_up,
     in_words,
@@ -59,15 +39,15 @@ from tests.support.suite.scale import examples
 
 __all__ = ()
 
-SETTINGS = LoopSettings(model=ScriptedModel())
+SETTINGS = AgentLoop(ScriptedModel()).settings
 T0, T1 = turn(0), turn(1)
 U0 = turn(0, "s1.main.2")
 FORKED = turn(3, "p.main.7")
 
-RUNS: list[Publishable] = [asks(), started(), begun(T0)]
-CALLS: list[Publishable] = [*RUNS, called(T0, "a", "b", seen=1)]
+RUNS: list[Said] = [asks(), started(), begun(T0)]
+CALLS: list[Said] = [*RUNS, called(T0, "a", "b", seen=1)]
 """the answer stands at 4"""
-WAITS: list[Publishable] = [*CALLS, result(T0, "a"), waiting(T0, "b")]
+WAITS: list[Said] = [*CALLS, result(T0, "a"), waiting(T0, "b")]
 """b waits for a person since 6"""
 
 
@@ -79,7 +59,7 @@ def warning() -> UserMessage:
     return UserMessage.text("[Warning: x]").with_turn_id(T0).model_copy(update={"metadata": {WARNING: [1]}})
 
 
-CASES: dict[str, tuple[Sequence[Publishable], str]] = {
+CASES: dict[str, tuple[Sequence[Said], str]] = {
     "an empty session": ([], "rest"),
     "a question": ([asks()], "speak s1.main.1#0 user [1] from None initial"),
     "two questions": ([asks(), asks()], "speak s1.main.1#0 user [1, 2] from None initial"),
@@ -88,10 +68,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         "speak s1.main.2#0 user [6] from s1.main.1 default",
     ),
     "a session that another one began": (
-        [
-            SessionLinked(parent="p", child="s1", turn_id=FORKED, tool_call_id="c", agent="a").as_extension(),
-            asks(),
-        ],
+        [SessionLinked(parent="p", child="s1", turn_id=FORKED, tool_call_id="c", agent="a"), asks()],
         "speak s1.main.1#0 subAgent [2] from None initial",
     ),
     "imported history": ([asks(), says(None, "!")], "rest"),
@@ -110,10 +87,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
     ),
     "an answer that failed": ([*RUNS, says(T0, stop_reason="error", seen=1), ended("error")], "rest"),
     "a worker's word that the loop failed": ([*RUNS, says(None, stop_reason="error", seen=1)], "rest"),
-    "a question after that": (
-        [*RUNS, says(None, stop_reason="error", seen=1), asks()],
-        "speak s1.main.1#0 user [5]",
-    ),
+    "a question after that": ([*RUNS, says(None, stop_reason="error", seen=1), asks()], "speak s1.main.1#0 user [5]"),
     "open calls": (CALLS, "run a,b of s1.main.1#0"),
     "a call that is left": ([*CALLS, result(T0, "a")], "run b of s1.main.1#0"),
     "a question among the calls": ([*CALLS, asks()], "run a,b of s1.main.1#0"),
@@ -168,59 +142,41 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         [*RUNS, asks(), called(T0, "a", seen=1), waiting(T0, "a")],
         "rest",
     ),
-    "an approval": ([*WAITS, commands(Approve(turn_id=T0, tool_call_id="b"))], "obey 7"),
-    "a call that was approved": (
-        [*WAITS, commands(Approve(turn_id=T0, tool_call_id="b")), answered(7)],
-        "run b of s1.main.1#0",
-    ),
-    "a call that was denied": (
-        [*WAITS, commands(Deny(turn_id=T0, tool_call_id="b")), answered(7)],
-        "run b of s1.main.1#0",
-    ),
-    "an approval that was refused": (
-        [*WAITS, commands(Approve(turn_id=T0, tool_call_id="x")), answered(7, "late")],
-        "rest",
-    ),
+    "an approval": ([*WAITS, Approve(turn_id=T0, tool_call_id="b")], "obey 7"),
+    "a call that was approved": ([*WAITS, Approve(turn_id=T0, tool_call_id="b"), answered(7)], "run b of s1.main.1#0"),
+    "a call that was denied": ([*WAITS, Deny(turn_id=T0, tool_call_id="b"), answered(7)], "run b of s1.main.1#0"),
+    "an approval that was refused": ([*WAITS, Approve(turn_id=T0, tool_call_id="x"), answered(7, "late")], "rest"),
     # --- commands
-    "a command to an empty session": ([commands(Pause())], "obey 1"),
-    "the oldest of two": ([*RUNS, commands(Resume()), commands(Pause())], "obey 4"),
+    "a command to an empty session": ([Pause()], "obey 1"),
+    "the oldest of two": ([*RUNS, Resume(), Pause()], "obey 4"),
     "one that cannot be read": ([ExtensionMessage.of("control.sing", {}), asks()], "obey 1"),
-    "abort, while nothing runs": ([*RUNS, commands(Abort())], "obey 4"),
-    "abort, with calls": ([*CALLS, commands(Abort())], "close a,b of s1.main.1#0: Aborted by the user"),
-    "abort behind another command": (
-        [*CALLS, commands(Pause()), commands(Abort())],
-        "close a,b of s1.main.1#0: Aborted by the user",
-    ),
-    "abort of another loop": ([*CALLS, commands(Abort(loop_id="s1.main.9"))], "obey 5"),
-    "abort, once the calls are closed": (
-        [*CALLS, commands(Abort()), result(T0, "a"), result(T0, "b")],
-        "obey 5",
-    ),
-    "abort after the turn": ([*CALLS, commands(Abort(when="turn"))], "run a,b of s1.main.1#0"),
-    "abort after a turn that waits": (
-        [*WAITS, commands(Abort(when="turn"))],
-        "close b of s1.main.1#0: Aborted by the user",
-    ),
-    "steer, with calls": ([*CALLS, asks(), commands(Steer(position=5))], "obey 6"),
+    "abort, while nothing runs": ([*RUNS, Abort()], "obey 4"),
+    "abort, with calls": ([*CALLS, Abort()], "close a,b of s1.main.1#0: Aborted by the user"),
+    "abort behind another command": ([*CALLS, Pause(), Abort()], "close a,b of s1.main.1#0: Aborted by the user"),
+    "abort of another loop": ([*CALLS, Abort(loop_id="s1.main.9")], "obey 5"),
+    "abort, once the calls are closed": ([*CALLS, Abort(), result(T0, "a"), result(T0, "b")], "obey 5"),
+    "abort after the turn": ([*CALLS, Abort(when="turn")], "run a,b of s1.main.1#0"),
+    "abort after a turn that waits": ([*WAITS, Abort(when="turn")], "close b of s1.main.1#0: Aborted by the user"),
+    "steer, with calls": ([*CALLS, asks(), Steer(position=5)], "obey 6"),
     "steer at once, with calls": (
-        [*CALLS, asks(), commands(Steer(position=5, when="now"))],
+        [*CALLS, asks(), Steer(position=5, when="now")],
         "close a,b of s1.main.1#0: Skipped due to queued user message.",
     ),
-    "steer at once, to nobody": ([*CALLS, commands(Steer(position=1, when="now"))], "obey 5"),
-    "pause, with calls": ([*CALLS, commands(Pause())], "run a,b of s1.main.1#0"),
-    "handoff, with calls": ([*CALLS, commands(Handoff())], "run a,b of s1.main.1#0"),
-    "pause, with a call that waits": ([*WAITS, commands(Pause())], "obey 7"),
-    "pause, after the turn": ([*CALLS, commands(Pause()), result(T0, "a"), result(T0, "b")], "obey 5"),
-    "compact, without a compaction": ([asks(), commands(Compact())], "obey 2"),
+    "steer at once, to nobody": ([*CALLS, Steer(position=1, when="now")], "obey 5"),
+    "pause, with calls": ([*CALLS, Pause()], "run a,b of s1.main.1#0"),
+    "handoff, with calls": ([*CALLS, Handoff()], "run a,b of s1.main.1#0"),
+    "pause, with a call that waits": ([*WAITS, Pause()], "obey 7"),
+    "pause, after the turn": ([*CALLS, Pause(), result(T0, "a"), result(T0, "b")], "obey 5"),
+    "compact, without a compaction": ([asks(), Compact()], "obey 2"),
     # --- halted, and resumed
-    "a question while it is paused": ([commands(Pause()), answered(1), asks()], "rest"),
-    "a command while it is paused": ([commands(Pause()), answered(1), asks(), commands(Resume())], "obey 4"),
+    "a question while it is paused": ([Pause(), answered(1), asks()], "rest"),
+    "a command while it is paused": ([Pause(), answered(1), asks(), Resume()], "obey 4"),
     "a question once it is resumed": (
-        [commands(Pause()), answered(1), asks(), commands(Resume()), answered(4)],
+        [Pause(), answered(1), asks(), Resume(), answered(4)],
         "speak s1.main.1#0 user [3] from None initial",
     ),
     "a loop that was paused": (
-        [*CALLS, result(T0, "a"), result(T0, "b"), ended("paused"), commands(Pause()), answered(8), asks()],
+        [*CALLS, result(T0, "a"), result(T0, "b"), ended("paused"), Pause(), answered(8), asks()],
         "rest",
     ),
     "a loop that is resumed": (
@@ -235,20 +191,10 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         [*RUNS, ended("paused")],
         "speak s1.main.2#0 user [1] from s1.main.1 default",
     ),
-    "calls of a loop that was paused": (
-        [*WAITS, ended("paused")],
-        "take up b in s1.main.2#0 from s1.main.1 default",
-    ),
+    "calls of a loop that was paused": ([*WAITS, ended("paused")], "take up b in s1.main.2#0 from s1.main.1 default"),
     "the same, taken up, waits as before": ([*WAITS, ended("paused"), started("s1.main.2"), begun(U0)], "rest"),
     "the same, with a word from before it was taken up": (
-        [
-            *WAITS,
-            ended("paused"),
-            commands(Approve(turn_id=T0, tool_call_id="b")),
-            answered(8),
-            started("s1.main.2"),
-            begun(U0),
-        ],
+        [*WAITS, ended("paused"), Approve(turn_id=T0, tool_call_id="b"), answered(8), started("s1.main.2"), begun(U0)],
         "run b of s1.main.2#0",
     ),
     "the same, with its result": (
@@ -268,10 +214,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         [asks(), called(FORKED, "a", seen=1)],
         "take up a in s1.main.1#0 from p.main.7 branch",
     ),
-    "the same, taken up": (
-        [asks(), called(FORKED, "a", seen=1), started(), begun(T0)],
-        "run a of s1.main.1#0",
-    ),
+    "the same, taken up": ([asks(), called(FORKED, "a", seen=1), started(), begun(T0)], "run a of s1.main.1#0"),
     "the results of such a loop": (
         [asks(), called(FORKED, "a", seen=1), result(FORKED, "a")],
         "speak s1.main.1#0 continuation [3] from p.main.7 branch",
@@ -284,15 +227,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
     ),
     "an abort": ([*RUNS, says(T0, stop_reason="aborted", seen=4), ended("aborted")], "rest"),
     "a question behind it": (
-        [
-            *RUNS,
-            asks(),
-            commands(Abort()),
-            asks(),
-            says(T0, stop_reason="aborted", seen=5),
-            ended("aborted"),
-            answered(5),
-        ],
+        [*RUNS, asks(), Abort(), asks(), says(T0, stop_reason="aborted", seen=5), ended("aborted"), answered(5)],
         "speak s1.main.2#0 user [6] from s1.main.1 default",
     ),
 }
@@ -307,15 +242,15 @@ def test_the_next_step_after_a_log(name: str) -> None:
 def test_the_system_prompt_is_added_after_commands_and_before_everything_else() -> None:
     told = replace(SETTINGS, system="Be brief.")
     assert in_words(next_decision(view_of(asks()), told, 0.0)) == "instruct Be brief."
-    assert in_words(next_decision(view_of(asks(), commands(Abort())), told, 0.0)) == "obey 2"
-    assert in_words(next_decision(view_of(commands(Pause()), answered(1), asks()), told, 0.0)) == "rest"
+    assert in_words(next_decision(view_of(asks(), Abort()), told, 0.0)) == "obey 2"
+    assert in_words(next_decision(view_of(Pause(), answered(1), asks()), told, 0.0)) == "rest"
     assert in_words(next_decision(view_of(SystemMessage.text("Mine."), asks()), told, 0.0)).startswith("speak")
 
 
 # --- limits -------------------------------------------------------------------------------------------------------
 
 SPENT = Usage(input=60, cache_read=30, output=10, cost=Cost(total=Decimal("0.5")))
-ONE_TURN: list[Publishable] = [*RUNS, called(T0, "a", seen=1, usage=SPENT), result(T0, "a")]
+ONE_TURN: list[Said] = [*RUNS, called(T0, "a", seen=1, usage=SPENT), result(T0, "a")]
 
 
 @pytest.mark.parametrize(
@@ -381,23 +316,23 @@ class Always:
         ([asks()], "compact before s1.main.1#0"),
         (CALLS, "run a,b of s1.main.1#0"),
         ([*CALLS, result(T0, "a"), result(T0, "b")], "compact in s1.main.1#1"),
-        ([*CALLS, commands(Compact())], "run a,b of s1.main.1#0"),
-        ([commands(Compact())], "compact before s1.main.1#0"),
+        ([*CALLS, Compact()], "run a,b of s1.main.1#0"),
+        ([Compact()], "compact before s1.main.1#0"),
     ],
 )
-def test_the_context_is_compacted_between_turns(messages: list[Publishable], step: str) -> None:
+def test_the_context_is_compacted_between_turns(messages: list[Said], step: str) -> None:
     compacting = replace(SETTINGS, compaction=Always())
     assert in_words(next_decision(view_of(*messages), compacting, 0.0)) == step
 
 
 # --- what holds of all --------------------------------------------------------------------------------------------
 
-_WORDS: list[Publishable] = [message for messages, _ in CASES.values() for message in messages]
+_WORDS: list[Said] = [message for messages, _ in CASES.values() for message in messages]
 
 
 @examples(300)
 @given(st.lists(st.sampled_from(_WORDS), max_size=14))
-def test_a_session_has_work_exactly_if_there_is_a_next_step(messages: list[Publishable]) -> None:
+def test_a_session_has_work_exactly_if_there_is_a_next_step(messages: list[Said]) -> None:
     view = view_of(*messages)
     step = next_decision(view, SETTINGS, 0.0)
     assert view.loop_state.has_work is not isinstance(step, Idle)
@@ -412,8 +347,8 @@ def test_a_running_call_does_not_count_as_waiting() -> None:
 # --- what one loop leaves to the next ------------------------------------------------------------------------------
 
 
-def tool_ended(turn_id: TurnId, call: str) -> ExtensionMessage:
-    return ToolEnded(turn_id=turn_id, tool_call_id=call, tool_name="tool", is_error=False).as_extension()
+def tool_ended(turn_id: TurnId, call: str) -> ToolEnded:
+    return ToolEnded(turn_id=turn_id, tool_call_id=call, tool_name="tool", is_error=False)
 
 
 @tool(name="tool")
@@ -422,14 +357,8 @@ def plain() -> None:
 
 
 def test_a_call_with_the_id_of_a_call_before_a_pause_is_another_call() -> None:
-    before: list[Publishable] = [
-        *RUNS,
-        called(T0, "a", seen=1),
-        tool_started(T0, "a"),
-        result(T0, "a"),
-        tool_ended(T0, "a"),
-    ]
-    after: list[Publishable] = [ended("paused"), started("s1.main.2"), begun(U0), called(U0, "a", seen=7)]
+    before: list[Said] = [*RUNS, called(T0, "a", seen=1), tool_started(T0, "a"), result(T0, "a"), tool_ended(T0, "a")]
+    after: list[Said] = [ended("paused"), started("s1.main.2"), begun(U0), called(U0, "a", seen=7)]
     view = view_of(*before, *after)
     answer = view.loop_state.answer
     assert answer is not None
@@ -437,13 +366,8 @@ def test_a_call_with_the_id_of_a_call_before_a_pause_is_another_call() -> None:
 
 
 def test_a_waiting_call_of_a_paused_loop_no_longer_waits_after_an_abort() -> None:
-    aborted: list[Publishable] = [
-        ended("paused"),
-        commands(Abort()),
-        says(T0, stop_reason="aborted", seen=8),
-        answered(8),
-    ]
-    again: list[Publishable] = [asks(), started("s1.main.2"), begun(U0)]
+    aborted: list[Said] = [ended("paused"), Abort(), says(T0, stop_reason="aborted", seen=8), answered(8)]
+    again: list[Said] = [asks(), started("s1.main.2"), begun(U0)]
     view = view_of(*WAITS, *aborted, *again)
     assert view.status.loop is not None
     assert waiting_calls(view.status.loop) == ()
@@ -454,17 +378,13 @@ def test_a_waiting_call_of_a_paused_loop_no_longer_waits_after_an_abort() -> Non
 
 
 def test_an_approval_under_the_turn_of_a_stopped_loop_is_applied() -> None:
-    again: list[Publishable] = [
+    again: list[Said] = [
         ended("paused"),
         started("s1.main.2"),
         begun(U0),
         waiting(U0, "b"),
         ended("paused", "s1.main.2"),
     ]
-    third: list[Publishable] = [
-        started("s1.main.3"),
-        begun(turn(0, "s1.main.3")),
-        commands(Approve(turn_id=U0, tool_call_id="b")),
-    ]
+    third: list[Said] = [started("s1.main.3"), begun(turn(0, "s1.main.3")), Approve(turn_id=U0, tool_call_id="b")]
     view = view_of(*WAITS, *again, *third)
     assert command_outcome(view, view.status.commands[0]).outcome == "applied"

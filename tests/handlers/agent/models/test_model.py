@@ -2,10 +2,9 @@
 
 import pytest
 
-from lanebus.agent import ModelFailure
-from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages import AssistantMessage
-from lanebus.handlers.agent import failure_of
+from lanebus import AssistantMessage
+from lanebus.agent import ModelFailure, failure_of
+from lanebus.errors import DecodeError
 from lanebus.handlers.agent.models.model import FAILURE, failure_of_code, failure_of_error, with_failure
 
 __all__ = ()

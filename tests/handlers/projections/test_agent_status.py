@@ -2,42 +2,29 @@
 
 import pytest
 
-from lanebus import ExtensionMessage
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentStarted,
-    Approve,
-    ControlAnswered,
-    Handoff,
-    Pause,
-    Resume,
-    ToolStarted,
-    ToolWaiting,
-    TurnStarted,
-    Usage,
-)
+from lanebus.bus.messages import ToolWaiting, TurnId, TurnStarted, Usage
 from lanebus.handlers.projections import STATUS, Doing, Status, doing, own_loop, waiting_calls
-from lanebus.messages import TurnId
-from tests.support.agent.folding import fold, log_of
+from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Handoff, Pause, Resume, ToolStarted
+from tests.support.agent.folding import Said, fold, log_of
 
 __all__ = ()
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
-STARTED = AgentStarted(loop_id="s1.main.1", agent="a").as_extension()
-TURN_STARTED = TurnStarted(turn_id=TURN).as_extension()
-TOOL = ToolStarted(turn_id=TURN, tool_call_id="c", tool_name="t").as_extension()
-WAITING = ToolWaiting(turn_id=TURN, tool_call_id="w", tool_name="t").as_extension()
-OTHER = ToolWaiting(turn_id=TURN, tool_call_id="v", tool_name="t").as_extension()
-APPROVE = Approve(turn_id=TURN, tool_call_id="w").as_extension()
-ENDED = AgentEnded(loop_id="s1.main.1", stop_reason="stop", turns=1, usage=Usage()).as_extension()
-PAUSED = AgentEnded(loop_id="s1.main.1", stop_reason="paused", turns=1, usage=Usage()).as_extension()
+STARTED = AgentStarted(loop_id="s1.main.1", agent="a")
+TURN_STARTED = TurnStarted(turn_id=TURN)
+TOOL = ToolStarted(turn_id=TURN, tool_call_id="c", tool_name="t")
+WAITING = ToolWaiting(turn_id=TURN, tool_call_id="w", tool_name="t")
+OTHER = ToolWaiting(turn_id=TURN, tool_call_id="v", tool_name="t")
+APPROVE = Approve(turn_id=TURN, tool_call_id="w")
+ENDED = AgentEnded(loop_id="s1.main.1", stop_reason="stop", turns=1, usage=Usage())
+PAUSED = AgentEnded(loop_id="s1.main.1", stop_reason="paused", turns=1, usage=Usage())
 
 
-def applied(position: int) -> ExtensionMessage:
-    return ControlAnswered(control=position, outcome="applied").as_extension()
+def applied(position: int) -> ControlAnswered:
+    return ControlAnswered(control=position, outcome="applied")
 
 
-CASES: dict[str, tuple[list[ExtensionMessage], Doing]] = {
+CASES: dict[str, tuple[list[Said], Doing]] = {
     "nothing was begun": ([], "idle"),
     "a loop begins": ([STARTED], "model"),
     "a turn asks": ([STARTED, TURN_STARTED], "model"),
@@ -47,14 +34,14 @@ CASES: dict[str, tuple[list[ExtensionMessage], Doing]] = {
     "one of two was asked to be let run": ([STARTED, TURN_STARTED, WAITING, OTHER, APPROVE], "waiting"),
     "it was let run": ([STARTED, TURN_STARTED, WAITING, APPROVE, applied(4)], "model"),
     "the loop is over": ([STARTED, TURN_STARTED, TOOL, ENDED], "idle"),
-    "a pause is asked for": ([STARTED, Pause().as_extension()], "model"),
-    "it is paused": ([STARTED, Pause().as_extension(), applied(2), PAUSED], "paused"),
-    "it is handed off": ([Handoff(to="me").as_extension(), applied(1)], "handoff"),
-    "it is resumed": ([Pause().as_extension(), applied(1), Resume().as_extension(), applied(3)], "idle"),
+    "a pause is asked for": ([STARTED, Pause()], "model"),
+    "it is paused": ([STARTED, Pause(), applied(2), PAUSED], "paused"),
+    "it is handed off": ([Handoff(to="me"), applied(1)], "handoff"),
+    "it is resumed": ([Pause(), applied(1), Resume(), applied(3)], "idle"),
 }
 
 
-def folded(messages: list[ExtensionMessage]) -> Status:
+def folded(messages: list[Said]) -> Status:
     return fold(STATUS, log_of(*messages))
 
 
