@@ -270,6 +270,22 @@ def test_a_module_that_found_settings_name_counts_only_if_no_other_user_may_writ
     assert not [*tmp_path.rglob("ran")]
 
 
+def test_of_a_package_in_several_folders_the_one_in_the_working_directory_is_judged_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, installed = tmp_path / "here", tmp_path / "installed"
+    for folder in (here, installed):
+        (folder / "plugins").mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(installed)])
+    (here / "plugins" / "access.py").write_text(EVIL)
+    (here / "lanebus.toml").write_text("[serve]\nauthorize = 'plugins.access:rule'")
+    load_configuration(here / "lanebus.toml", is_named=False)
+    (here / "plugins").chmod(0o777)
+    with pytest.raises(DirectoryNotOwned, match="has mode 0777"):
+        load_configuration(here / "lanebus.toml", is_named=False)
+
+
 @pytest.mark.full
 def test_a_module_in_a_working_directory_that_others_may_write_is_refused(shared: Path) -> None:
     for words in (("worker", "evil:hide"), ("sessions", "--redact", "evil:hide"), ("serve", "--identify", "evil:hide")):
