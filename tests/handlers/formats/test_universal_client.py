@@ -170,26 +170,20 @@ def test_the_image_of_a_result_comes_after_its_text() -> None:
     assert ORIGIN not in (read(value).metadata or {})
 
 
-def test_the_message_names_the_call_if_the_part_does_not() -> None:
+def test_a_tool_message_is_named_by_itself_where_its_part_names_no_call() -> None:
     found = read(message("tool", part("tool_result", content="1"), tool_call_id="c", name="f"))
     assert isinstance(found, ToolResultMessage)
     assert (found.tool_call_id, found.tool_name) == ("c", "f")
-
-
-def test_a_tool_message_without_a_result_part_is_the_result() -> None:
     found = read({"role": "tool", "content": "72F", "tool_call_id": "c"})
     assert isinstance(found, ToolResultMessage)
     assert (found.tool_call_id, found.text_content()) == ("c", "72F")
 
 
-def test_several_results_of_one_message_are_several_messages_and_one_again() -> None:
+def test_results_of_one_message_are_one_again_and_those_that_came_one_by_one_are_not() -> None:
     value = message("tool", *(part("tool_result", tool_call_id=call, content=call) for call in ("a", "b")))
     found = UNIVERSAL_CLIENT.read(value)
     assert [each.tool_call_id for each in found if isinstance(each, ToolResultMessage)] == ["a", "b"]
     assert UNIVERSAL_CLIENT.write(found, False).values == (value,)
-
-
-def test_results_that_came_one_by_one_are_written_one_by_one() -> None:
     values = tuple(
         message("tool", part("tool_result", tool_call_id=call, content=call), tool_call_id=call) for call in ("a", "b")
     )
@@ -398,14 +392,11 @@ def test_ours_are_written_in_their_words_and_read_again_as_they_were(ours: Publi
     assert UNIVERSAL_CLIENT.read(theirs) == (ours,)
 
 
-def test_a_message_that_was_changed_is_not_written_as_it_was_read() -> None:
+def test_a_changed_message_is_written_as_it_is_now_and_a_foreign_origin_is_a_loss() -> None:
     (found,) = UNIVERSAL_CLIENT.read({"role": "USER", "content": "before"})
     assert isinstance(found, UserMessage)
     changed = found.model_copy(update={"content": (TextBlock(text="after"),)})
     assert UNIVERSAL_CLIENT.write([changed], False).values == (message("user", {"kind": "text", "text": "after"}),)
-
-
-def test_the_origin_of_another_codec_is_a_loss() -> None:
     (found,) = UNIVERSAL_CLIENT.read({"role": "user", "content": "a"})
     assert isinstance(found, UserMessage)
     foreign = found.model_copy(update={"metadata": {ORIGIN: {"codec": "003", "edits": []}}})

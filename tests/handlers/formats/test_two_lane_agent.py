@@ -1,8 +1,11 @@
 """Seed 001's messages: what the codec accepts, refuses and cannot represent."""
 
 import json
+import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus import (
@@ -19,12 +22,14 @@ from lanebus import (
 )
 from lanebus.bus.errors import DecodeError, UnknownRole
 from lanebus.bus.messages import AnnotationRef, AudioBlock, RedactedThinkingBlock, ThinkingBlock, UnknownBlock
-from lanebus.codecs import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL, Unsayable
-from lanebus.messages import Compaction, DeveloperMessage, Publishable, TurnId
-
-__all__ = ()
+from lanebus.codecs import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL, Codec, Unsayable
+from lanebus.handlers.formats.two_lane_agent.codec import ANSWER_TOOL
+from lanebus.messages import Compaction, DeveloperMessage, Publishable, TurnId, extract_json
+from tests.support.messages.made import inline, made, messages, tags, turns, u64, values, words
+from tests.support.suite.scale import examples
 
 Json = dict[str, JsonValue]
+
 
 TURN: Json = {"loopId": "s.main.1", "turnIndex": 0}
 
@@ -62,6 +67,7 @@ def read(value: JsonValue) -> Publishable:
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
+
 
 MALFORMED: tuple[tuple[JsonValue, str], ...] = (
     ([], ""),
@@ -211,7 +217,10 @@ def test_the_upstream_s_spelling_is_read_and_written() -> None:
 
 # --- what is lost -------------------------------------------------------------------------------------------------
 
+
 INLINE = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n")
+
+
 FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
 
 
@@ -284,3 +293,83 @@ def test_a_loss_in_one_message_does_not_affect_the_next() -> None:
     written = TWO_LANE_AGENT.write(said, True)
     assert written.values == ({"role": "extension", "kind": "k", "data": 1},)
     assert written.losses == ("0: a system message",)
+
+
+def test_the_answer_is_the_first_answering_call_or_else_the_whole_text() -> None:
+    calls = [ToolCallBlock(id=name, name=name, arguments={"by": name}) for name in ("other", ANSWER_TOOL)]
+    assert extract_json(AssistantMessage.of('{"by":"text"}', *calls)) == {"by": ANSWER_TOOL}
+    blocks = TextBlock(text='{"a":'), ToolCallBlock(id="c", name="other"), TextBlock(text="[1]}")
+    assert extract_json(AssistantMessage.of(*blocks)) == {"a": [1]}
+
+
+@pytest.mark.parametrize(("text", "path"), [("", "content"), ("so: {}", "content"), ('{"a":NaN}', "content.a")])
+def test_text_that_is_not_json_is_an_error(text: str, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        extract_json(AssistantMessage.of(text))
+    assert caught.value.path == path
+
+
+contents = st.lists(
+    st.one_of(
+        made(TextBlock, text=words),
+        made(ImageBlock, media=inline),
+        made(ThinkingBlock, text=words, signature=st.none() | words),
+        made(ToolCallBlock, id=words, name=words, arguments=values),
+    ),
+    max_size=4,
+).map(tuple)
+
+
+common: dict[str, st.SearchStrategy[object]] = {
+    "content": contents,
+    "timestamp": u64,
+    "turn_id": st.none() | turns,
+    "metadata": st.sampled_from([None, {"invalidNodeId": "n1"}]),
+    "parent_id": st.none() | u64,
+    "tags": st.none() | st.lists(tags, min_size=1, max_size=2).map(tuple),
+    "provenance_hint": st.sampled_from([None, {"kind": "memory-tier", "tier": "episodic", "record_id": "7"}]),
+}
+
+
+counts = ("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens")
+
+
+theirs: st.SearchStrategy[Publishable] = st.one_of(
+    made(UserMessage, **common),
+    made(
+        AssistantMessage,
+        **common,
+        stop_reason=st.sampled_from(["stop", "toolUse", "handoff", "contextCompacted"]),
+        model=words,
+        provider=words,
+        usage=made(Usage, **dict.fromkeys(counts, u64)),
+        error_message=st.none() | words,
+    ),
+    made(ToolResultMessage, **common, tool_call_id=words, tool_name=words, is_error=st.booleans()),
+    made(ExtensionMessage, kind=words, data=values),
+)
+
+
+@examples(200)
+@given(theirs, st.sampled_from([TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL]))
+def test_what_001_can_represent_is_read_back_unchanged(message: Publishable, codec: Codec) -> None:
+    (value,) = codec.write([message], False).values
+    parsed = json.loads(json.dumps(value))
+    assert codec.read(parsed) == (message,)
+    assert codec.write(codec.read(parsed), False).values == (value,)
+
+
+@pytest.mark.full
+@examples(200)
+@given(st.lists(messages, max_size=3))
+def test_what_is_written_is_read_back_and_losses_are_reported(said: list[Publishable]) -> None:
+    written = TWO_LANE_AGENT.write(said, True)
+    again = [message for value in written.values for message in TWO_LANE_AGENT.read(json.loads(json.dumps(value)))]
+    if written.losses:
+        with pytest.raises(Unsayable) as caught:
+            TWO_LANE_AGENT.write(said, False)
+        assert caught.value.losses == written.losses
+        assert {int(re.split(r"[.:]", loss)[0]) for loss in written.losses} <= set(range(len(said)))
+    else:
+        assert len(again) == len(said)
+        assert TWO_LANE_AGENT.write(again, False).values == written.values

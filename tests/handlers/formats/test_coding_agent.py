@@ -132,22 +132,16 @@ def test_each_type_of_content_is_a_block_of_ours(content: JsonValue, block: Bloc
     assert blocks_of(content) == (block,)
 
 
-def test_the_images_of_one_block_are_one_block_again() -> None:
+def test_images_of_one_block_are_one_block_again_and_those_side_by_side_stay_apart() -> None:
     value = message("user", {"type": "image", "images": [PNG, PLACE, JPEG]})
     assert len(blocks_of(*_contents(value))) == 3
     assert CODING_AGENT.write(CODING_AGENT.read(value), False).values == (value,)
     assert ORIGIN not in _metadata(CODING_AGENT.read(value)[0])
-
-
-def test_blocks_of_images_side_by_side_stay_apart() -> None:
     groups: list[list[JsonValue]] = [[PNG, JPEG], [PNG], [PNG]]
     shown: list[Object] = [{"type": "image", "images": images} for images in groups]
     value = message("user", *shown)
     assert [block.group_id for block in blocks_of(*_contents(value)) if isinstance(block, ImageBlock)] == [*"0012"]
     assert CODING_AGENT.write(CODING_AGENT.read(value), False).values == (value,)
-
-
-def test_images_and_sounds_that_a_constructor_gave_are_one_block_each() -> None:
     seen = UserMessage.with_images("look", [b"\x89PNG\r\n\x1a\n1", PLACE]).model_copy(update={"timestamp": None})
     (value,) = CODING_AGENT.write([seen], False).values
     shown: Object = {"type": "image", "images": ["iVBORw0KGgox", PLACE]}
@@ -170,7 +164,7 @@ def test_a_local_file_is_read_only_with_a_files_function(tmp_path: Path) -> None
     assert found.content == (AudioBlock(media=MediaRef(kind="data", data=OGG, mime_type="audio/ogg")),)
 
 
-def test_several_results_are_several_messages_of_one_batch_and_one_again() -> None:
+def test_several_results_are_a_batch_and_one_message_again_unless_others_stand_between() -> None:
     value = message("tool", result("a"), result("b", is_error=True), id="t1", timestamp=2.5)
     found = [each for each in CODING_AGENT.read(value) if isinstance(each, ToolResultMessage)]
     assert [(each.tool_call_id, each.is_error, each.batch_id) for each in found] == [
@@ -178,14 +172,8 @@ def test_several_results_are_several_messages_of_one_batch_and_one_again() -> No
         ("b", True, "t1"),
     ]
     assert CODING_AGENT.write(found, False).values == (value,)
-
-
-def test_batches_side_by_side_stay_apart() -> None:
     values = (message("tool", result("a"), result("b")), message("tool", result("c"), result("d")))
     assert CODING_AGENT.write(CODING_AGENT.read_all(values), False).values == values
-
-
-def test_a_batch_with_other_messages_between_its_results_is_a_loss() -> None:
     one, two = CODING_AGENT.read(message("tool", result("a"), result("b")))
     assert CODING_AGENT.write([one, UserMessage(), two], True).losses == ("2.batchId",)
 
@@ -211,16 +199,13 @@ USAGE: Object = {
 }
 
 
-def test_usage_is_counted_and_its_cost_is_exact() -> None:
+def test_usage_is_counted_its_cost_is_exact_and_one_of_zero_unknown() -> None:
     value = message("assistant", usage=USAGE, stop_reason="stop", error="")
     found = read(value)
     assert isinstance(found, AssistantMessage)
     cost = Cost(input=Decimal("0.1"), output=Decimal("0.2"), total=Decimal("0.3"), source="seed-000")
     assert found.usage == Usage(input=10, output=5, cache_read=2, cache_write=1, total_tokens=18, cost=cost)
     require_read_back(CODING_AGENT, value)
-
-
-def test_a_cost_of_zero_is_read_as_unknown() -> None:
     free = dict.fromkeys(("input", "output", "cache_read", "cache_write", "total"), 0.0)
     value = message("assistant", usage={**USAGE, "cost": {**free}}, stop_reason="stop", error="")
     found = read(value)

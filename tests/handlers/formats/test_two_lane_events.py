@@ -99,8 +99,11 @@ def messages(found: Through) -> list[LlmMessage]:
     return [each.message for each in found.log if isinstance(each.message, LlmMessage)]
 
 
-def test_a_whole_loop_comes_back_as_it_was() -> None:
+def test_a_whole_loop_comes_back_as_it_was_and_its_extension_lane_has_no_content() -> None:
     assert through(WHOLE).written == WHOLE
+    said = "".join(each.message.to_json() for each in through(WHOLE).log if isinstance(each.message, ExtensionMessage))
+    for word in ("Hi", "found", "for", "hits"):
+        assert f'"{word}"' not in said
 
 
 def test_details_beside_a_tool_result_are_in_the_log_and_in_no_message_event() -> None:
@@ -127,12 +130,6 @@ def test_each_message_is_appended_once_stamped_and_named_by_its_position() -> No
     assert [each.message.delta for each in found.live if isinstance(each.message, Delta)] == ["He"]
 
 
-def test_a_reader_of_only_the_extension_lane_sees_no_content_of_the_llm_lane() -> None:
-    said = "".join(each.message.to_json() for each in through(WHOLE).log if isinstance(each.message, ExtensionMessage))
-    for word in ("Hi", "found", "for", "hits"):
-        assert f'"{word}"' not in said
-
-
 def test_a_preview_ends_with_the_message_of_its_id() -> None:
     found = through(WHOLE)
     started = [event.message_id for event in events(found) if isinstance(event, MessageStarted)]
@@ -140,15 +137,12 @@ def test_a_preview_ends_with_the_message_of_its_id() -> None:
     assert [each.message.message_id for each in found.live if isinstance(each.message, Delta)] == started[1:]
 
 
-def test_a_message_that_only_the_loop_end_contains_is_appended_before_it() -> None:
+def test_a_message_that_only_the_loop_end_contains_is_appended_before_it_as_often_as_it_is_there() -> None:
     said: list[JsonValue] = [agent_start(), agent_end(prompt("Hi"), prompt("Hi"), answer("Yes"))]
     found = through(said)
     assert [type(message) for message in messages(found)] == [UserMessage, UserMessage, AssistantMessage]
     (ended,) = (event for event in events(found) if isinstance(event, AgentEnded))
     assert ended.stop_reason == "stop"
-
-
-def test_a_message_started_twice_and_ended_once_is_two_messages() -> None:
     found = through([message_end(prompt("Hi")), agent_end(prompt("Hi"), prompt("Hi"))])
     assert [type(message) for message in messages(found)] == [UserMessage, UserMessage]
 
@@ -220,7 +214,7 @@ def revert(**fields: JsonValue) -> Json:
 NODES: list[JsonValue] = [message_end({**prompt(f"n{node}"), "nodeId": node}) for node in (1, 2)]
 
 
-def test_a_revert_moves_the_leaf_and_adds_its_summary() -> None:
+def test_a_revert_moves_the_leaf_and_adds_its_summary_unless_it_was_refused() -> None:
     found = through([*NODES, revert()])
     assert [each.message for each in found.log[4:6]] == [
         LeafMove(to=1),
@@ -229,9 +223,6 @@ def test_a_revert_moves_the_leaf_and_adds_its_summary() -> None:
     (event,) = (event for event in events(found) if isinstance(event, RevertApplied))
     assert (event.target, event.summary) == (1, 6)
     assert found.written == [*NODES, revert()]
-
-
-def test_a_revert_that_was_refused_moves_nothing() -> None:
     refused = revert(applied=False, target=None, abandoned_node_ids=[], reason="no such node")
     found = through([*NODES, refused])
     assert not any(isinstance(each.message, LeafMove | BranchSummary) for each in found.log)
