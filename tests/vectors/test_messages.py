@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import pytest
 from pydantic import JsonValue, ValidationError
@@ -50,8 +50,7 @@ from lanebus.bus.messages.ids import (
 from lanebus.bus.wire import Envelope, encode
 from lanebus.codecs import GRAPH_V1, GRAPH_V2, TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL, UNIVERSAL_CLIENT, EventWriter
 from lanebus.handlers.formats import Codec
-from lanebus.handlers.formats.graph.messages import (
-    SpokenRole,
+from lanebus.handlers.formats.graph import (
     add_messages,
     attach_media,
     file_message,
@@ -519,7 +518,9 @@ CONTRADICTED_CONSTRUCTORS: dict[str, str] = {
 def test_a_constructor_makes_the_message_that_theirs_makes(case: Case, tmp_path: Path) -> None:
     match cast("dict[str, JsonValue]", case.given):
         case {"args": [str() as text, *more]}:
-            message = text_message(text, *cast("tuple[SpokenRole, str]", (*more,)))
+            message = text_message(
+                text, *cast("tuple[Literal['system', 'developer', 'user', 'assistant'], str]", (*more,))
+            )
             assert _has(_written(message), case.expect)
         case {"content": content, "message_id": str() as id, "meta": dict() as meta}:
             blocks = [block for block in _read(content).content if isinstance(block, ToolResultBlock)]

@@ -20,8 +20,6 @@ from lanebus.bus.messages import (
 )
 from lanebus.codecs import GRAPH_V2, UNIVERSAL_CLIENT
 from lanebus.context import Context
-from lanebus.handlers.providers.anthropic import PLACEHOLDER
-from lanebus.handlers.providers.gemini.form import PLACEHOLDER as PLACEHOLDER_GEMINI
 from lanebus.providers import (
     ProviderRequest,
     ToolChoice,
@@ -42,6 +40,9 @@ from tests.support.providers.openai_responses_rules import require_legal as requ
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.histories import MODEL, SYSTEM, TOOL, at, history
 from tests.support.vectors.openai_cases import answering, is_merged, read_all, with_data, without_arguments_text
+
+PLACEHOLDER = "..."
+"""what the user says where the API wants a user's message first"""
 
 
 @cases("wire_anthropic")
@@ -179,7 +180,7 @@ def _contents(body: Object) -> list[Object]:
 def _said_gemini(body: Object) -> list[Object]:
     """The contents without ours, which the API wants before a model's and the originals leave out."""
     contents = _contents(body)
-    return contents[1:] if contents[0]["parts"] == [{"text": PLACEHOLDER_GEMINI}] else contents
+    return contents[1:] if contents[0]["parts"] == [{"text": PLACEHOLDER}] else contents
 
 
 def _parts(body: Object, content: int) -> object:

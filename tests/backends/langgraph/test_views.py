@@ -22,8 +22,6 @@ from lanebus.projections import TURNS, USAGE, project
 from tests.support.backends.langgraph_graphs import REMOVE_ALL_MESSAGES, config_of, conversation, said
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 T = config_of("t")
 
 

@@ -40,8 +40,6 @@ from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.handlers.integrations.pydantic_ai.messages import assistant_message, llm_messages, model_messages, raw_of
 from lanebus.messages import AudioBlock, LlmMessage, ThinkingBlock, TurnId
 
-__all__ = ()
-
 PNG = b"\x89PNG\r\n\x1a\n" + b"a" * 20
 LAST, NEXT = TurnId(loop_id="s.main.1", turn_index=0), TurnId(loop_id="s.main.1", turn_index=1)
 

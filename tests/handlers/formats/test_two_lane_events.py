@@ -50,8 +50,6 @@ from tests.support.messages.events_001 import (
     turn_start,
 )
 
-__all__ = ()
-
 FIRST = TurnId(loop_id=LOOP, turn_index=0)
 TURN: Json = {"loopId": LOOP, "turnIndex": 0}
 CALL: Json = {"loop_id": LOOP, "tool_call_id": "c", "tool_name": "grep"}

@@ -25,8 +25,6 @@ from lanebus.bus.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from lanebus.handlers.providers.anthropic import CALL_ID
-from lanebus.handlers.providers.request import WireIds
 from lanebus.providers import AnthropicAnswer, ContentRefused, ProviderRequest, from_anthropic, to_anthropic
 from tests.support.log.entries import asks, calls, context_of, results, says
 from tests.support.providers.forms import FORMS
@@ -166,14 +164,16 @@ def test_a_failed_result_is_sent_as_text_alone_with_a_warning_for_the_rest() -> 
 
 
 def test_a_longer_history_gives_the_calls_of_a_shorter_one_the_same_ids() -> None:
-    shorter, longer, names = WireIds(CALL_ID), WireIds(CALL_ID), ["a.b", "a_b", "a_b", "", ""]
-    assert [shorter.take(name) for name in names] == [longer.take(name) for name in [*names, "a.b"]][: len(names)]
+    history = [message for name in ("a.b", "a_b", "a_b", "", "") for message in (calls(name), results(name, "1"))]
+    assert turns(asks("a"), *history, calls("a.b"))[: len(history)] == turns(asks("a"), *history)[: len(history)]
 
 
 def test_an_id_that_every_answer_uses_again_takes_no_longer_each_time() -> None:
-    ids, begin = WireIds(CALL_ID), time.perf_counter()
-    assert len({ids.take("call-0") for _ in range(10_000)}) == 10_000
-    assert time.perf_counter() - begin < 2  # half a minute where each begins its search anew
+    context = context_of(*([calls("call-0"), results("call-0", "1")] * 10_000))
+    begin = time.perf_counter()
+    request = to_anthropic(context)
+    assert len(request.call_ids) == 9_999
+    assert time.perf_counter() - begin < 10  # half a minute and more where each begins its search anew
 
 
 def test_thinking_that_ends_a_message_is_left_out_with_a_warning() -> None:

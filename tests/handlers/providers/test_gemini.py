@@ -33,7 +33,6 @@ from lanebus.bus.messages import (
     UserMessage,
     VideoBlock,
 )
-from lanebus.handlers.providers.answer import minted_id
 from lanebus.providers import ContentRefused, GeminiAnswer, ProviderRequest, ToolChoice, from_gemini
 from tests.support.log.entries import asks, calls, results
 from tests.support.log.entries import says as others_say
@@ -170,7 +169,7 @@ def test_media_in_results_follow_all_responses_for_older_models(model: str) -> N
 
 
 def test_a_model_gets_its_own_ids_back_and_no_others() -> None:
-    made_up = minted_id()
+    (made_up,) = (call.id for call in read(Gemini.call("f")).tool_calls())
     own = FORM.says(ToolCallBlock(id="g1", name="f"), ToolCallBlock(id=made_up, name="f"))
     shape = contents(asks("a"), own, results("g1", "1"), results(made_up, "2"), calls("toolu_1"))
     assert [cast("Wire", part["functionCall"]).get("id") for part in shape[1][1]] == ["g1", None]

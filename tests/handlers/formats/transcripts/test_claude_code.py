@@ -27,7 +27,6 @@ from lanebus.providers import to_anthropic
 from tests.support.transcripts.claude_code import PARALLEL, TIME, USED, answer, call, line, result, text, user
 from tests.support.transcripts.transcript_files import Object, imported
 
-__all__ = ()
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 

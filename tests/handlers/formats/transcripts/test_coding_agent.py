@@ -30,8 +30,6 @@ from lanebus.handlers.formats.in_memory import ListedTranscript
 from lanebus.handlers.formats.transcript import TranscriptEntry
 from tests.support.log.entries import texts
 
-__all__ = ()
-
 Object = dict[str, JsonValue]
 
 TIME = 1765241609.825

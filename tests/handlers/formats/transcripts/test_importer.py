@@ -39,8 +39,6 @@ from lanebus.projections import project
 from tests.support.log.groups import works
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 TIME = "2025-12-09T00:53:29.825Z"
 HEADER: dict[str, JsonValue] = {"type": "session", "id": "x", "timestamp": TIME}
 BAD = b'{"type": "message", "messa'

@@ -19,8 +19,6 @@ from lanebus.handlers.formats.in_memory import ListedTranscript
 from lanebus.handlers.formats.placement import CyclicTree, UnknownEntry
 from tests.support.suite.scale import examples
 
-__all__ = ()
-
 Object = dict[str, JsonValue]
 
 TIME = "2025-12-09T00:53:29.825Z"

@@ -40,8 +40,6 @@ from tests.support.log.entries import folded
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.transcripts.transcript_files import messages_of
 
-__all__ = ()
-
 TURN = TurnId(loop_id="a.main.1", turn_index=0)
 TREE: tuple[Publishable, ...] = (
     UserMessage.text("one"),  # 1

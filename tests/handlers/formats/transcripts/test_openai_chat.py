@@ -30,7 +30,6 @@ from lanebus.handlers.formats.source import DocumentTooLarge
 from lanebus.handlers.formats.transcript import TranscriptBounds
 from tests.support.transcripts.transcript_files import TALK, Object, file_of, imported, messages_of
 
-__all__ = ()
 PNG = "data:image/png;base64,iVBORw0KGgo="
 
 

@@ -32,8 +32,6 @@ from lanebus.handlers.formats import PI, Unplaced
 from lanebus.handlers.formats.pi import pi
 from lanebus.handlers.formats.transcript import TranscriptEntry
 
-__all__ = ()
-
 Object = dict[str, JsonValue]
 
 TIME = "2025-12-09T00:53:29.825Z"

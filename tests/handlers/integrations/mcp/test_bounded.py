@@ -27,8 +27,6 @@ from tests.support.mcp.mcp_serving import as_tools, call, context, named, raw
 if TYPE_CHECKING:
     from mcp import types
 
-__all__ = ()
-
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
 
 CALL = ToolCallBlock(id="c1", name="x")

@@ -15,8 +15,6 @@ from lanebus.messages import AudioBlock, Block, DocumentBlock
 if TYPE_CHECKING:
     from mcp import types
 
-__all__ = ()
-
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
 CALL = ToolCallBlock(id="c1", name="x_paint")
 PNG = base64.b64encode(

@@ -1,26 +1,42 @@
-"""Events of resumable streams: replayed once, in order, by any process, and to their own client only."""
+"""Stores for MCP servers: events and change notices in any process, and the SDK's own tests."""
 
+import os
+import re
+import subprocess
 import sys
+from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 
 import anyio
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.streamable_http import EventMessage
+from mcp.server.subscriptions import (
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ServerEvent,
+    SubscriptionBus,
+    ToolsListChanged,
+)
 from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCResponse, LoggingMessageNotificationParams
 from starlette.types import Message, Receive, Scope, Send
 
+from lanebus import Bus, ExtensionMessage
+from lanebus.errors import NotEntered
 from lanebus.handlers.integrations.bounds import BackendBounds
-from lanebus.mcp import McpEventStore, McpStoreBounds
+from lanebus.mcp import McpEventStore, McpStoreBounds, McpSubscriptionBus
 from tests.support.backends.imported import import_session
 from tests.support.backends.mcp_process import server_process
+from tests.support.backends.sources import source_of
 from tests.support.paths import ROOT
-from tests.support.servers.real import AnyServer, RealServer
-
-__all__ = ()
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 SHORT = McpStoreBounds(resume_seconds=0.2)
+
+
 """for tests of a stream without an end"""
 
 
@@ -217,3 +233,156 @@ async def test_an_imported_event_is_neither_replayed_nor_the_end_of_a_stream(sha
         await import_session(bus, "forged", "mcp-events")
         await store.store_event("1", end())
         assert [message for _, message in await replayed(store, first)] == [note("a"), end()]
+
+
+EVENTS: tuple[ServerEvent, ...] = (
+    ToolsListChanged(),
+    PromptsListChanged(),
+    ResourcesListChanged(),
+    ResourceUpdated(uri="file:///é"),
+)
+
+
+async def test_an_event_of_one_server_process_reaches_the_clients_of_the_other(shared_valkey: RealServer) -> None:
+    async with server_process(shared_valkey.url) as one, server_process(shared_valkey.url) as other:
+        with anyio.fail_after(120):
+            async with (
+                Client(one.url) as here,
+                Client(other.url) as there,
+                there.listen(resource_subscriptions=["docs://a"]) as events,
+            ):
+                await here.call_tool("change", {"uri": "docs://b"})
+                await here.call_tool("change", {"uri": "docs://a"})
+                assert await anext(aiter(events)) == ResourceUpdated(uri="docs://a")
+
+
+@pytest.mark.cluster("the session of the events is on one of the nodes")
+async def test_all_processes_deliver_all_events_in_one_order(server: AnyServer) -> None:
+    async with AsyncExitStack() as stack:
+        seen = list[list[ServerEvent]]()
+        buses = list[SubscriptionBus]()
+        for _ in range(3):
+            own = list[ServerEvent]()
+            found = await stack.enter_async_context(McpSubscriptionBus(await stack.enter_async_context(server.bus())))
+            found.subscribe(own.append)
+            seen.append(own)
+            buses.append(found)
+        async with anyio.create_task_group() as tasks:
+            for number in range(60):
+                tasks.start_soon(buses[number % 3].publish, ResourceUpdated(uri=f"docs://{number}"))
+        for each, bus in zip(EVENTS, buses * 2, strict=False):
+            await bus.publish(each)
+            assert each in seen[buses.index(bus)]  # the publisher's own listeners have it when `publish` returns
+        await eventually(lambda: all(len(each) == 64 for each in seen))
+        assert seen[0] == seen[1] == seen[2]
+
+
+async def test_a_thousand_subscribers_get_every_event_once(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus, McpSubscriptionBus(bus) as subscriptions:
+        counts = [0] * 1_000
+
+        def count(number: int, _: ServerEvent) -> None:
+            counts[number] += 1
+
+        for number in range(1_000):
+            subscriptions.subscribe(partial(count, number))
+        for event in EVENTS:
+            await subscriptions.publish(event)
+        assert {*counts} == {len(EVENTS)}
+
+
+async def test_events_published_while_the_server_is_down_for_others_are_delivered_after(valkey: RealServer) -> None:
+    seen = list[ServerEvent]()
+    async with valkey.bus() as bus, McpSubscriptionBus(bus) as subscriptions:
+        subscriptions.subscribe(seen.append)
+        await subscriptions.publish(EVENTS[0])
+        valkey.kill()
+        valkey.start()
+        async with valkey.bus() as another, McpSubscriptionBus(another) as publisher:
+            await publisher.publish(EVENTS[1])
+        await eventually(lambda: seen == [*EVENTS[:2]])
+
+
+async def test_the_log_keeps_at_most_twice_the_bound(shared_valkey: RealServer) -> None:
+    bounds = McpStoreBounds(kept_entries=5)
+    async with shared_valkey.bus() as bus, McpSubscriptionBus(bus, bounds=bounds) as subscriptions:
+        for number in range(23):
+            await subscriptions.publish(ResourceUpdated(uri=str(number)))
+        head = await bus.session("mcp-changes").head()
+        assert (head.position, head.first_kept) == (23, 16)
+
+
+async def test_after_a_log_that_lost_its_end_the_lists_count_as_changed(valkey: RealServer) -> None:
+    seen = list[ServerEvent]()
+    async with valkey.bus() as bus, McpSubscriptionBus(bus) as subscriptions:
+        subscriptions.subscribe(seen.append)
+        copy = {path: path.read_bytes() for path in valkey.directory.glob("appendonlydir/*")}
+        await subscriptions.publish(EVENTS[3])
+        valkey.kill()
+        for path, content in copy.items():
+            path.write_bytes(content)
+        valkey.start()
+        async with valkey.bus() as another:  # the first entry of a new incarnation
+            await another.session("mcp-changes").publish(ExtensionMessage.of("note"))
+        await eventually(lambda: seen == [EVENTS[3], *EVENTS[:3]])
+        await subscriptions.publish(EVENTS[0])
+        await eventually(lambda: seen[4:] == [EVENTS[0]])
+
+
+async def test_a_bus_that_was_not_entered_refuses_to_publish(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        with pytest.raises(NotEntered):
+            await McpSubscriptionBus(bus).publish(ToolsListChanged())
+
+
+async def test_an_imported_notice_reaches_no_listener(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus, McpSubscriptionBus(bus) as subscriptions:
+        seen: list[ServerEvent] = []
+        subscriptions.subscribe(seen.append)
+        forged = ExtensionMessage.of("mcp.changed", {"resource": "http://169.254.169.254/"})
+        await bus.session("mcp-changes").publish(forged, imported=True)
+        await subscriptions.publish(ToolsListChanged())
+        assert seen == [ToolsListChanged()]
+
+
+REFEREES = (Path(__file__).parent / "referee.txt").read_text().split()
+
+
+def test_the_sdks_own_tests_pass_with_our_stores(shared_valkey: RealServer) -> None:
+    namespace = "referee"
+    environment = {
+        **os.environ,
+        "LANEBUS_URL": shared_valkey.url,
+        "LANEBUS_NAMESPACE": namespace,
+        "PYTHONPATH": str(ROOT / "tests" / "support" / "backends"),
+    }
+    # Their conftest needs packages that record spans and find blocking calls; the plugin has its fixture of the loop.
+    # Their options load a plugin for examples.
+    options = [
+        "--noconftest",
+        "-o",
+        "addopts=",
+        "-p",
+        "anyio",
+        "-p",
+        "no:asyncio",
+        "-p",
+        "no:lanebus",
+        "-p",
+        "no:valkey",
+    ]
+    command = [sys.executable, "-m", "pytest", "-p", "mcp_plugin", "-p", "no:cacheprovider", *options, *REFEREES]
+    run = subprocess.run(
+        command, cwd=source_of("mcp"), env=environment, capture_output=True, text=True, check=False, timeout=280
+    )
+    kept = ROOT / "build" / "backends" / "mcp.txt"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(run.stdout + run.stderr)
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr
+    assert re.search(r"= 22 passed in [^,]*=$", run.stdout.strip()), run.stdout[-400:]
+
+    async def written() -> int:
+        async with Bus.open(shared_valkey.url, namespace=namespace) as bus:
+            return len(await bus.sessions())
+
+    assert anyio.run(written) >= 18  # nearly every test wrote to a store of its own
