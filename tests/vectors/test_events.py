@@ -39,7 +39,7 @@ from tests.support.log.entries import context_of
 from tests.support.messages.events_001 import Through, message_end, prompt, through, turn_start
 from tests.support.messages.events_001 import answer as answer_ids
 from tests.support.vectors.cases import Case, Object, cases
-from tests.support.vectors.native import Json, dumped
+from tests.support.vectors.histories import Json, dumped
 
 
 @cases("event_json")

@@ -29,7 +29,7 @@ from lanebus.media import KeyedMedia, MediaStore, ObjectMedia, as_agentflow, res
 from lanebus.providers import to_openai_chat
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object, cases
-from tests.support.vectors.openai_cases import with_data
+from tests.support.vectors.histories import with_data
 
 CONTRADICTED = {
     "media.image.url_http_prefix": "only http:// and https:// begin a URL; other text is base64, and this is not",

@@ -65,7 +65,9 @@ from lanebus.messages import TurnId, extract_json, result_text, split_reasoning
 from tests.support.log.entries import context_of
 from tests.support.messages.events_001 import answer, through, turn_start
 from tests.support.vectors.cases import Case, Object, cases
-from tests.support.vectors.native import Json, dumped, native
+from tests.support.vectors.histories import Json, dumped, native
+
+_Role = Literal["system", "developer", "user", "assistant"]
 
 
 @cases("agent_message_methods")
@@ -518,9 +520,7 @@ CONTRADICTED_CONSTRUCTORS: dict[str, str] = {
 def test_a_constructor_makes_the_message_that_theirs_makes(case: Case, tmp_path: Path) -> None:
     match cast("dict[str, JsonValue]", case.given):
         case {"args": [str() as text, *more]}:
-            message = text_message(
-                text, *cast("tuple[Literal['system', 'developer', 'user', 'assistant'], str]", (*more,))
-            )
+            message = text_message(text, *cast("tuple[_Role, str]", (*more,)))
             assert _has(_written(message), case.expect)
         case {"content": content, "message_id": str() as id, "meta": dict() as meta}:
             blocks = [block for block in _read(content).content if isinstance(block, ToolResultBlock)]

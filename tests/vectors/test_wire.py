@@ -38,8 +38,18 @@ from tests.support.providers.gemini_rules import require_legal as require_legal_
 from tests.support.providers.openai_chat_rules import require_legal as require_legal_chat
 from tests.support.providers.openai_responses_rules import require_legal as require_legal_responses
 from tests.support.vectors.cases import Case, Object, cases
-from tests.support.vectors.histories import MODEL, SYSTEM, TOOL, at, history
-from tests.support.vectors.openai_cases import answering, is_merged, read_all, with_data, without_arguments_text
+from tests.support.vectors.histories import (
+    MODEL,
+    SYSTEM,
+    TOOL,
+    answering,
+    at,
+    history,
+    is_merged,
+    read_all,
+    with_data,
+    without_arguments_text,
+)
 
 PLACEHOLDER = "..."
 """what the user says where the API wants a user's message first"""

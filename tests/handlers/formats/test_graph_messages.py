@@ -40,7 +40,7 @@ from lanebus.handlers.formats.graph.stream import read_chunk, read_deltas
 MEDIA = MediaRef(kind="url", url="https://example.com/a")
 
 
-@pytest.mark.parametrize("role", ("system", "developer", "user", "assistant"))
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
 def test_a_text_message_can_have_each_role(role: Literal["system", "developer", "user", "assistant"]) -> None:
     message = text_message("hello", role)
     assert message.model_dump()["role"] == role

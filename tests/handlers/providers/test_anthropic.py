@@ -1,7 +1,6 @@
 """Requests to Anthropic's API and answers of it, where they are unlike those of other providers."""
 
 import json
-import time
 from typing import cast
 
 import pytest
@@ -166,14 +165,6 @@ def test_a_failed_result_is_sent_as_text_alone_with_a_warning_for_the_rest() -> 
 def test_a_longer_history_gives_the_calls_of_a_shorter_one_the_same_ids() -> None:
     history = [message for name in ("a.b", "a_b", "a_b", "", "") for message in (calls(name), results(name, "1"))]
     assert turns(asks("a"), *history, calls("a.b"))[: len(history)] == turns(asks("a"), *history)[: len(history)]
-
-
-def test_an_id_that_every_answer_uses_again_takes_no_longer_each_time() -> None:
-    context = context_of(*([calls("call-0"), results("call-0", "1")] * 10_000))
-    begin = time.perf_counter()
-    request = to_anthropic(context)
-    assert len(request.call_ids) == 9_999
-    assert time.perf_counter() - begin < 10  # half a minute and more where each begins its search anew
 
 
 def test_thinking_that_ends_a_message_is_left_out_with_a_warning() -> None:
