@@ -1,4 +1,4 @@
-"""The messages of cases: in our own JSON, in short forms and as contexts; and the paths that cases use for parts of a body."""
+"""The messages of cases: in our own JSON and as contexts; and the paths that cases use for parts of a body."""
 
 import base64
 import binascii
