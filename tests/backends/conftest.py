@@ -3,8 +3,6 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ()
-
 NEEDS = {"langgraph": "langgraph", "pydantic_ai": "pydantic_ai", "openai_agents": "agents", "mcp": "mcp", "a2a": "a2a"}
 """folder → what its tests import"""
 

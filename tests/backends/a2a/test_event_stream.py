@@ -16,8 +16,6 @@ from lanebus.handlers.integrations.a2a.protobuf import copied
 from tests.support.backends.a2a.tasks import ANYONE, artifact, events, manager, message, new_task, status, texts
 from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 
-__all__ = ()
-
 WORKING, INPUT_REQUIRED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_INPUT_REQUIRED
 
 

@@ -1,8 +1,9 @@
-"""Several replicas of an A2A server: races, kills, and clients that connect to another replica."""
+"""Several replicas of an A2A server: races, kills, clients that connect to another replica, and the SDK's own check."""
 
 # The SDK leaves these types open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -26,16 +27,16 @@ from a2a.types import (
     TaskState,
     TaskStatusUpdateEvent,
 )
+from anyio.to_thread import run_sync
 
 from lanebus import Bus
 from lanebus.a2a import LanebusEventStream, LanebusTaskStore
 from tests.support.backends.a2a.replica import handler_of
 from tests.support.backends.a2a.replicas import NAMESPACE, Replica, replicas
 from tests.support.backends.a2a.tasks import ANYONE, events, manager, message, new_task, states_of, status, texts
+from tests.support.backends.sources import source_of
 from tests.support.paths import ROOT
 from tests.support.servers.real import AnyServer, RealServer, shortly
-
-__all__ = ()
 
 WORKING, COMPLETED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
 
@@ -258,3 +259,24 @@ async def test_a_cancel_at_another_replica_ends_the_agent_and_all_streams(shared
         }
         await runs.aclose()
         await serves.aclose()
+
+
+async def test_the_sdks_exercise_passes_on_three_replicas(shared_valkey: RealServer) -> None:
+    async with replicas(shared_valkey, 3, ticks=60) as started:
+        ports = ",".join(str(replica.port) for replica in started)
+        command = [sys.executable, "-m", "samples.clustermode.exercise", "--ports", ports]
+
+        def exercise() -> subprocess.CompletedProcess[str]:
+            folder = source_of("a2a-sdk")
+            return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
+
+        run = await run_sync(exercise)
+    kept = ROOT / "build" / "backends" / "a2a.txt"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_text(run.stdout + run.stderr)
+    assert (run.returncode, run.stderr) == (0, "")
+    steps = [line.partition("]")[0] for line in run.stdout.splitlines() if line.startswith("[")]
+    assert steps == ["[send", "[get", "[cancel", "[verify"]
+    assert "cancel returned state=TASK_STATE_CANCELED" in run.stdout
+    assert "replica 0 sees final state=TASK_STATE_CANCELED" in run.stdout
+    assert run.stdout.splitlines()[-1].startswith("OK: ")

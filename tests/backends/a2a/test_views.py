@@ -13,8 +13,6 @@ from lanebus.projections import TURNS, USAGE, look
 from tests.support.backends.a2a.tasks import ANYONE, artifact, manager, message, new_task, status
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 WORKING, INPUT_REQUIRED = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_INPUT_REQUIRED
 COMPLETED, FAILED = TaskState.TASK_STATE_COMPLETED, TaskState.TASK_STATE_FAILED
 

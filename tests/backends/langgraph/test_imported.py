@@ -34,8 +34,6 @@ from tests.support.backends.imported import import_session
 from tests.support.backends.langgraph_graphs import Graph, adding, config_of, conversation, said
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 ID = "ffffffff-0000-6000-8000-000000000000"
 
 

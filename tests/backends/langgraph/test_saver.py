@@ -1,28 +1,37 @@
-"""What `LanebusSaver` stores and returns, beyond the conformance suite."""
+"""What `LanebusSaver` stores and returns: the conformance suite, blocking callers, and several processes."""
+
+# The conformance suite is typed, but has no marker that says so.
+# pyright: reportMissingTypeStubs=false
 
 import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import anyio
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, empty_checkpoint
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.conformance.report import ProgressCallbacks
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import JsonValue
 
 from lanebus import ExtensionMessage
-from lanebus.errors import InvalidArgument, SessionExists
+from lanebus.errors import Closed, InvalidArgument, SessionExists
 from lanebus.handlers.integrations.bounds import BackendBounds
-from lanebus.langgraph import LanebusSaver
+from lanebus.langgraph import LanebusSaver, LanebusStore, WouldBlock, bus_in_thread
+from tests.support.backends.artefacts import artefact
 from tests.support.backends.langgraph_graphs import adding, config_of, conversation, counting, named, said
+from tests.support.paths import ROOT
 from tests.support.servers.real import AnyServer, RealServer
 from tests.support.suite.scale import randomness
-
-__all__ = ()
 
 METADATA: CheckpointMetadata = {"source": "loop", "step": 0, "parents": {}}
 
@@ -343,3 +352,183 @@ async def test_only_known_types_become_objects(shared_valkey: RealServer) -> Non
         assert values == {"ticket": {"number": 7}, "person": HumanMessage("hi", id="1")}
         allowing = JsonPlusSerializer(allowed_msgpack_modules=[Ticket])
         assert (await values_of(LanebusSaver(bus, serde=allowing), 1))["ticket"] == Ticket(7)
+
+
+T = config_of("t")
+
+
+def test_a_program_without_an_event_loop_runs_graphs(shared_valkey: RealServer) -> None:
+    with bus_in_thread(shared_valkey.url) as bus:
+        saver, store = LanebusSaver(bus), LanebusStore(bus)
+        graph = conversation(saver, store)
+        graph.invoke(said("hi"), T)
+        assert [each.text for each in graph.get_state(T).values["messages"]] == ["hi", "You said: hi"]
+        assert len(list(graph.get_state_history(T))) == len(list(saver.list(T))) == 3
+        saver.copy_thread("t", "copy")
+        saver.delete_thread("t")
+        saver.prune(["copy"])
+        assert saver.get_tuple(T) is None
+        found = list(saver.list(None, limit=2))
+        assert [named(each.config) for each in found] == ["copy"]
+        saver.delete_for_runs(["none"])
+        store.put(("a",), "k", {"x": 1})
+        item = store.get(("a",), "k")
+        assert item is not None
+        assert item.value == {"x": 1}
+    with pytest.raises(Closed):
+        saver.get_tuple(T)
+
+
+async def test_a_worker_thread_of_the_loop_may_block(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        graph = counting(LanebusSaver(bus), end=5)
+        result = await anyio.to_thread.run_sync(lambda: graph.invoke({"steps": []}, T))
+        assert result == {"steps": [0, 1, 2, 3, 4]}
+
+
+async def test_on_the_loops_own_thread_every_blocking_method_is_refused(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        saver, store = LanebusSaver(bus), LanebusStore(bus)
+        with pytest.raises(WouldBlock, match="await `aget_tuple` instead"):
+            saver.get_tuple(T)
+        with pytest.raises(WouldBlock, match="await `alist` instead"):
+            list(saver.list(T))
+        with pytest.raises(WouldBlock, match="await `abatch` instead"):
+            store.get(("a",), "k")
+        with pytest.raises(WouldBlock):
+            counting(saver).invoke({"steps": []}, T)
+        assert (await bus.session("t").head()).position == 0
+
+
+def test_methods_that_await_work_on_every_loop(shared_valkey: RealServer) -> None:
+    async def run() -> object:
+        return await counting(saver, end=3).ainvoke({"steps": []}, T)
+
+    with bus_in_thread(shared_valkey.url) as bus:
+        saver = LanebusSaver(bus)
+        assert asyncio.run(run()) == {"steps": [0, 1, 2]}
+        assert len(list(saver.list(T))) == 5
+
+
+async def test_a_cancelled_call_of_another_loop_is_cancelled_on_the_buss(shared_valkey: RealServer) -> None:
+    with bus_in_thread(shared_valkey.url) as bus:
+        saver = LanebusSaver(bus)
+        task = asyncio.create_task(saver.aget_tuple(T))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await saver.aget_tuple(T) is None
+
+
+TESTS = {
+    "put": 17,
+    "put_writes": 10,
+    "get_tuple": 10,
+    "list": 16,
+    "delete_thread": 5,
+    "delete_for_runs": 7,
+    "copy_thread": 8,
+    "prune": 8,
+}
+
+
+TINY = BackendBounds(cached_sessions=1, inline_bytes=1, batch_bytes=1, batch_count=1, shown_bytes=1)
+
+
+@pytest.mark.cluster("a thread and its copy are on several nodes")
+@pytest.mark.parametrize("bounds", [BackendBounds(), TINY], ids=["normal", "tiny"])
+async def test_the_conformance_suite_passes_whole(
+    server: AnyServer, bounds: BackendBounds, request: pytest.FixtureRequest
+) -> None:
+    lines: list[str] = []
+
+    def note(capability: str, name: str, passed: bool, error: str | None) -> None:
+        lines.append(f"{'passed' if passed else 'FAILED'} {capability}.{name} {error or ''}".rstrip())
+
+    async with server.bus() as bus:
+
+        @checkpointer_test(name="LanebusSaver")
+        async def saver() -> AsyncGenerator[LanebusSaver, None]:
+            yield LanebusSaver(bus, bounds=bounds)
+
+        report = await validate(saver, progress=ProgressCallbacks(on_test_result=note))
+    results = report.results
+    failures = [failure for each in results.values() for failure in each.failures]
+    artefact(f"langgraph-{request.node.callspec.id}.txt").write_text("\n".join([*lines, ""]))
+    assert failures == []
+    assert {name: each.tests_passed for name, each in results.items()} == TESTS
+    assert len(lines) == sum(TESTS.values()) == 81
+    assert sum(each.tests_skipped for each in results.values()) == 0
+
+
+def run_until(url: str, kill_at: int) -> None:
+    """Run the graph in another process, and send it SIGKILL when a step begins."""
+    command = [sys.executable, "-m", "tests.support.backends.langgraph_graphs", url, "t"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) == kill_at:
+                process.kill()
+
+
+@pytest.mark.parametrize("kill_at", [0, 7, 19])
+async def test_another_process_continues_a_run_that_was_killed(shared_valkey: RealServer, kill_at: int) -> None:
+    await anyio.to_thread.run_sync(run_until, shared_valkey.url, kill_at)
+    begun: list[int] = []
+    async with shared_valkey.bus() as bus:
+        graph = counting(LanebusSaver(bus), tell=begun.append)
+        stored: list[int] = (await graph.aget_state(config_of("t"))).values["steps"]
+        result = await graph.ainvoke(None, config_of("t"), durability="sync")
+        assert stored == [*range(len(stored))]
+        assert len(stored) >= kill_at  # each step that another one followed was stored
+        assert result == {"steps": [*range(20)]}
+        assert begun == [*range(begun[0], 20)]  # no step that was stored runs again
+        assert begun[0] in {len(stored), len(stored) + 1}  # the writes of one more step may be stored
+
+
+@pytest.mark.cluster("the threads are on several nodes")
+async def test_of_two_processes_that_append_to_one_thread_neither_loses_anything(server: AnyServer) -> None:
+    async def append(saver: LanebusSaver, name: str) -> None:
+        for number in range(30):
+            values: dict[str, Any] = {"items": [name] * number, "who": name}
+            made = empty_checkpoint()
+            versions: dict[str, str | int | float] = {channel: saver.get_next_version(None, None) for channel in values}
+            checkpoint = {**made, "id": f"{number:04}-{name}", "channel_values": values, "channel_versions": versions}
+            at = await saver.aput(
+                config_of("t", checkpoint_ns=""),
+                checkpoint,  # type: ignore[arg-type]
+                {"source": "loop", "step": number, "parents": {}},
+                versions,
+            )
+            await saver.aput_writes(at, [("items", number)], name)
+
+    async with server.bus() as one, server.bus() as other:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(append, LanebusSaver(one), "one")
+            tasks.start_soon(append, LanebusSaver(other), "other")
+        found = [each async for each in LanebusSaver(one).alist(config_of("t"))]
+        assert len(found) == 60
+        for each in found:
+            number, _, name = each.checkpoint["id"].partition("-")
+            assert each.checkpoint["channel_values"] == {"items": [name] * int(number), "who": name}
+            assert each.pending_writes == [(name, "items", int(number))]
+
+
+@pytest.mark.full
+async def test_a_thousand_threads_run_at_once(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        saver = LanebusSaver(bus)
+        limit, results = anyio.CapacityLimiter(200), dict[int, object]()
+
+        async def run(number: int) -> None:
+            async with limit:
+                results[number] = await counting(saver, end=2).ainvoke({"steps": []}, config_of(f"t{number}"))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(1_000):
+                tasks.start_soon(run, number)
+        assert results == {number: {"steps": [0, 1]} for number in range(1_000)}
+        fresh, random = LanebusSaver(bus), Random(1)  # noqa: S311
+        for number in random.sample(range(1_000), 50):
+            assert len([each async for each in fresh.alist(config_of(f"t{number}"))]) == 4

@@ -16,8 +16,6 @@ from tests.support.backends.langgraph_graphs import config_of
 from tests.support.servers.real import AnyServer, RealServer
 from tests.support.suite.scale import count, randomness
 
-__all__ = ()
-
 NAMES = ("a", "b", "c")
 TINY = BackendBounds(cached_sessions=1, inline_bytes=1)
 

@@ -22,8 +22,6 @@ from lanebus.projections import TURNS, USAGE, project
 from tests.support.backends.langgraph_graphs import REMOVE_ALL_MESSAGES, config_of, conversation, said
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 T = config_of("t")
 
 
@@ -139,7 +137,7 @@ async def test_another_channel_or_none_is_shown_if_asked(shared_valkey: RealServ
         assert await context(bus) == []
 
 
-def test_blocks_of_all_kinds_are_shown() -> None:
+def test_blocks_of_all_kinds_are_shown_and_what_cannot_be_is_cut_and_never_fails() -> None:
     blocks: list[str | dict[str, object]] = [
         {"type": "text", "text": "a"},
         {"type": "reasoning", "reasoning": "b"},
@@ -155,9 +153,6 @@ def test_blocks_of_all_kinds_are_shown() -> None:
     kinds = [type(block) for block in shown.content]
     assert kinds == [TextBlock, ThinkingBlock, ImageBlock, ImageBlock, UnknownBlock, UnknownBlock, ToolCallBlock]
     assert b"passwd" not in shown.to_json_bytes()
-
-
-def test_what_cannot_be_shown_is_cut_and_never_fails() -> None:
     assert lane_message(HumanMessage("x" * 1_000), limit_bytes=80).text_content() == "x" * 10
     assert lane_message(HumanMessage("a\ud800b"), limit_bytes=1_000).text_content() == "a?b"
     odd = AIMessage("a", response_metadata={"model_name": 1, "finish_reason": {}}, tool_calls=[])

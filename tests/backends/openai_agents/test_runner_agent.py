@@ -23,8 +23,6 @@ from tests.support.agent.agents import SECONDS, fresh_bus
 from tests.support.backends.agents_sdk import process, scripted, shop_agent
 from tests.support.servers.real import AnyServer, RealServer
 
-__all__ = ()
-
 
 @asynccontextmanager
 async def working(bus: Bus, agent: RunnerAgent, name: str = "w") -> AsyncGenerator[None]:

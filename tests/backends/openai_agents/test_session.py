@@ -1,7 +1,12 @@
-"""`LanebusSession`: exact items, atomic appends, and what people see of them."""
+"""`LanebusSession`: exact items, atomic appends, what people see of them, and the SDK's own tests."""
 
 import asyncio
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import cast
 
 import anyio
@@ -18,9 +23,9 @@ from lanebus.projections import TURNS, USAGE, look
 from tests.support.agent.agents import fresh_bus
 from tests.support.backends.agents_sdk import process, shop_agent, user
 from tests.support.backends.imported import import_session
+from tests.support.backends.sources import source_of
+from tests.support.paths import ROOT
 from tests.support.servers.real import AnyServer, RealServer
-
-__all__ = ()
 
 ODD: tuple[dict[str, object], ...] = (
     {"role": "user", "content": "\ud800 lone, \u2028, 😀, \x00"},
@@ -260,3 +265,41 @@ async def test_imported_entries_remove_no_item_that_a_run_has_added() -> None:
             assert await texts(reader) == ["one", "two", "three"]
         shown = (await build_context(session.bus_session)).messages
         assert [message.text_content() for message in shown] == ["one", "two", "three"]
+
+
+LISTED = Path(__file__).with_name("referee.txt").read_text().split()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("folder", "passed", "used"),
+    [("tests/memory", 212, 193), ("tests/deferred_session_writes", 154, 154), ("tests/test_agent_runner.py", 71, 71)],
+)
+def test_all_listed_tests_of_the_sdk_pass_with_our_sessions(
+    folder: str, passed: int, used: int, shared_valkey: RealServer
+) -> None:
+    listed = [name for name in LISTED if name.startswith(folder)]
+    environment = {
+        **os.environ,
+        "LANEBUS_URL": shared_valkey.url,
+        "PYTHONPATH": str(ROOT / "tests" / "support" / "backends"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    for name in ("PYTEST_ADDOPTS", "PYTEST_XDIST_WORKER", "PYTEST_CURRENT_TEST"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "openai_agents_plugin", "-q", *listed]
+    run = subprocess.run(
+        command,
+        cwd=source_of("openai-agents"),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    output = ROOT / "build" / "backends" / f"openai_agents-{Path(folder).stem}.txt"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(f"{' '.join(command[:8])} … ({len(listed)} names of referee.txt)\n{run.stdout}{run.stderr}")
+    assert re.findall(r"\d+ (?:passed|failed|skipped|errors?|x\w+|deselected)", run.stdout) == [f"{passed} passed"]
+    assert f"sessions of lanebus were used by {used} tests" in run.stdout
+    assert run.returncode == 0

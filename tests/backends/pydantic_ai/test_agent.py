@@ -27,8 +27,6 @@ from lanebus.pydantic_ai import PydanticAgent
 from tests.support.backends.pydantic_ai.agents import returned, scripted, told
 from tests.support.servers.real import AnyServer, RealServer, eventually, spawn
 
-__all__ = ()
-
 NAME = "pydantic-ai"
 
 

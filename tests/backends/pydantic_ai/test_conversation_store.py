@@ -1,6 +1,9 @@
-"""One suite for their store in memory and for ours: both do the same. It is the referee of the store's seam."""
+"""One suite for conversations in memory and on lanebus. Of ours also: races, and what a page shows."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -33,16 +36,17 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage, RunUsage
 
-from lanebus import Bus, Delta
+from lanebus import AssistantMessage, Bus, Delta, Lane, ToolResultMessage, UserMessage
 from lanebus.bus.wire import DecodeFailure
+from lanebus.context import build_context
 from lanebus.handlers.integrations.bounds import BackendBounds
+from lanebus.projections import TURNS, USAGE, project
 from lanebus.pydantic_ai import LanebusConversationStore
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 TINY = BackendBounds(cached_sessions=1, inline_bytes=1, batch_bytes=1)
+
 
 ON_CLUSTER = pytest.param("cluster", marks=pytest.mark.cluster("a fork and its origin are on several nodes"))
 
@@ -613,3 +617,140 @@ async def test_an_imported_conversation_is_not_continued_and_replaces_no_own_one
         assert await store.load("d") is None
         assert [record.conversation_id for record in await store.read_records()] == ["c"]
         assert await words(store) == ["own", "own"]
+
+
+def turn(text: str) -> tuple[ModelRequest, ModelResponse]:
+    return ModelRequest(parts=[UserPromptPart(text)]), ModelResponse(parts=[TextPart(f"re {text}")])
+
+
+async def test_of_two_processes_that_save_one_revision_exactly_one_succeeds(shared_valkey: RealServer) -> None:
+    count = 40
+    async with shared_valkey.bus() as bus:
+        await LanebusConversationStore(bus).save(Conversation(conversation_id="c"))
+        command = [sys.executable, "-m", "tests.support.backends.pydantic_ai.saver", shared_valkey.url]
+        processes = [
+            await asyncio.create_subprocess_exec(*command, name, str(count), stdout=subprocess.PIPE, env=os.environ)
+            for name in ("one", "other")
+        ]
+        outputs = [(await process.communicate())[0] for process in processes]
+        assert [process.returncode for process in processes] == [0, 0]
+        assert all(output.strip().isdigit() for output in outputs)
+        store = LanebusConversationStore(bus)
+        conversation = await store.load("c")
+        assert conversation is not None
+        said = [str(part.content) for message in conversation.messages for part in message.parts]  # type: ignore[union-attr]
+        for name in ("one", "other"):
+            assert [text for text in said if text.startswith(name)] == [f"{name} {number}" for number in range(count)]
+        assert len(said) == 2 * count
+        record = await store.read_record("c")
+        assert record is not None
+        assert record.branches == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["valkey", pytest.param("cluster", marks=pytest.mark.cluster("the conversations are on several nodes"))]
+)
+async def test_a_thousand_conversations_at_a_time_keep_their_messages(shared: Shared, kind: str) -> None:
+    names = [f"c{number}" for number in range(1_000)]
+    async with shared[kind].bus() as bus:
+        store = LanebusConversationStore(bus)
+
+        async def talk(name: str) -> None:
+            for number in range(2):
+                conversation = await store.load(name) or Conversation(conversation_id=name)
+                conversation.messages += turn(f"{name} {number}")
+                await store.save(conversation)
+
+        await asyncio.gather(*map(talk, names))
+        other = LanebusConversationStore(bus)
+        listed = await other.list_conversations()
+        assert {record.conversation_id for record in listed} == {*names}
+        for name in names[::100]:
+            conversation = await other.load(name)
+            assert conversation is not None
+            assert conversation.messages[0].parts[0].content == f"{name} 0"  # type: ignore[union-attr]
+            assert len(conversation.messages) == 4
+
+
+async def test_a_save_in_parts_that_conflicts_leaves_the_conversation_as_it_was(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        slow = LanebusConversationStore(bus, bounds=BackendBounds(batch_bytes=1))
+        await slow.save(Conversation(conversation_id="c", messages=[*turn("a")]))
+        one, other = await slow.load("c"), await slow.load("c")
+        assert one is not None
+        assert other is not None
+        one.messages += [*turn("b"), *turn("c")]
+        other.messages += turn("d")
+        outcomes = await asyncio.gather(
+            slow.save(one), LanebusConversationStore(bus).save(other), return_exceptions=True
+        )
+        conflicts = [isinstance(outcome, ConversationConflict) for outcome in outcomes]
+        assert sorted(conflicts) == [False, True]
+        winner = other if conflicts[0] else one
+        found = await slow.load("c")
+        assert found is not None
+        assert found.messages == winner.messages
+        found.messages += turn("e")
+        await slow.save(found)
+        context = await build_context(bus.session("c"))
+        assert len(context.messages) == len(found.messages)
+
+
+async def test_an_erased_conversation_is_unknown_and_its_id_is_refused(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
+        store = LanebusConversationStore(bus)
+        saved = Conversation(conversation_id="c", messages=[*turn("a")])
+        await store.save(saved)
+        await bus.session("c").erase()
+        assert await store.load("c") is None
+        assert await store.list_conversations() == []
+        with pytest.raises(ConversationConflict):
+            await store.save(saved)
+
+
+def double(number: int) -> int:
+    """Double a number."""
+    return 2 * number
+
+
+async def test_a_saved_run_shows_its_messages_turns_and_usage(shared_valkey: RealServer) -> None:
+    agent = Agent(TestModel(custom_output_text="done"), instructions="Be brief.", tools=[double])
+    async with shared_valkey.bus() as bus:
+        store = LanebusConversationStore(bus)
+        first = await agent.run("Hello", conversation=Conversation(conversation_id="c"))
+        await store.save(first)
+        await store.save(await agent.run("Again", conversation=await store.load("c")))
+        session = bus.session("c")
+        context = await build_context(session)
+        assert [type(message) for message in context.messages] == [
+            *(UserMessage, AssistantMessage, ToolResultMessage, AssistantMessage),
+            *(UserMessage, AssistantMessage),
+        ]
+        assert [instruction.text_content() for instruction in context.system] == ["Be brief."]
+        state = (await project(session, TURNS)).state
+        assert [(str(turn.turn_id), turn.status) for turn in state.turns] == [
+            ("c.main.1#0", "completed"),
+            ("c.main.1#1", "completed"),
+            ("c.main.2#0", "completed"),
+        ]
+        assert [run.name for run in state.turns[0].tools] == ["double"]
+        assert state.turns[0].results
+        assert state.waiting == ()
+        total = (await project(session, USAGE)).state.total.usage
+        conversation = await store.load("c")
+        assert conversation is not None
+        assert (total.input, total.output) == (conversation.usage.input_tokens, conversation.usage.output_tokens)
+
+
+async def test_a_reader_of_the_extension_lane_alone_sees_nothing_of_a_conversation(shared_valkey: RealServer) -> None:
+    agent = Agent(TestModel(custom_output_text="done"))
+    async with shared_valkey.bus() as bus:
+        store = LanebusConversationStore(bus)
+        await store.save(await agent.run("Hello", conversation=Conversation(conversation_id="c")))
+        assert [envelope async for envelope in bus.session("c").read(lanes={Lane.EXTENSION})] == []
+        answers = [
+            envelope.message
+            async for envelope in bus.session("c").read(lanes={Lane.LLM})
+            if isinstance(envelope.message, AssistantMessage)
+        ]
+        assert [answer.text_content() for answer in answers] == ["done"]

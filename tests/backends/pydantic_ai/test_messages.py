@@ -40,8 +40,6 @@ from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.handlers.integrations.pydantic_ai.messages import assistant_message, llm_messages, model_messages, raw_of
 from lanebus.messages import AudioBlock, LlmMessage, ThinkingBlock, TurnId
 
-__all__ = ()
-
 PNG = b"\x89PNG\r\n\x1a\n" + b"a" * 20
 LAST, NEXT = TurnId(loop_id="s.main.1", turn_index=0), TurnId(loop_id="s.main.1", turn_index=1)
 
@@ -143,13 +141,11 @@ def test_the_stop_reason_of_a_response_is_kept(response: ModelResponse, stop_rea
     assert assistant_message(response).stop_reason == stop_reason
 
 
-def test_an_unreported_usage_is_none() -> None:
+def test_long_texts_are_cut_in_the_lane_and_what_is_unknown_or_too_large_is_none() -> None:
     assert assistant_message(ModelResponse(parts=[], usage=RequestUsage(unmeasured_requests=1))).usage is None
-
-
-def test_long_texts_are_cut_in_the_lane() -> None:
     (found,) = shown(ModelRequest(parts=[UserPromptPart("x" * 30)]), shown_characters=10)
     assert found.text_content() == f"{'x' * 10}\n[… 20 more characters are stored]"
+    assert raw_of(ModelResponse(parts=[TextPart("x" * 100)]), 100) is None
 
 
 def test_a_context_is_a_history_of_requests_and_responses() -> None:
@@ -180,10 +176,6 @@ def test_a_context_is_a_history_of_requests_and_responses() -> None:
     assert isinstance(result, ToolReturnPart)
     assert result.content == {"a": 1}
     assert found[3] == exact
-
-
-def test_a_message_over_the_limit_has_no_raw_form() -> None:
-    assert raw_of(ModelResponse(parts=[TextPart("x" * 100)]), 100) is None
 
 
 def test_another_provider_s_object_is_no_history() -> None:

@@ -32,8 +32,6 @@ from lanebus.pydantic_ai import LanebusStepStore
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 Store: TypeAlias = InMemoryStepStore | LanebusStepStore
 
 STARTED = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,8 +6,6 @@ from lanebus.bus.messages import AssistantMessage, Usage, read_message
 from lanebus.bus.wire import encode
 from lanebus.handlers.formats import CODECS
 
-__all__ = ()
-
 GUESSED = AssistantMessage(usage=Usage(input=1, output=2, total_tokens=3, estimated=True))
 
 

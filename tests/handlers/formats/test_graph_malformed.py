@@ -9,8 +9,6 @@ from lanebus.codecs import GRAPH_V1, GRAPH_V2
 from lanebus.handlers.formats import Codec
 from tests.support.messages.malformed import BAD_BASE64, BAD_TEXTS, BAD_URLS, BAD_VALUES, deep
 
-__all__ = ()
-
 both = pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 
 Object = dict[str, JsonValue]

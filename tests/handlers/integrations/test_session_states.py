@@ -1,22 +1,35 @@
-"""States that are folded from sessions, and appends that depend on them."""
+"""States that integrations keep in a session, and which entries they take for their own."""
 
+import ast
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 
 import anyio
 import pytest
+from pydantic import JsonValue
 
 from lanebus import Bus, Conflict, Cursor, ExtensionMessage, Lane, UserMessage
+from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages import Publishable
-from lanebus.bus.wire import Keys
+from lanebus.bus.wire import Envelope, Keys
 from lanebus.errors import LogRolledBack
 from lanebus.handlers.integrations.bounds import BackendBounds
-from lanebus.handlers.integrations.session_states import SessionStates
+from lanebus.handlers.integrations.session_states import (
+    SessionStates,
+    imported_message,
+    load_value,
+    own_message,
+    session_id_of,
+    store_value,
+)
+from tests.support.agent.agents import fresh_bus
+from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 KIND = "store.test.add"
+
+
 KEYS = Keys()
 
 
@@ -174,3 +187,112 @@ async def test_a_process_whose_own_append_was_lost_is_told(one: RealServer) -> N
             await states.append("s", count)
         assert await states.append("s", count) is not None
         assert await read(states) == [(1, 0), (2, 1)]
+
+
+def test_an_id_that_is_valid_is_the_session_id_itself() -> None:
+    assert session_id_of("thread-1", prefix="lg") == "thread-1"
+
+
+@pytest.mark.parametrize("external", ["", "a b", "x" * 65, "\ud800", "é", "../s"])
+def test_another_id_has_a_session_id_of_its_own(external: str) -> None:
+    named = session_id_of(external, prefix="lg")
+    assert named.startswith("lg-")
+    assert named == session_id_of(external, prefix="lg") != session_id_of(external + "!", prefix="lg")
+
+
+@pytest.mark.parametrize("size", [0, 10, 11])
+async def test_bytes_are_read_back_from_the_entry_or_the_media_store(shared_valkey: RealServer, size: int) -> None:
+    async with shared_valkey.bus() as bus:
+        media = bus.session("s").media
+        value = await store_value(media, b"\xff" * size, bounds=BackendBounds(inline_bytes=10))
+        assert isinstance(value, str if size <= 10 else dict)
+        assert await load_value(media, value) == b"\xff" * size
+
+
+@pytest.mark.parametrize("value", ["*", "é", 1, {}, {"sha256": 1}, None])
+async def test_a_value_of_another_form_is_refused(shared_valkey: RealServer, value: JsonValue) -> None:
+    async with shared_valkey.bus() as bus:
+        with pytest.raises(DecodeError):
+            await load_value(bus.session("s").media, value)
+
+
+ASKS = {"is_imported", "own_message"}
+
+
+READERS: dict[str, str] = {
+    "agent/ask.py:_running_tools": "reads the starts of calls, at positions that the fold of own entries has found",
+    "agent/commands.py:_require_command": "reads the command of a receipt of its own process",
+    "agent/compaction.py:CompactionStep": "numbers the summaries of the context",
+    "agent/compaction.py:_answers": "gets the entries of the context, imported or not",
+    "agent/compaction.py:_is_undone": "gets the entries of the context, imported or not",
+    "agent/compaction.py:_parts": "summarises what the model reads, imported or not",
+    "agent/compaction.py:find_cut": "cuts what the model reads, imported or not",
+    "agent/compaction.py:summary_request": "summarises what the model reads, imported or not",
+    "agent/loop.py:AgentLoop": "reads messages at positions that the fold of own entries has found",
+    "agent/recording/recorded_loop.py:RecordedLoop": "waits until the session is closed, which its head tells",
+    "agent/session_cache.py:CachedSession": "hands the pages to folds, which ask",
+    "agent/tracing.py:_add": "adds to a trace what the model reads, imported or not",
+    "agent/turn/decision.py:_is_known": "looks at the context, imported or not, to tell a decided call",
+    "agent/turn/loop_state.py:_follow_ups": "gets entries of the fold of own entries",
+    "agent/turn/request.py:_answer_of": "shows what a model was asked; a definition is compared with its hash",
+    "agent/turn/request.py:_event": "shows what a model was asked; a definition is compared with its hash",
+    "agent/turn/request.py:_read_events": "shows what a model was asked; a definition is compared with its hash",
+    "agent/worker/session_task.py:_is_cut": "reads a message at a position of a fold; commands go to a fold that asks",
+    "agent/worker/session_task.py:give_up": "reads a message at a position of a fold; commands go to a fold that asks",
+    "agent/worker/session_task.py:give_up_unreadable": "reads the entry that no fold could read",
+    "integrations/mcp/replicas.py:McpEventStore": "reads events by `_stored_event`, which asks",
+    "integrations/session_states.py:_readable_message": "is asked for entries that are own already",
+    "projections/definition.py:FoldInput": "hands entries to folds",
+    "projections/folding.py:FoldFailed": "names the entry at which a fold failed",
+    "projections/folding.py:fold": "hands the pages to folds",
+    "projections/sessions.py:_evolve": "a view: counts what a session holds",
+    "projections/sessions.py:with_status": "a view: shows the newest message",
+    "projections/turns.py:_evolve": "a view: shows imported turns too",
+    "projections/usage.py:_evolve": "a view: counts imported usage too",
+    "protocols/acp/editor_session.py:EditorSession": "shows entries through `run.py`, which asks",
+    "protocols/agui/run_stream.py:AguiRun": "shows entries through `run.py`, which asks",
+    "protocols/ai_sdk/message_stream.py:MessageStream": "shows entries through `run.py`, which asks",
+    "protocols/run.py:WorkState": "gets its entries from `RunFold`, which asks",
+}
+
+
+"""functions and classes that read entries and do not ask themselves, with the reason"""
+
+
+def uses(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of the methods and attributes by which code reads entries, and of those by which it asks."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="read" | "follow" | "pages" as name), keywords=[_, *_]):
+                yield name
+            case ast.Attribute(value=ast.Name(id="envelope"), attr="message"):
+                yield "message"
+            case ast.Attribute(attr=name) | ast.Name(id=name) if name in ASKS:
+                yield name
+            case _:
+                pass
+
+
+def definitions(package: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each function and class of a package, with what it uses."""
+    folder = ROOT / "handlers"
+    for path in sorted((folder / package).rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield f"{path.relative_to(folder).as_posix()}:{node.name}", {*uses(node)}
+
+
+@pytest.mark.parametrize("package", ["integrations", "protocols", "agent", "projections"])
+def test_what_reads_entries_asks_whether_they_are_imported(package: str) -> None:
+    silent = {name for name, found in definitions(package) if found - ASKS and not found & ASKS}
+    assert silent == {name for name in READERS if name.startswith(f"{package}/")}
+
+
+async def test_an_entry_is_own_or_imported_or_neither() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("mine"))
+        await session.publish(ExtensionMessage.of("x", {}), imported=True)
+        found: list[Envelope] = [envelope async for envelope in session.read()]
+        assert [own_message(each) is not None for each in found] == [True, False]
+        assert [imported_message(each) is not None for each in found] == [False, True]

@@ -1,23 +1,18 @@
-"""A context becomes a request that OpenAI's Responses API accepts, with everything that it can represent."""
+"""Requests to the Responses API and answers of it, where they are unlike those of other providers."""
 
 import json
-import re
 from typing import cast
 
-import httpx2
 import pytest
 from pydantic import JsonValue
 
-from lanebus.agent import ToolSpec
+from lanebus.agent import Piece, ToolSpec
 from lanebus.bus.messages import (
-    AnnotationBlock,
+    AnnotationRef,
     AssistantMessage,
-    AudioBlock,
     Block,
-    DataBlock,
     DeveloperMessage,
     DocumentBlock,
-    ErrorBlock,
     ImageBlock,
     MediaRef,
     Publishable,
@@ -29,24 +24,20 @@ from lanebus.bus.messages import (
     ToolResultMessage,
     UnknownBlock,
     UserMessage,
-    VideoBlock,
 )
-from lanebus.context import Context
-from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_openai_responses
-from tests.support.log.entries import asks, calls, context_of, results, says
-from tests.support.providers.openai_responses_rules import require_legal
+from lanebus.providers import OpenAIResponsesAnswer, ProviderRequest, from_openai_responses
+from tests.support.log.entries import asks, calls, results, says
+from tests.support.providers.forms import FORMS
+from tests.support.providers.replay import folded, spoken, through_sdk, untimed
+from tests.support.providers.samples import CALLED, HIDDEN, REASONED, SAID, SAMPLES, Responses
 
-MODEL = "gpt-5.2"
-PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
-PDF = MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf")
-STORED = MediaRef(kind="sha256", sha256="0" * 64)
 Wire = dict[str, JsonValue]
 
-
-def request_for(*messages: Publishable) -> ProviderRequest:
-    request = to_openai_responses(context_of(*messages), model=MODEL)
-    require_legal(request.body)
-    return request
+FORM, SAMPLE = FORMS["openai_responses"], SAMPLES["openai_responses"]
+PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
+PDF = MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf")
+IMAGE: Wire = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG.data}", "detail": "auto"}
+FILE: Wire = {"type": "input_file", "file_data": f"data:application/pdf;base64,{PDF.data}", "filename": "a.pdf"}
 
 
 def items_of(request: ProviderRequest) -> list[Wire]:
@@ -54,15 +45,7 @@ def items_of(request: ProviderRequest) -> list[Wire]:
 
 
 def items(*messages: Publishable) -> list[Wire]:
-    return items_of(request_for(*messages))
-
-
-def user(*content: Block | str) -> UserMessage:
-    return UserMessage(content=tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content))
-
-
-def answer(*content: Block | str, model: str = MODEL, provider: str = "openai") -> AssistantMessage:
-    return says(*content).model_copy(update={"model": model, "provider": provider})
+    return items_of(FORM.request(*messages))
 
 
 def text(words: str) -> Wire:
@@ -73,7 +56,11 @@ def said(*parts: Wire, role: str = "user") -> Wire:
     return {"type": "message", "role": role, "content": [*parts]}
 
 
-def spoken(item: Wire) -> tuple[JsonValue, list[JsonValue]]:
+def output(call: str, value: JsonValue) -> Wire:
+    return {"type": "function_call_output", "call_id": call, "output": value}
+
+
+def told(item: Wire) -> tuple[JsonValue, list[JsonValue]]:
     """An item's type, and the texts of an answer or who is called."""
     if item["type"] == "message":
         return item["type"], [part["text"] for part in cast("list[Wire]", item["content"])]
@@ -83,178 +70,78 @@ def spoken(item: Wire) -> tuple[JsonValue, list[JsonValue]]:
 def answered(*content: Block, **fields: JsonValue) -> JsonValue:
     """The output of a call that was answered so."""
     given = ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
-    result = items(asks("a"), calls("x"), given)[2]
-    assert (result["type"], result["call_id"]) == ("function_call_output", "x")
-    return result["output"]
+    return items(asks("a"), calls("x"), given)[2]["output"]
 
 
-# --- the body -----------------------------------------------------------------------------------------------------
+# --- requests -----------------------------------------------------------------------------------------------------
 
 
-def test_a_body_holds_model_instructions_and_input_and_nothing_else() -> None:
-    assert request_for(SystemMessage.text("be kind"), asks("hi")) == ProviderRequest(
-        {"model": MODEL, "instructions": "be kind", "input": [said(text("hi"))]}
-    )
-
-
-def test_options_are_passed_on() -> None:
+def test_a_body_holds_model_instructions_and_input_and_what_was_asked_for() -> None:
+    messages = (SystemMessage.text("be kind"), asks("hi"))
+    plain: Wire = {"model": FORM.model, "instructions": "be kind", "input": [said(text("hi"))]}
+    assert FORM.request(*messages) == ProviderRequest(plain)
     tool = ToolSpec("fs.read", "Reads.", {"type": "object"})
-    context = context_of(asks("hi"))
-    request = to_openai_responses(context, model=MODEL, max_tokens=16, tools=[tool], stream=True, store=False)
-    require_legal(request.body)
-    wire = {
-        "type": "function",
-        "name": "fs_read",
-        "description": "Reads.",
-        "parameters": {"type": "object"},
-        "strict": False,
-    }
-    assert {name: value for name, value in request.body.items() if name not in {"model", "input"}} == {
-        "max_output_tokens": 16,
-        "tools": [wire],
-        "store": False,
-        "stream": True,
-    }
+    request = FORM.request(*messages, max_tokens=16, tools=[tool], stream=True, store=False)
+    function = {"name": "fs_read", "description": "Reads.", "parameters": {"type": "object"}, "strict": False}
+    asked = {"max_output_tokens": 16, "tools": [{"type": "function", **function}], "store": False, "stream": True}
+    assert request.body == {**plain, **asked}
     assert request.tool_names == {"fs_read": "fs.read"}
 
 
-@pytest.mark.parametrize(
-    ("choice", "sent"),
-    [
-        (ToolChoice("auto"), "auto"),
-        (ToolChoice("required"), "required"),
-        (ToolChoice("none"), "none"),
-        (ToolChoice("named", "fs.read"), {"type": "function", "name": "fs_read"}),
-    ],
-)
-def test_a_tool_choice_is_sent_only_with_tools(choice: ToolChoice, sent: JsonValue) -> None:
-    tool = ToolSpec("fs.read", "", {})
-    request = to_openai_responses(context_of(asks("hi")), model=MODEL, tools=[tool], tool_choice=choice)
-    require_legal(request.body)
-    assert request.body["tool_choice"] == sent
-    assert "tool_choice" not in to_openai_responses(context_of(asks("hi")), model=MODEL, tool_choice=choice).body
+def test_empty_text_is_left_out_white_space_is_kept_and_a_placeholder_stands_for_nothing() -> None:
+    assert items(UserMessage.of(), UserMessage.of("", " "), says("")) == [said(text(" "))]
+    assert items(SystemMessage.text("be kind"), UserMessage.of(), says("")) == [said(text("..."))]
 
 
-def test_a_session_that_names_no_model_has_no_request() -> None:
-    with pytest.raises(NoModel):
-        to_openai_responses(context_of(asks("hi")))
-
-
-def test_a_request_for_an_empty_context_has_one_placeholder() -> None:
-    assert items() == [said(text("..."))]
-    assert items(SystemMessage.text("be kind"), user(), says("")) == [said(text("..."))]
-
-
-# --- instructions -------------------------------------------------------------------------------------------------
-
-_INSTRUCTIONS = (
-    asks("a"),
-    SystemMessage.of("1", "2"),
-    SystemMessage.text("3"),
-    DeveloperMessage.of("4", "5"),
-    SystemMessage.text("6"),
-    DeveloperMessage.text(""),
-)
-
-
-def test_instructions_keep_their_order_and_their_roles() -> None:
-    request = request_for(*_INSTRUCTIONS)
+def test_instructions_keep_their_order_and_their_roles_or_are_all_the_systems_on_demand() -> None:
+    instructions = (
+        asks("a"),
+        SystemMessage.of("1", "2"),
+        SystemMessage.text("3"),
+        DeveloperMessage.of("4", "5"),
+        SystemMessage.text("6"),
+        DeveloperMessage.text(""),
+    )
+    request, merged = FORM.request(*instructions), FORM.request(*instructions, merge_developer=True)
     assert request.body["instructions"] == "12\n\n3"
-    assert items_of(request) == [
-        said(text("4"), text("5"), role="developer"),
-        said(text("6"), role="system"),
-        said(text("a")),
-    ]
-
-
-def test_a_developers_instructions_are_the_systems_on_demand() -> None:
-    request = to_openai_responses(context_of(*_INSTRUCTIONS), model=MODEL, merge_developer=True)
-    assert request.body["instructions"] == "12\n\n3\n\n45\n\n6"
-    assert items_of(request) == [said(text("a"))]
-
-
-# --- what is said -------------------------------------------------------------------------------------------------
+    developer, system = said(text("4"), text("5"), role="developer"), said(text("6"), role="system")
+    assert items_of(request) == [developer, system, said(text("a"))]
+    assert merged.body["instructions"] == "12\n\n3\n\n45\n\n6"
+    assert items_of(merged) == [said(text("a"))]
 
 
 def test_an_answers_texts_are_one_message_until_it_calls() -> None:
     call = ToolCallBlock(id="x", name="read", arguments={"ü": 1})
     found = items(asks("a"), says("b", "", "c", call, "d"), results("x", "1"))
-    assert [spoken(item) for item in found] == [
-        ("message", ["a"]),
-        ("message", ["b", "c"]),
-        ("function_call", ["x"]),
-        ("message", ["d"]),
-        ("function_call_output", ["x"]),
-    ]
-    assert found[1] == {
-        "type": "message",
-        "id": "msg_1_0",
-        "role": "assistant",
-        "status": "completed",
-        "content": [
-            {"type": "output_text", "text": "b", "annotations": []},
-            {"type": "output_text", "text": "c", "annotations": []},
-        ],
-    }
-    assert found[2] == {"type": "function_call", "call_id": "x", "name": "read", "arguments": '{"ü": 1}'}
-
-
-def test_empty_text_is_left_out_and_white_space_is_kept() -> None:
-    assert items(user(), user("", " "), says("")) == [said(text(" "))]
-
-
-# --- calls and results --------------------------------------------------------------------------------------------
+    texts: list[JsonValue] = [{"type": "output_text", "text": word, "annotations": []} for word in "bc"]
+    head: Wire = {"type": "message", "id": "msg_1_0", "role": "assistant", "status": "completed"}
+    called = {"type": "function_call", "call_id": "x", "name": "read", "arguments": '{"ü": 1}'}
+    assert found[:3] == [said(text("a")), {**head, "content": texts}, called]
+    assert (told(found[3]), found[4]) == (("message", ["d"]), output("x", "1"))
 
 
 def test_results_follow_their_calls_in_order() -> None:
     found = items(asks("a"), calls("x", "y"), asks("and?"), results("y", "2"), results("x", "1"))
-    assert found[3:] == [
-        {"type": "function_call_output", "call_id": "x", "output": "1"},
-        {"type": "function_call_output", "call_id": "y", "output": "2"},
-        said(text("and?")),
-    ]
+    assert found[3:] == [output("x", "1"), output("y", "2"), said(text("and?"))]
 
 
 def test_a_result_is_a_string_if_it_is_one_text_and_an_array_if_it_is_more() -> None:
-    one = TextBlock(text="1")
-    image: Wire = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG.data}", "detail": "auto"}
-    file: Wire = {"type": "input_file", "file_data": f"data:application/pdf;base64,{PDF.data}", "filename": "a.pdf"}
+    one, image = TextBlock(text="1"), ImageBlock(media=PNG)
     assert answered(one) == "1"
     assert answered() == ""
     assert answered(structured={"ü": [1]}) == '{"ü": [1]}'
     assert answered(one, one) == [text("1"), text("1")]
-    assert answered(ImageBlock(media=PNG), DocumentBlock(media=PDF)) == [image, file]
-    assert answered(ImageBlock(media=PNG), one, is_error=True) == [image, text("[TOOL ERROR] 1")]
-    assert answered(ImageBlock(media=PNG), is_error=True) == [text("[TOOL ERROR] "), image]
+    assert answered(image, DocumentBlock(media=PDF)) == [IMAGE, FILE]
+    assert answered(image, one, is_error=True) == [IMAGE, text("[TOOL ERROR] 1")]
+    assert answered(image, is_error=True) == [text("[TOOL ERROR] "), IMAGE]
     assert answered(status="failed") == "[TOOL ERROR] (no output)"
-
-
-def test_illegal_ids_are_made_legal_and_stay_apart_at_calls_and_results() -> None:
-    ids = ["a.b", "a:b", "a_b", "", "x" * 65, "x" * 66, "ok"]
-    request = request_for(asks("a"), calls(*ids), *(results(call, call) for call in reversed(ids)))
-    called = [cast("str", item["call_id"]) for item in items_of(request)[1:8]]
-    assert [request.call_ids.get(call, call) for call in called] == ids
-    assert [(item["call_id"], item["output"]) for item in items_of(request)[8:]] == [*zip(called, ids, strict=True)]
-
-
-def test_arguments_that_did_not_parse_go_back_as_they_came() -> None:
-    context = context_of(asks("a"), says(ToolCallBlock(id="x", name="t", arguments_raw='{"a":')))
-    request = to_openai_responses(context)
-    assert items_of(request)[1]["arguments"] == '{"a":'
-    assert request.warnings == ("messages.1: arguments of tool call 'x' are no JSON object, sent as they came",)
-
-
-def test_arguments_that_are_no_object_and_illegal_names_are_changed_with_a_warning() -> None:
-    request = request_for(asks("a"), says(ToolCallBlock(id="x", name="fs.read", arguments=[1])))
-    assert (items_of(request)[1]["name"], items_of(request)[1]["arguments"]) == ("fs_read", '{"value": [1]}')
-    assert ["fs.read" in request.warnings[0], "arguments" in request.warnings[1]] == [True, True]
 
 
 # --- thinking -----------------------------------------------------------------------------------------------------
 
 
-def reasoning(item_id: str, encrypted: str = "x") -> ThinkingBlock:
-    signature = json.dumps({"id": item_id, "encrypted_content": encrypted})
+def reasoning(item_id: str) -> ThinkingBlock:
+    signature = json.dumps({"id": item_id, "encrypted_content": "x"})
     return ThinkingBlock(text="so\n\nhm", details=("so", "hm"), signature=signature)
 
 
@@ -262,220 +149,223 @@ def redacted(item_id: str) -> RedactedThinkingBlock:
     return RedactedThinkingBlock(data=json.dumps({"id": item_id, "encrypted_content": "y"}))
 
 
-def test_its_own_thinking_goes_back_to_the_model_as_it_was() -> None:
+def test_its_own_thinking_goes_back_to_the_model_as_it_was_once_and_also_as_a_whole_item() -> None:
     call = ToolCallBlock(id="x", name="read")
-    found = items(asks("a"), answer(reasoning("rs_1"), redacted("rs_2"), "b", reasoning("rs_3"), call))
-    assert [spoken(item) for item in found[1:6]] == [
-        ("reasoning", ["rs_1"]),
-        ("reasoning", ["rs_2"]),
-        ("message", ["b"]),
-        ("reasoning", ["rs_3"]),
-        ("function_call", ["x"]),
-    ]
+    found = items(asks("a"), FORM.says(reasoning("rs_1"), redacted("rs_2"), "b", reasoning("rs_3"), call))
+    assert [told(item)[1] for item in found[1:6]] == [["rs_1"], ["rs_2"], ["b"], ["rs_3"], ["x"]]
     summary = [{"type": "summary_text", "text": "so"}, {"type": "summary_text", "text": "hm"}]
     assert found[1] == {"type": "reasoning", "id": "rs_1", "encrypted_content": "x", "summary": summary}
     assert found[2] == {"type": "reasoning", "id": "rs_2", "encrypted_content": "y", "summary": []}
-
-
-def test_a_signature_that_is_a_whole_item_is_read_too() -> None:
-    item = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "so"}], "status": None}
-    found = items(asks("a"), answer(ThinkingBlock(text="so", signature=json.dumps(item)), "b"))
-    assert found[1] == {"type": "reasoning", "id": "rs_1", "summary": item["summary"]}
+    twice = items(asks("a"), FORM.says(reasoning("rs_1"), "b"), FORM.says(reasoning("rs_1"), "c"))
+    assert [told(item)[0] for item in twice] == ["message", "reasoning", "message", "message"]
+    item = {"type": "reasoning", "id": "rs_1", "summary": summary[:1], "status": None}
+    whole = items(asks("a"), FORM.says(ThinkingBlock(text="so", signature=json.dumps(item)), "b"))
+    assert whole[1] == {"type": "reasoning", "id": "rs_1", "summary": summary[:1]}
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        answer(reasoning("rs_1"), redacted("rs_2"), "b", model="gpt-5"),
-        answer(reasoning("rs_1"), redacted("rs_2"), "b", provider="azure"),
-        answer(ThinkingBlock(text="so\n\nhm"), "b"),
-        answer(ThinkingBlock(text="so\n\nhm", signature="reasoning_content"), RedactedThinkingBlock(data="xx"), "b"),
-        answer(ThinkingBlock(text="so\n\nhm", signature='{"id": "rs_1", "encrypted_content": 1}'), "b"),
-        answer(ThinkingBlock(text="so\n\nhm", signature='{"id": "rs_1", "status": "new"}'), "b"),
-        answer(ThinkingBlock(text="so\n\nhm", signature='{"encrypted_content": "x"}'), "b"),
-        answer(ThinkingBlock(text="so\n\nhm", signature='{"id": "rs_1", "summary": [1]}'), "b"),
+        FORM.says(reasoning("rs_1"), redacted("rs_2"), "b", model="gpt-5"),
+        FORM.says(reasoning("rs_1"), redacted("rs_2"), "b", provider="azure"),
+        FORM.says(ThinkingBlock(text="so\n\nhm", signature="x"), RedactedThinkingBlock(data="xx"), "b"),
+        *(
+            FORM.says(ThinkingBlock(text="so\n\nhm", signature=signature), "b")
+            for signature in (
+                None,
+                '{"id": "rs_1", "encrypted_content": 1}',
+                '{"id": "rs_1", "status": "new"}',
+                '{"encrypted_content": "x"}',
+                '{"id": "rs_1", "summary": [1]}',
+            )
+        ),
     ],
 )
 def test_other_thinking_is_left_out_with_a_warning_or_sent_as_text(other: AssistantMessage) -> None:
-    context = context_of(asks("a"), other)
-    dropped = to_openai_responses(context, model=MODEL, strict=True)
-    told = to_openai_responses(context, model=MODEL, foreign_thinking="text")
-    assert [spoken(item) for item in items_of(dropped)[1:]] == [("message", ["b"])]
+    dropped = FORM.request(asks("a"), other, strict=True)
+    as_text = FORM.request(asks("a"), other, foreign_thinking="text")
+    assert [told(item) for item in items_of(dropped)[1:]] == [("message", ["b"])]
     assert [warning.split(":")[0] for warning in dropped.warnings] == ["messages.1"]
-    assert [spoken(item) for item in items_of(told)[1:]] == [("message", ["[Reasoning] so\n\nhm", "b"])]
-    assert "rs_" not in json.dumps(told.body)
+    assert [told(item) for item in items_of(as_text)[1:]] == [("message", ["[Reasoning] so\n\nhm", "b"])]
+    assert "rs_" not in json.dumps(as_text.body)
 
 
-def test_thinking_that_ends_a_message_is_left_out_with_a_warning() -> None:
-    request = request_for(asks("a"), answer("b", reasoning("rs_1")), answer(redacted("rs_2")), asks("c"))
-    assert [spoken(item)[1] for item in items_of(request)] == [["a"], ["b"], ["c"]]
+def test_thinking_is_left_out_with_a_warning_if_it_ends_a_message_or_what_followed_it_is_left_out() -> None:
+    request = FORM.request(asks("a"), FORM.says("b", reasoning("rs_1")), FORM.says(redacted("rs_2")), asks("c"))
+    assert [told(item)[1] for item in items_of(request)] == [["a"], ["b"], ["c"]]
     assert [warning.split(":")[0] for warning in request.warnings] == ["messages.1", "messages.2"]
-
-
-def test_thinking_is_left_out_with_what_followed_it() -> None:
     searched = UnknownBlock(raw={"type": "web_search_call", "id": "ws_1", "status": "completed"})
-    request = request_for(asks("a"), answer(reasoning("rs_1"), redacted("rs_2"), searched, reasoning("rs_3"), "b"))
-    assert [spoken(item)[1] for item in items_of(request)] == [["a"], ["rs_3"], ["b"]]
-    left_out = "thinking left out: what followed it is left out"
-    assert request.warnings == (
-        "messages.1: unknown left out: assistants cannot send it",
-        *[f"messages.1: {left_out}"] * 2,
-    )
+    request = FORM.request(asks("a"), FORM.says(reasoning("rs_1"), redacted("rs_2"), searched, reasoning("rs_3"), "b"))
+    assert [told(item)[1] for item in items_of(request)] == [["a"], ["rs_3"], ["b"]]
+    left_out = "messages.1: thinking left out: what followed it is left out"
+    assert request.warnings == ("messages.1: unknown left out: assistants cannot send it", left_out, left_out)
 
 
 def test_the_phase_of_a_text_goes_back_to_the_model_that_said_it_and_to_no_other() -> None:
-    def said(text: str, phase: str) -> TextBlock:
-        return TextBlock(text=text, signature=json.dumps({"phase": phase}))
-
-    blocks = (said("a", "commentary"), said("b", "commentary"), said("c", "final_answer"), said("d", "new"), "e")
-    found = items(asks("a"), answer(*blocks))
-    assert [(item.get("phase"), spoken(item)[1]) for item in found[1:]] == [
+    phases = (("a", "commentary"), ("b", "commentary"), ("c", "final_answer"), ("d", "new"))
+    blocks = [*(TextBlock(text=word, signature=json.dumps({"phase": phase})) for word, phase in phases), "e"]
+    found = items(asks("a"), FORM.says(*blocks))
+    assert [(item.get("phase"), told(item)[1]) for item in found[1:]] == [
         ("commentary", ["a", "b"]),
         ("final_answer", ["c"]),
         (None, ["d", "e"]),
     ]
-    assert "phase" not in json.dumps(items(asks("a"), answer(*blocks, model="gpt-5")))
-
-
-def test_thinking_goes_back_once_though_the_context_has_it_twice() -> None:
-    found = items(asks("a"), answer(reasoning("rs_1"), "b"), answer(reasoning("rs_1"), "c"))
-    assert [spoken(item)[0] for item in found] == ["message", "reasoning", "message", "message"]
+    assert "phase" not in json.dumps(items(asks("a"), FORM.says(*blocks, model="gpt-5")))
 
 
 def test_thinking_that_the_provider_did_not_store_does_not_go_back() -> None:
-    only_a_name = ThinkingBlock(text="hm", signature='{"id": "rs_1"}')
-    context = context_of(asks("a"), answer(only_a_name, "b"))
-    kept, not_kept = to_openai_responses(context), to_openai_responses(context, store=False)
-    assert ["rs_1" in json.dumps(request.body) for request in (kept, not_kept)] == [True, False]
-    require_legal(not_kept.body)
+    only_a_name = FORM.says(ThinkingBlock(text="hm", signature='{"id": "rs_1"}'), "b")
+    requests = (FORM.request(asks("a"), only_a_name), FORM.request(asks("a"), only_a_name, store=False))
+    assert ["rs_1" in json.dumps(request.body) for request in requests] == [True, False]
 
 
 # --- media --------------------------------------------------------------------------------------------------------
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+PNG_AT, DOCX_AT = "https://example.com/a.png", "https://example.com/a.docx"
+FILE_ID = MediaRef(kind="file_id", file_id="file-1")
 
 
 @pytest.mark.parametrize(
     ("block", "part"),
     [
+        (ImageBlock(media=PNG), IMAGE),
         (
-            ImageBlock(media=PNG),
-            {"type": "input_image", "image_url": f"data:image/png;base64,{PNG.data}", "detail": "auto"},
+            ImageBlock(media=MediaRef.from_url(PNG_AT), detail="high"),
+            {"type": "input_image", "image_url": PNG_AT, "detail": "high"},
         ),
-        (
-            ImageBlock(media=MediaRef.from_url("https://example.com/a.png"), detail="high"),
-            {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "high"},
-        ),
-        (
-            ImageBlock(media=MediaRef(kind="file_id", file_id="file-1")),
-            {"type": "input_image", "file_id": "file-1", "detail": "auto"},
-        ),
-        (
-            DocumentBlock(media=PDF),
-            {"type": "input_file", "file_data": f"data:application/pdf;base64,{PDF.data}", "filename": "a.pdf"},
-        ),
+        (ImageBlock(media=FILE_ID), {"type": "input_image", "file_id": "file-1", "detail": "auto"}),
+        (DocumentBlock(media=PDF), FILE),
         (
             DocumentBlock(media=MediaRef(kind="data", data="Pz8/", mime_type=DOCX), text="whole"),
             {"type": "input_file", "file_data": f"data:{DOCX};base64,Pz8/", "filename": "document"},
         ),
-        (
-            DocumentBlock(media=MediaRef.from_url("https://example.com/a.docx")),
-            {"type": "input_file", "file_url": "https://example.com/a.docx"},
-        ),
-        (
-            DocumentBlock(media=MediaRef(kind="file_id", file_id="file-1")),
-            {"type": "input_file", "file_id": "file-1"},
-        ),
+        (DocumentBlock(media=MediaRef.from_url(DOCX_AT)), {"type": "input_file", "file_url": DOCX_AT}),
+        (DocumentBlock(media=FILE_ID), {"type": "input_file", "file_id": "file-1"}),
         (DocumentBlock(media=MediaRef.from_bytes(b"whole", mime_type="text/csv")), text("whole")),
         (DocumentBlock(media=MediaRef.from_bytes(b"\0"), excerpt="part"), text("part")),
     ],
 )
 def test_media_have_the_part_that_fits(block: Block, part: Wire) -> None:
-    request = request_for(user(block))
+    request = FORM.request(UserMessage.of(block))
     assert items_of(request) == [said(part)]
     assert not request.warnings
 
 
-_UNSENDABLE: list[tuple[Block, str]] = [
-    (AudioBlock(media=MediaRef.from_bytes(b"ID3\x03")), "audio"),
-    (VideoBlock(media=MediaRef.from_url("https://example.com/a.mp4")), "video"),
-    (DataBlock(mime_type="x/y"), "data"),
-    (AnnotationBlock(), "annotation"),
-    (ErrorBlock(message="boom"), "error 'boom'"),
-    (UnknownBlock(raw={"type": "new"}), "unknown"),
-    (ToolCallBlock(id="x", name="t"), "toolCall"),
-    (ImageBlock(media=MediaRef.from_bytes(b"II*\0", mime_type="image/tiff")), "image"),
-    (ImageBlock(media=MediaRef.from_url("s3://bucket/a.png")), "image"),
-    (ImageBlock(media=STORED), "image"),
-    (DocumentBlock(media=MediaRef.from_bytes(b"\0")), "document"),
-    (DocumentBlock(media=MediaRef.from_url("gs://bucket/a.pdf")), "document"),
-    (DocumentBlock(media=STORED), "document"),
-]
+# --- answers ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("block", "named"), _UNSENDABLE)
-def test_what_the_api_cannot_represent_is_left_out_with_a_warning(block: Block, named: str) -> None:
-    context = context_of(asks("a"), says("b"), user("c", block))
-    request = to_openai_responses(context)
-    assert items_of(request)[2] == said(text("c"))
-    assert len(request.warnings) == 1
-    assert re.match(rf"messages\.2: {re.escape(named)} left out: .", request.warnings[0])
-    with pytest.raises(ContentRefused) as refused:
-        to_openai_responses(context, strict=True)
-    assert (refused.value.provider, refused.value.losses) == ("openai", request.warnings)
+def test_the_pieces_of_a_stream_name_their_blocks_and_its_thinking_is_never_ahead_of_what_was_said() -> None:
+    from openai.types.responses import Response
+
+    Response.model_validate(SAMPLE.whole)
+    answer = OpenAIResponsesAnswer("gpt-5.2", None, SAMPLE.names)
+    pieces = [piece for piece in folded(answer, SAMPLE.stream) if isinstance(piece, Piece)]
+    assert [*spoken(pieces).values()] == ["First.\n\nThen.", "Let me see.", '{"path": "a"}', '{"a": 1']
+    assert [piece.tool_name for piece in pieces if piece.tool_name] == ["fs.read", "add"]
+    for end in range(len(SAMPLE.stream)):
+        cut = OpenAIResponsesAnswer()
+        folded(cut, SAMPLE.stream[:end])
+        assert not cut.is_complete
+        assert all("First.\n\nThen.".startswith(block.text) for block in cut.message("cut").thinking())
 
 
-def test_an_image_of_a_model_or_in_instructions_is_left_out() -> None:
-    content = (TextBlock(text="b"), ImageBlock(media=PNG))
-    request = request_for(DeveloperMessage(content=content), AssistantMessage(content=content))
-    assert [spoken(item)[1] for item in items_of(request)] == [["b"], ["b"]]
-    assert [warning.split(":")[0] for warning in request.warnings] == ["system.0 (developer)", "messages.0"]
+async def test_a_stream_whose_last_event_has_no_items_is_the_same_message() -> None:
+    answer = OpenAIResponsesAnswer("gpt-5.2", None, SAMPLE.names)
+    ended = Responses.ended({**SAMPLE.whole, "output": []})
+    folded(answer, await through_sdk("openai_responses", [*SAMPLE.stream[:-1], ended]))
+    whole = from_openai_responses(SAMPLE.whole, model="gpt-5.2", names=SAMPLE.names)
+    assert untimed(answer.message()) == untimed(whole)
 
 
-# --- what is sent -------------------------------------------------------------------------------------------------
+def test_the_pieces_of_a_refusal_are_text() -> None:
+    answer = OpenAIResponsesAnswer()
+    pieces = [Responses.event("refusal.delta", 0, content_index=0, delta=delta) for delta in ("I will ", "not.")]
+    found = folded(answer, [Responses.event("output_item.added", 0, item=Responses.message("msg_1")), *pieces])
+    assert spoken(found) == {0: "I will not."}
 
 
-def test_a_request_may_be_changed_without_changing_the_next() -> None:
-    context = _everything()
-    before = json.dumps(to_openai_responses(context).body)
-    for item in items_of(to_openai_responses(context)):
-        item["status"] = "x"
-        for part in (item.get("content"), item.get("summary"), item.get("output")):
-            if isinstance(part, list):
-                part.clear()
-    assert json.dumps(to_openai_responses(context).body) == before
+@pytest.mark.parametrize(
+    ("last", "error"),
+    [
+        ({"type": "error", "code": "x", "message": "overloaded", "param": None}, "overloaded"),
+        (Responses.ended(Responses.response(status="failed", error={"code": "x", "message": "boom"})), "boom"),
+        (
+            Responses.ended(Responses.response(status="failed", error=None)),
+            "the provider failed and did not say why",
+        ),
+    ],
+)
+def test_a_failure_in_the_stream_makes_a_failed_message(last: Wire, error: str) -> None:
+    answer = OpenAIResponsesAnswer()
+    folded(answer, [*SAMPLE.stream[:17], last])
+    found = answer.message()
+    assert answer.is_complete
+    assert (found.stop_reason, found.error_message, found.text_content()) == ("error", error, "Let me")
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_the_sdk_sends_the_body_as_it_is(stream: bool) -> None:
-    import openai
-
-    sent: list[bytes] = []
-
-    def refuse(request: httpx2.Request) -> httpx2.Response:
-        sent.append(request.content)
-        return httpx2.Response(500)
-
-    tools = [ToolSpec("read", "Reads.", {"type": "object", "properties": {"ü": {"type": "number"}}})]
-    body = to_openai_responses(
-        _everything(), stream=stream, tools=tools, tool_choice=ToolChoice("auto"), max_tokens=16, store=False
-    ).body
-    require_legal(body)
-    async with httpx2.AsyncClient(transport=httpx2.MockTransport(refuse)) as transport:
-        client = openai.AsyncOpenAI(api_key="none", http_client=transport, max_retries=0)
-        with pytest.raises(openai.InternalServerError):
-            # The body is plain JSON; that it fits the SDK's types is checked above.
-            await client.responses.create(**body)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType, reportUnknownMemberType]
-    assert json.loads(sent[0]) == body
+def test_a_failed_response_keeps_only_complete_calls() -> None:
+    cut = Responses.call("fc_2", "call_2", "add", "{", "incomplete")
+    failed = Responses.response(CALLED, cut, status="failed", error={"code": "x", "message": "boom"})
+    assert [block.id for block in from_openai_responses(failed).tool_calls()] == ["call_1"]
 
 
-def _everything() -> Context:
-    return context_of(
-        SystemMessage.text("be kind"),
-        DeveloperMessage.text("be short"),
-        user("look", ImageBlock(media=PNG), DocumentBlock(media=PDF)),
-        answer(reasoning("rs_1"), "so", redacted("rs_2"), ToolCallBlock(id="a.b", name="read", arguments={"ü": 1.5})),
-        ToolResultMessage(tool_call_id="a.b", content=(TextBlock(text="1"), ImageBlock(media=PNG))),
-        calls("x").model_copy(update={"model": MODEL, "provider": "openai"}),
-        asks("and?"),
+def test_readable_reasoning_is_thinking() -> None:
+    open_one = Responses.reasoning("rs_1", content=[{"type": "reasoning_text", "text": "hm"}])
+    (block,) = from_openai_responses(Responses.response(open_one, SAID)).thinking()
+    assert (block.text, block.details) == ("hm", None)
+    growing = [
+        Responses.event("output_item.added", 0, item=Responses.reasoning("rs_1")),
+        Responses.event("reasoning_text.delta", 0, content_index=0, delta="hm"),
+    ]
+    assert spoken(folded(OpenAIResponsesAnswer(), growing)) == {0: "hm"}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        REASONED,
+        HIDDEN,
+        Responses.reasoning("rs_3"),
+        Responses.reasoning("rs_4", "a", status="completed"),
+        Responses.reasoning("rs_5", content=[{"type": "reasoning_text", "text": "hm"}], encrypted_content="x"),
+        Responses.reasoning("rs_6", "a", "", "b\n\nc", content=[{"type": "reasoning_text", "text": "hm"}]),
+    ],
+)
+def test_a_reasoning_item_comes_back_as_it_was(item: Wire) -> None:
+    read = from_openai_responses(Responses.response(item, SAID), model=FORM.model)
+    assert item in items(asks("a"), read)
+
+
+def test_what_was_read_can_be_sent_again() -> None:
+    whole = Responses.response(REASONED, SAID, HIDDEN, CALLED)
+    answer = from_openai_responses(whole, model=FORM.model, names=SAMPLE.names)
+    _, first, spoken_item, second, called, _ = items(asks("a"), answer)
+    assert (first, second, told(spoken_item)[1]) == (REASONED, HIDDEN, ["Let me see."])
+    assert called == {name: value for name, value in CALLED.items() if name not in {"id", "status"}}
+
+
+async def test_the_phase_of_a_message_goes_back_with_it() -> None:
+    commentary = {**Responses.message("msg_1", Responses.text("Let me see.")), "phase": "commentary"}
+    final = {**Responses.message("msg_2", Responses.text("Done.")), "phase": "final_answer"}
+    read = from_openai_responses(Responses.response(commentary, final), model="gpt-5.2")
+    events = [Responses.event("output_item.done", at, item=item) for at, item in enumerate((commentary, final))]
+    answer = OpenAIResponsesAnswer("gpt-5.2")
+    folded(answer, await through_sdk("openai_responses", [*events, Responses.ended(Responses.response())]))
+    assert answer.message().content == read.content
+    sent = items(asks("a"), read)[1:]
+    assert [item.get("phase") for item in sent] == ["commentary", "final_answer"]
+    assert "signature" not in json.dumps(sent)
+
+
+def test_unknown_items_and_parts_are_kept_whole_and_sources_of_all_kinds_are_annotations() -> None:
+    search: Wire = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
+    part: Wire = {"type": "output_hologram", "data": "x"}
+    file: Wire = {"type": "file_citation", "file_id": "file-1", "filename": "a.pdf", "index": 3}
+    cited = Responses.text("a", file, Responses.citation)
+    found = from_openai_responses(Responses.response(search, Responses.message("msg_1", part, cited)))
+    refs = (
+        AnnotationRef(file_id="file-1", title="a.pdf", index=3),
+        AnnotationRef(url="https://example.com", title="E"),
     )
+    assert found.content == (UnknownBlock(raw=search), UnknownBlock(raw=part), TextBlock(text="a", annotations=refs))

@@ -12,8 +12,6 @@ from lanebus.handlers.projections import Lazy
 from lanebus.handlers.providers import PROVIDERS
 from tests.support.log.entries import context_of
 
-__all__ = ()
-
 RESPONSES: dict[str, str] = {
     "anthropic": '{"type":"message","id":"1","model":"m","content":[{"type":"text","text":"hi"}],"usage":{},'
     '"stop_reason":"end_turn"}',

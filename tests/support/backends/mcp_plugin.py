@@ -21,8 +21,6 @@ from mcp_types import JSONRPCMessage
 from lanebus import Bus
 from lanebus.mcp import McpEventStore, McpSubscriptionBus
 
-__all__ = ()
-
 
 class _Test:
     bus: Bus

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack
 
+from lanebus.bus.messages import AssistantMessage, Block, Publishable
 from lanebus.context import Context
 from lanebus.providers import (
     ProviderRequest,
@@ -12,6 +13,7 @@ from lanebus.providers import (
     to_openai_chat,
     to_openai_responses,
 )
+from tests.support.log.entries import context_of, says
 from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
 
 __all__ = ("FORMS", "Form")
@@ -26,6 +28,8 @@ class Form(NamedTuple):
 
     provider: str
     """the provider's name in the log"""
+    model: str
+    """one of its models"""
     to: _To
     shape_faults: Callable[[object], list[str]]
     rule_faults: Callable[[object], list[str]]
@@ -37,14 +41,38 @@ class Form(NamedTuple):
         faults = self.shape_faults(body) or self.rule_faults(body)
         assert not faults, "\n".join(faults)
 
+    def request(self, *messages: Publishable, **options: Unpack[RequestOptions]) -> ProviderRequest:
+        """Return the request of these messages to `model`, which must be legal."""
+        request = self.to(context_of(*messages), **{"model": self.model, **options})
+        self.require_legal(request.body)
+        return request
+
+    def says(self, *content: Block | str, model: str | None = None, provider: str | None = None) -> AssistantMessage:
+        """Return an answer of this provider and its model, unless others are named."""
+        return says(*content).model_copy(update={"provider": provider or self.provider, "model": model or self.model})
+
 
 FORMS = {
-    "anthropic": Form("anthropic", to_anthropic, anthropic_rules.shape_faults, anthropic_rules.rule_faults, "messages"),
-    "gemini": Form("google", to_gemini, gemini_rules.shape_faults, gemini_rules.rule_faults, "contents"),
+    "anthropic": Form(
+        "anthropic",
+        "claude-sonnet-5-5",
+        to_anthropic,
+        anthropic_rules.shape_faults,
+        anthropic_rules.rule_faults,
+        "messages",
+    ),
+    "gemini": Form(
+        "google", "gemini-3-pro", to_gemini, gemini_rules.shape_faults, gemini_rules.rule_faults, "contents"
+    ),
     "openai_chat": Form(
-        "openai", to_openai_chat, openai_chat_rules.shape_faults, openai_chat_rules.rule_faults, "messages"
+        "openai", "gpt-5.2", to_openai_chat, openai_chat_rules.shape_faults, openai_chat_rules.rule_faults, "messages"
     ),
     "openai_responses": Form(
-        "openai", to_openai_responses, openai_responses_rules.shape_faults, openai_responses_rules.rule_faults, "input"
+        "openai",
+        "gpt-5.2",
+        to_openai_responses,
+        openai_responses_rules.shape_faults,
+        openai_responses_rules.rule_faults,
+        "input",
     ),
 }

@@ -14,9 +14,29 @@ from lanebus.bus.wire import DecodeFailure, Envelope
 from lanebus.handlers.formats import ImportReport, import_transcript
 from lanebus.handlers.formats.transcript import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 
-__all__ = ("Imported", "Object", "file_of", "imported", "messages_of")
+__all__ = ("TALK", "Imported", "Object", "file_of", "imported", "messages_of")
 
 Object = dict[str, JsonValue]
+
+TALK: list[JsonValue] = [
+    {"role": "system", "content": "be brief"},
+    {"role": "developer", "content": "no lists", "name": "ops"},
+    {"role": "user", "content": "what time is it?"},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": '{"zone":"UTC"}'}},
+            {"id": "call_2", "type": "function", "function": {"name": "clock", "arguments": '{"zone":'}},
+            {"id": "call_3", "type": "custom", "custom": {"name": "shell", "input": "date"}},
+        ],
+    },
+    {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
+    {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "bad arguments"}]},
+    {"role": "tool", "tool_call_id": "call_3", "content": "noon"},
+    {"role": "assistant", "content": "It is noon.", "weight": 1},
+]
+"""a conversation of Chat Completions"""
 
 
 class Imported:

@@ -1,8 +1,10 @@
-"""A case's messages as a context, for every system, and the paths that cases use for parts of a body."""
+"""The messages of cases: in our own JSON and as contexts; and the paths that cases use for parts of a body."""
 
+import base64
+import binascii
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from pydantic import JsonValue
@@ -10,23 +12,64 @@ from pydantic import JsonValue
 from lanebus.agent import ToolSpec
 from lanebus.bus.messages import (
     AssistantMessage,
+    DeveloperMessage,
+    ExtensionMessage,
+    LlmMessage,
     Publishable,
     SystemMessage,
     TextBlock,
     ToolCallBlock,
     ToolResultMessage,
     UserMessage,
+    parse_json,
     read_llm,
 )
-from lanebus.codecs import universal_client_codec
+from lanebus.bus.wire import encode
+from lanebus.codecs import UNIVERSAL_CLIENT, universal_client_codec
 from lanebus.context import Context
+from lanebus.messages import read_message
 from tests.support.log.entries import asks, context_of
 from tests.support.vectors.cases import Case, Object
 
-__all__ = ("MODEL", "SYSTEM", "TOOL", "at", "blocks_of", "history")
+__all__ = (
+    "MODEL",
+    "SYSTEM",
+    "TOOL",
+    "Json",
+    "answering",
+    "at",
+    "blocks_of",
+    "dumped",
+    "history",
+    "is_merged",
+    "native",
+    "read_all",
+    "with_data",
+    "without_arguments_text",
+)
+
+
+Json = dict[str, JsonValue]
+
+
+def native(value: object) -> LlmMessage | ExtensionMessage:
+    """Return the message, of either lane."""
+    message = read_message(json.dumps(value))
+    assert isinstance(message, LlmMessage | ExtensionMessage)
+    return message
+
+
+def dumped(message: LlmMessage | ExtensionMessage) -> JsonValue:
+    """Return the JSON that the log stores."""
+    return parse_json(encode(message))
+
 
 MODEL = "m"
+
+
 SYSTEM = SystemMessage(content=(TextBlock(text="be kind"),))
+
+
 TOOL = ToolSpec("get_weather", "Tells the weather.", {"type": "object"})
 
 
@@ -77,3 +120,67 @@ def _listed(value: JsonValue) -> Publishable:
             return UserMessage(content=(TextBlock(text=text),))
         case _:
             raise ValueError(f"no message in short: {value!r}")
+
+
+def read_all(messages: list[JsonValue]) -> list[LlmMessage]:
+    """Return messages of seed 004, whose blocks have a kind, or else messages in the native form."""
+    return [message for value in messages for message in _read(value)]
+
+
+def answering(messages: list[LlmMessage]) -> tuple[Context, bool]:
+    """Return the context, and whether calls were added. A result without a call gets one, or requests would omit it."""
+    results = [message for message in messages if isinstance(message, ToolResultMessage)]
+    called = {block.id for message in messages for block in message.content if isinstance(block, ToolCallBlock)}
+    calls = [ToolCallBlock(id=result.tool_call_id, name="tool") for result in results]
+    missing = tuple(call for call in calls if call.id not in called)
+    before = [AssistantMessage(content=missing)] if missing else []
+    return context_of(*before, *messages), bool(missing)
+
+
+def is_merged(messages: list[LlmMessage], expect: Object) -> bool:
+    """Return whether the case wants a developer's instructions sent as the system's, which is one of our options."""
+    return any(isinstance(message, DeveloperMessage) for message in messages) and "developer" not in json.dumps(expect)
+
+
+def with_data(case: Case) -> tuple[dict[str, JsonValue], Object]:
+    """Return the input and the expected output, with real base64 in place of the case's placeholders."""
+    text = json.dumps([case.given, case.expect])
+    for word in _words(json.loads(text)):
+        text = text.replace(word, base64.b64encode(word.encode()).decode())
+    given, expect = json.loads(text)
+    return given, expect
+
+
+def without_arguments_text(call: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the call with its arguments parsed, because the spacing of their text does not matter."""
+    arguments = call.get("arguments")
+    return {**call, "arguments": json.loads(arguments)} if isinstance(arguments, str) else call
+
+
+def _read(value: JsonValue) -> list[LlmMessage]:
+    blocks = value.get("content") if isinstance(value, dict) else None
+    if isinstance(blocks, list) and any(isinstance(block, dict) and "kind" in block for block in blocks):
+        found = UNIVERSAL_CLIENT.read(value)
+    else:
+        found = [read_llm(json.dumps(value))]
+    return [message for message in found if isinstance(message, LlmMessage)]
+
+
+def _words(value: object) -> Iterator[str]:
+    if isinstance(value, list):
+        for item in cast("list[object]", value):
+            yield from _words(item)
+    if isinstance(value, dict):
+        for name, item in cast("dict[str, object]", value).items():
+            if name in {"data", "data_base64"} and isinstance(item, str) and not _is_base64(item):
+                yield item
+                return
+            yield from _words(item)
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        binascii.a2b_base64(text, strict_mode=True)
+    except binascii.Error:
+        return False
+    return True

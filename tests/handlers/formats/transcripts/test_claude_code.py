@@ -3,9 +3,7 @@
 from pathlib import Path
 
 import pytest
-from pydantic import JsonValue
 
-from lanebus.bus import Bus
 from lanebus.bus.messages import (
     AssistantMessage,
     Compaction,
@@ -21,76 +19,15 @@ from lanebus.bus.messages import (
     UserMessage,
 )
 from lanebus.handlers.context import build_context
-from lanebus.handlers.formats import import_transcript
-from lanebus.handlers.formats.claude_code import CLAUDE_CODE
 from lanebus.handlers.formats.importer import MissingParent
 from lanebus.handlers.formats.transcript import TranscriptBounds
 from lanebus.handlers.projections import USAGE, summary
 from lanebus.projections import project
 from lanebus.providers import to_anthropic
-from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
+from tests.support.transcripts.claude_code import PARALLEL, TIME, USED, answer, call, line, result, text, user
+from tests.support.transcripts.transcript_files import Object, imported
 
-__all__ = ()
-
-TIME = "2026-02-03T04:05:06.789Z"
-USED: Object = {
-    "input_tokens": 2,
-    "output_tokens": 90,
-    "cache_read_input_tokens": 1000,
-    "cache_creation_input_tokens": 10,
-}
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-
-
-def line(kind: str, uuid: str, parent: str | None, **rest: JsonValue) -> Object:
-    shared: Object = {"sessionId": "7b0e", "timestamp": TIME, "cwd": "/w", "version": "2.1.0", "isSidechain": False}
-    return {"parentUuid": parent, **shared, "type": kind, "uuid": uuid, **rest}
-
-
-def user(uuid: str, parent: str | None, content: JsonValue, **rest: JsonValue) -> Object:
-    return line("user", uuid, parent, message={"role": "user", "content": content}, **rest)
-
-
-def answer(uuid: str, parent: str | None, message_id: str, *blocks: JsonValue, **rest: JsonValue) -> Object:
-    message: Object = {
-        "id": message_id,
-        "type": "message",
-        "role": "assistant",
-        "model": "claude-x",
-        "content": [*blocks],
-        "stop_reason": None,
-        "stop_sequence": None,
-        "usage": USED,
-        **rest,
-    }
-    return line("assistant", uuid, parent, requestId="req_1", message=message)
-
-
-def text(said: str) -> Object:
-    return {"type": "text", "text": said}
-
-
-def call(call_id: str, name: str = "Read") -> Object:
-    return {"type": "tool_use", "id": call_id, "name": name, "input": {"path": call_id}}
-
-
-def result(uuid: str, parent: str, call_id: str, **rest: JsonValue) -> Object:
-    block: Object = {"type": "tool_result", "tool_use_id": call_id, "content": f"result of {call_id}"}
-    return user(uuid, parent, [block], **rest)
-
-
-THINKING: Object = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-PARALLEL: tuple[Object, ...] = (
-    user("u1", None, "read both"),
-    answer("a1", "u1", "msg_1", THINKING, usage={**USED, "output_tokens": 1}),
-    answer("a2", "a1", "msg_1", call("t1"), usage={**USED, "output_tokens": 1}),
-    line("progress", "p1", "a2", data={"type": "hook_progress"}),
-    result("r1", "p1", "t1", toolUseResult={"file": {"numLines": 3}}),
-    answer("a3", "a2", "msg_1", call("t2")),
-    result("r2", "a3", "t2"),
-    answer("a4", "r2", "msg_2", text("done"), stop_reason="end_turn"),
-)
-"""Two calls of one answer: the result of the first stands before the line of the second, and beside it in the tree."""
 
 
 async def test_the_lines_of_an_answer_are_one_message_and_counted_once(tmp_path: Path) -> None:
@@ -389,19 +326,6 @@ async def test_blocks_of_a_user_and_of_a_result_are_ours(tmp_path: Path) -> None
     assert [type(block) for block in said.content] == [TextBlock, ImageBlock, DocumentBlock]
 
 
-async def test_a_repeated_import_adds_only_new_lines(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path) as bus:
-        session = bus.session("s1")
-        first = await import_transcript(session, file_of(*PARALLEL))
-        again = await import_transcript(session, file_of(*PARALLEL))
-        more = await import_transcript(session, file_of(*PARALLEL, user("u9", "a4", "thanks")))
-        last = (await messages_of(session))[-1]
-    assert (first.format, first.lines, first.added, first.bad) == ("claude-code", 8, 6, ())
-    assert (again.added, again.already_there) == (0, 6)
-    assert (more.added, more.already_there) == (1, 6)
-    assert isinstance(last, UserMessage)
-
-
 async def test_bad_lines_are_reported_and_the_others_are_imported(tmp_path: Path) -> None:
     async with imported(
         tmp_path,
@@ -446,20 +370,3 @@ async def test_a_damaged_line_of_an_answer_costs_only_itself_and_a_refused_answe
     assert "line 6" in made.report.bad[2].reason
     assert [message.text_content() for message in context.messages] == ["a", "onetwo", "b", "c"]
     assert made.report.missing_parents == ()
-
-
-@pytest.mark.parametrize(
-    ("value", "is_one"),
-    [
-        (user("u", None, "x"), True),
-        ({"type": "summary", "summary": "s", "leafUuid": "x"}, True),
-        ({"type": "permission-mode", "permissionMode": "default", "sessionId": "x"}, True),
-        ({"type": "session", "id": "x", "timestamp": TIME}, False),
-        ({"type": "message", "timestamp": TIME, "message": {"role": "user", "content": "x"}}, False),
-        ({"type": "user"}, False),
-        ({"role": "user", "content": "x"}, False),
-        ([1], False),
-    ],
-)
-def test_a_line_is_recognised(value: JsonValue, is_one: bool) -> None:
-    assert CLAUDE_CODE.recognizes(value) is is_one

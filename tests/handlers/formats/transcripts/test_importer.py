@@ -32,14 +32,12 @@ from lanebus.bus.messages import (
 )
 from lanebus.bus.wire import Cursor, Receipt
 from lanebus.handlers.formats import ImportProgress, UnknownFormat, import_transcript, read_lines
-from lanebus.handlers.formats.importer import FORMATS, BadLine, MissingParent, OtherEntries
+from lanebus.handlers.formats.importer import FORMATS, MissingParent, OtherEntries
 from lanebus.handlers.formats.transcript import TranscriptBounds
 from lanebus.handlers.projections import USAGE, summary
 from lanebus.projections import project
 from tests.support.log.groups import works
 from tests.support.paths import ROOT
-
-__all__ = ()
 
 TIME = "2025-12-09T00:53:29.825Z"
 HEADER: dict[str, JsonValue] = {"type": "session", "id": "x", "timestamp": TIME}
@@ -567,7 +565,3 @@ async def test_a_real_session_gives_exactly_its_figures_and_goes_in_once(tmp_pat
 
 async def entries_of_real(session: Session) -> dict[int, object]:
     return {envelope.position: envelope.message async for envelope in session.read(lanes={Lane.LLM})}
-
-
-def test_bad_lines_sort_by_number() -> None:
-    assert sorted([BadLine(10, "a"), BadLine(9, "b")])[0].number == 9

@@ -19,8 +19,6 @@ from lanebus.handlers.formats.in_memory import ListedTranscript
 from lanebus.handlers.formats.placement import CyclicTree, UnknownEntry
 from tests.support.suite.scale import examples
 
-__all__ = ()
-
 Object = dict[str, JsonValue]
 
 TIME = "2025-12-09T00:53:29.825Z"
@@ -66,25 +64,16 @@ def node_of(line: JsonValue) -> Object:
     return line
 
 
-async def test_a_child_may_stand_before_its_parent() -> None:
+async def test_lines_in_any_order_missing_parents_and_bad_lines_cost_only_themselves() -> None:
     transcript = listed(node("c", "b"), node("b", "a"), node("d", "a"), node("a", None))
     assert await said_at(transcript, "c") == ["a", "b", "c"]
     assert await said_at(transcript, "d") == ["a", "d"]
-
-
-async def test_a_parent_that_is_not_there_is_the_place_before_the_first_entry() -> None:
     transcript = listed(node("a", None), node("b", "nobody"), node("c", "b"))
     assert await said_at(transcript, "c") == ["b", "c"]
     assert (await read_tree(transcript)).children(0) == (1, 3)
-
-
-async def test_a_line_that_cannot_be_read_is_reported_and_costs_only_itself() -> None:
     transcript = listed(HEADER, node("a", None), {"type": "message"}, node("c", "lost"))
     assert [bad.number for bad in transcript.bad] == [3]
     assert await said_at(transcript, "c") == ["a", "c"]
-
-
-async def test_the_context_at_an_entry_that_no_model_reads_is_that_of_the_one_before_it() -> None:
     transcript = listed(node("a", None), node("b", "a", "session_info", name="n"), node("c", "a"))
     assert await said_at(transcript, "b") == ["a"]
     assert await said_at(transcript, None) == []

@@ -40,8 +40,6 @@ from tests.support.log.entries import folded
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.transcripts.transcript_files import messages_of
 
-__all__ = ()
-
 TURN = TurnId(loop_id="a.main.1", turn_index=0)
 TREE: tuple[Publishable, ...] = (
     UserMessage.text("one"),  # 1
@@ -128,7 +126,7 @@ async def asked(bus: Bus, session: Session) -> None:
         worker.stop()
 
 
-def test_every_event_that_names_positions_is_known() -> None:
+def test_every_event_and_context_entry_that_names_positions_is_known() -> None:
     both = (*vars(events).values(), *vars(control).values())
     kinds = [each for each in both if isinstance(each, type) and issubclass(each, AgentEvent | Control)]
     found = {
@@ -141,9 +139,6 @@ def test_every_event_that_names_positions_is_known() -> None:
         if kind not in {AgentEvent, Control}
     }
     assert {kind: names for kind, names in found.items() if names} == dict(POSITIONS)
-
-
-def test_every_context_entry_that_names_positions_is_known() -> None:
     kinds = get_args(get_args(context_entry.AnyContextEntry)[0])
     named = {
         (kind.__name__, name)
@@ -162,16 +157,6 @@ def test_every_context_entry_that_names_positions_is_known() -> None:
 
 def _is_position(annotation: object) -> bool:
     return "ge=1" in repr(annotation) or any(map(_is_position, get_args(annotation)))
-
-
-async def test_a_session_that_went_on_adds_only_what_is_new(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path) as bus:
-        first, second = bus.session("first"), bus.session("second")
-        await first.publish(*TREE)
-        await import_transcript(second, file_of(await exported(first)))
-        await first.publish(UserMessage.text("more"))
-        report = await import_transcript(second, file_of(await exported(first)))
-        assert (report.added, report.already_there) == (1, len(TREE))
 
 
 async def test_an_export_does_not_go_into_its_own_session(tmp_path: Path) -> None:
@@ -289,8 +274,3 @@ async def test_a_real_session_comes_back_equal(tmp_path: Path, seed_data: Path) 
         assert (report.added, report.bad) == (1003, ())
         assert without_origin(await exported(second)) == without_origin(lines)
         assert (await import_transcript(second, file_of(lines))).added == 0
-
-
-def test_the_output_of_tail_is_recognised() -> None:
-    assert OWN.recognizes({"session": "s", "position": 1, "lane": "llm", "time": 0, "producer": "", "message": {}})
-    assert not OWN.recognizes({"type": "session", "id": "x", "timestamp": "2026-01-01T00:00:00Z"})

@@ -25,31 +25,11 @@ from lanebus.bus.messages import (
 )
 from lanebus.handlers.context import build_context
 from lanebus.handlers.formats import UnknownFormat, import_transcript, source
-from lanebus.handlers.formats.openai_chat import OPENAI_CHAT, SeveralConversations, read_openai_message
+from lanebus.handlers.formats.openai_chat import SeveralConversations, read_openai_message
 from lanebus.handlers.formats.source import DocumentTooLarge
 from lanebus.handlers.formats.transcript import TranscriptBounds
-from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
+from tests.support.transcripts.transcript_files import TALK, Object, file_of, imported, messages_of
 
-__all__ = ()
-
-TALK: list[JsonValue] = [
-    {"role": "system", "content": "be brief"},
-    {"role": "developer", "content": "no lists", "name": "ops"},
-    {"role": "user", "content": "what time is it?"},
-    {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [
-            {"id": "call_1", "type": "function", "function": {"name": "clock", "arguments": '{"zone":"UTC"}'}},
-            {"id": "call_2", "type": "function", "function": {"name": "clock", "arguments": '{"zone":'}},
-            {"id": "call_3", "type": "custom", "custom": {"name": "shell", "input": "date"}},
-        ],
-    },
-    {"role": "tool", "tool_call_id": "call_1", "content": "noon"},
-    {"role": "tool", "tool_call_id": "call_2", "content": [{"type": "text", "text": "bad arguments"}]},
-    {"role": "tool", "tool_call_id": "call_3", "content": "noon"},
-    {"role": "assistant", "content": "It is noon.", "weight": 1},
-]
 PNG = "data:image/png;base64,iVBORw0KGgo="
 
 
@@ -83,16 +63,6 @@ async def test_other_fields_of_the_document_come_first(tmp_path: Path) -> None:
     assert isinstance(header, ExtensionMessage)
     assert header.kind == "import.header"
     assert header.data == {"format": "openai-chat", "header": {"model": "gpt", "tools": []}}
-
-
-async def test_a_conversation_that_went_on_adds_only_what_is_new(tmp_path: Path) -> None:
-    async with Bus.open(data_dir=tmp_path) as bus:
-        session = bus.session("s")
-        await import_transcript(session, file_of({"messages": TALK[:3]}))
-        report = await import_transcript(session, file_of({"messages": TALK}))
-        assert (report.added, report.already_there) == (len(TALK) - 3, 3)
-        again = await import_transcript(session, file_of(json.dumps(TALK, indent=1).encode()))
-        assert (again.added, again.already_there) == (0, len(TALK))
 
 
 async def test_several_conversations_are_refused_whole(tmp_path: Path) -> None:
@@ -172,7 +142,7 @@ async def test_a_document_that_is_no_conversation_is_an_unknown_format(tmp_path:
                 await import_transcript(bus.session("s"), file_of(json.dumps(document, indent=indent).encode()))
 
 
-def test_parts_are_our_blocks() -> None:
+def test_parts_are_our_blocks_and_a_refusal_and_thinking_are_told_apart() -> None:
     message = read_openai_message(
         {
             "role": "user",
@@ -199,9 +169,6 @@ def test_parts_are_our_blocks() -> None:
         ("data", "application/pdf", "b.pdf"),
     ]
     assert message.metadata == {"blocks": {"7": {"cache": True}}}
-
-
-def test_a_refusal_and_thinking_are_told_apart() -> None:
     message = read_openai_message(
         {"role": "assistant", "reasoning_content": "hm", "content": None, "refusal": "I cannot"}
     )
@@ -252,8 +219,3 @@ def test_a_fault_is_named_by_its_path(message: Object, path: str) -> None:
     with pytest.raises(MessageError) as caught:
         read_openai_message(message)
     assert str(caught.value).split(":")[0] == path
-
-
-def test_only_conversations_are_recognised() -> None:
-    assert OPENAI_CHAT.recognizes(TALK)
-    assert not OPENAI_CHAT.recognizes({"type": "session", "id": "x", "timestamp": 1})

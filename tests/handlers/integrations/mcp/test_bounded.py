@@ -27,8 +27,6 @@ from tests.support.mcp.mcp_serving import as_tools, call, context, named, raw
 if TYPE_CHECKING:
     from mcp import types
 
-__all__ = ()
-
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
 
 CALL = ToolCallBlock(id="c1", name="x")
@@ -167,7 +165,7 @@ async def test_a_list_with_too_many_tools_is_refused() -> None:
             raise AssertionError
 
 
-def test_texts_of_a_result_are_cut_with_a_note() -> None:
+def test_texts_of_a_result_are_cut_and_long_structured_results_and_metadata_left_out() -> None:
     from mcp import types
 
     texts = [types.TextContent(type="text", text=each * 6) for each in "abc"]
@@ -177,9 +175,6 @@ def test_texts_of_a_result_are_cut_with_a_note() -> None:
         "bbbb",
         "[cut: only 10 of 18 characters are shown]",
     ]
-
-
-def test_a_long_structured_result_and_its_metadata_are_left_out() -> None:
     from mcp import types
 
     given = types.CallToolResult(content=[], structured_content={"x": "y" * 100}, _meta={"m": "z" * 100})

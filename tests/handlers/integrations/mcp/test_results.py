@@ -15,8 +15,6 @@ from lanebus.messages import AudioBlock, Block, DocumentBlock
 if TYPE_CHECKING:
     from mcp import types
 
-__all__ = ()
-
 pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
 CALL = ToolCallBlock(id="c1", name="x_paint")
 PNG = base64.b64encode(
@@ -45,23 +43,20 @@ def resource(data: bytes, uri: str, mime_type: str | None = None) -> "types.Embe
     return types.EmbeddedResource(resource=contents)
 
 
-def test_a_result_answers_its_call() -> None:
+def test_a_result_answers_its_call_and_an_error_stays_an_error() -> None:
     from mcp import types
 
     message = result(types.TextContent(text="done"))
     assert (message.tool_call_id, message.tool_name, message.is_error) == ("c1", "x_paint", False)
     assert message.content == (TextBlock(text="done"),)
     assert message.metadata is None
-
-
-def test_an_error_stays_an_error() -> None:
     from mcp import types
 
     failed = types.CallToolResult(content=[types.TextContent(text="no")], is_error=True)
     assert result_message(CALL, failed).is_error
 
 
-def test_images_and_sounds_have_the_type_that_their_bytes_show() -> None:
+def test_media_have_the_type_that_their_bytes_show_also_in_lines_of_base64_or_of_an_unknown_type() -> None:
     from mcp import types
 
     (image,) = blocks(types.ImageContent(data=PNG, mime_type="image/jpeg"))
@@ -72,13 +67,13 @@ def test_images_and_sounds_have_the_type_that_their_bytes_show() -> None:
     assert sound.media.mime_type == "audio/wav"
     (document,) = blocks(types.ImageContent(data=encoded(b"%PDF-1.7 x"), mime_type="image/png"))
     assert isinstance(document, DocumentBlock)
-
-
-def test_base64_in_lines_is_read() -> None:
     from mcp import types
 
     (image,) = blocks(types.ImageContent(data=f"{PNG[:40]}\n{PNG[40:]}\n", mime_type="image/png"))
     assert isinstance(image, ImageBlock)
+    _, document = blocks(resource(b"\0\1\2", "memo://1/x.bin"))
+    assert isinstance(document, DocumentBlock)
+    assert document.media.mime_type == "application/octet-stream"
 
 
 def test_bytes_of_another_type_are_described_and_kept_where_no_model_sees_them() -> None:
@@ -136,13 +131,7 @@ def test_a_resource_may_have_any_name(uri: str) -> None:
     assert document.media.filename is None
 
 
-def test_bytes_of_an_unknown_type_are_a_document() -> None:
-    _, document = blocks(resource(b"\0\1\2", "memo://1/x.bin"))
-    assert isinstance(document, DocumentBlock)
-    assert document.media.mime_type == "application/octet-stream"
-
-
-def test_data_for_programs_is_kept_off_the_wire() -> None:
+def test_data_for_programs_is_kept_off_the_wire_and_shown_if_there_is_no_text() -> None:
     from mcp import types
 
     given = types.CallToolResult(
@@ -152,9 +141,6 @@ def test_data_for_programs_is_kept_off_the_wire() -> None:
     assert result_message(CALL, given).metadata == {
         "mcp": {"meta": {"example.com/took": 3}, "blocks": {"1": {"annotations": {"priority": 0.5}}}}
     }
-
-
-def test_structured_content_is_shown_if_there_is_no_text() -> None:
     from mcp import types
 
     assert result(structured={"n": 1}).structured == {"n": 1}

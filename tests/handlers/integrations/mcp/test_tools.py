@@ -44,8 +44,6 @@ from tests.support.mcp.mcp_serving import (
 )
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 pytestmark = [
     pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')"),
 ]

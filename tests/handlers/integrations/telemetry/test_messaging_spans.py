@@ -32,8 +32,6 @@ from tests.support.paths import ROOT
 from tests.support.servers.real import eventually
 from tests.support.telemetry.recorded import Recorded, attributes_of, context_of, traced_bus
 
-__all__ = ()
-
 THEIRS = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CALL = ToolCallBlock(id="c1", name="measure", arguments={})
 

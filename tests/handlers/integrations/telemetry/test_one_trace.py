@@ -16,8 +16,6 @@ from tests.support.paths import ROOT
 from tests.support.servers.real import eventually
 from tests.support.telemetry.recorded import Recorded, attributes_of, context_of, traced_bus, tree
 
-__all__ = ()
-
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CLIENT = "b7ad6b7169203331"
 PICTURE = ROOT / "docs" / "how-to" / "traces.svg"

@@ -15,8 +15,6 @@ from lanebus import Bus
 from lanebus.a2a import LanebusTaskStore
 from tests.support.backends.a2a.tasks import manager, status
 
-__all__ = ()
-
 
 async def race(url: str, namespace: str, task: str, name: str, count: str) -> None:
     refused, saved = 0, 0

@@ -1,0 +1,600 @@
+"""What the answers of all providers promise alike: the same message whole and streamed, or a typed error."""
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import NamedTuple, Protocol, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages import (
+    AnnotationRef,
+    AssistantMessage,
+    Cost,
+    ImageBlock,
+    Rates,
+    RedactedThinkingBlock,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    UnknownBlock,
+    Usage,
+    read_message,
+)
+from lanebus.providers import (
+    Answer,
+    AnthropicAnswer,
+    GeminiAnswer,
+    OpenAIChatAnswer,
+    OpenAIResponsesAnswer,
+    from_anthropic,
+    from_gemini,
+    from_openai_chat,
+    from_openai_responses,
+)
+from tests.support.providers.replay import folded, through_sdk, untimed
+from tests.support.providers.samples import SAID, SAMPLES, Chat, Gemini, Responses, anthropic_block
+from tests.support.suite.scale import examples
+
+Json = dict[str, JsonValue]
+
+
+class _From(Protocol):
+    def __call__(
+        self, response: Json, *, model: str | None = None, rates: Rates | None = None, names: dict[str, str] = ...
+    ) -> AssistantMessage: ...
+
+
+class Reader(NamedTuple):
+    whole: _From
+    answer: Callable[[str | None, Rates | None, dict[str, str]], Answer]
+
+
+READERS = {
+    "anthropic": Reader(from_anthropic, AnthropicAnswer),
+    "gemini": Reader(from_gemini, GeminiAnswer),
+    "openai_chat": Reader(from_openai_chat, OpenAIChatAnswer),
+    "openai_responses": Reader(from_openai_responses, OpenAIResponsesAnswer),
+}
+RATES = Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
+every_reader = pytest.mark.parametrize("name", READERS)
+
+
+def read(name: str, response: Json) -> AssistantMessage:
+    return untimed(READERS[name].whole(response, model=SAMPLES[name].model, names=SAMPLES[name].names))
+
+
+def fresh(name: str, rates: Rates | None = None) -> Answer:
+    return READERS[name].answer(SAMPLES[name].model, rates, SAMPLES[name].names)
+
+
+# --- whole and streamed -------------------------------------------------------------------------------------------
+
+_PATH, _UNFINISHED = {"path": "a"}, '{"a": 1'
+_EXPECTED: dict[str, AssistantMessage] = {
+    "anthropic": AssistantMessage(
+        content=(
+            ThinkingBlock(text="Let me see.", signature="c2ln"),
+            RedactedThinkingBlock(data="xx"),
+            UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[2]),
+            UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[3]),
+            TextBlock(text="It is so.", annotations=(AnnotationRef(url="https://example.com/a", title="A"),)),
+            ToolCallBlock(id="toolu_1", name="read", arguments={"path": "a", "n": [1, 2.5, None]}),
+        ),
+        raw_stop_reason="tool_use",
+        provider="anthropic",
+        metadata={"responseModel": "claude-sonnet-5-5-20990101"},
+        response_id="msg_1",
+        usage=Usage(input=25, output=40, cache_read=100, cache_write=20, total_tokens=185),
+    ),
+    "gemini": AssistantMessage(
+        content=(
+            ThinkingBlock(text="Let me see."),
+            TextBlock(text="It is"),
+            TextBlock(text=" so.", signature=Gemini.signature),
+            ToolCallBlock(id="g1", name="f", arguments={"path": "ü", "snake_case": None}),
+            ImageBlock(media=Gemini.png),
+        ),
+        raw_stop_reason="STOP",
+        provider="google",
+        metadata={"responseModel": "gemini-3-pro-001"},
+        response_id="r1",
+        usage=Usage(input=67, output=25, reasoning=5, cache_read=40, total_tokens=132, image_tokens=30),
+    ),
+    "openai_chat": AssistantMessage(
+        content=(
+            TextBlock(text="Let me see."),
+            ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
+            ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
+        ),
+        raw_stop_reason="tool_calls",
+        provider="openai",
+        metadata={"responseModel": "gpt-5.2-2026-01-01"},
+        response_id="chatcmpl-1",
+        usage=Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130, audio_tokens=3),
+    ),
+    "openai_responses": AssistantMessage(
+        content=(
+            ThinkingBlock(
+                text="First.\n\nThen.",
+                details=("First.", "Then."),
+                signature='{"id":"rs_1","encrypted_content":"gAAA"}',
+            ),
+            TextBlock(text="Let me see.", annotations=(AnnotationRef(url="https://example.com", title="E"),)),
+            RedactedThinkingBlock(data='{"id":"rs_2","encrypted_content":"gBBB"}'),
+            ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
+            ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
+        ),
+        raw_stop_reason="completed",
+        provider="openai",
+        metadata={"responseModel": "gpt-5.2-2026-01-01"},
+        response_id="resp_1",
+        usage=Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130),
+    ),
+}
+_COSTS = {"anthropic": "0.000475", "gemini": "0.000321", "openai_chat": "0.000356", "openai_responses": "0.000356"}
+
+
+@every_reader
+def test_a_whole_response_is_a_message_and_its_usage_is_priced_at_the_callers_rates(name: str) -> None:
+    sample, expected = SAMPLES[name], _EXPECTED[name]
+    raw = sample.whole.get("usage", sample.whole.get("usageMetadata"))
+    assert expected.usage is not None
+    usage = expected.usage.model_copy(update={"raw": raw})
+    more: dict[str, object] = {"model": sample.model, "stop_reason": "toolUse", "usage": usage}
+    assert read(name, sample.whole) == expected.model_copy(update=more)
+    priced = READERS[name].whole(sample.whole, rates=RATES)
+    assert priced.usage is not None
+    assert isinstance(priced.usage.cost, Cost)
+    assert (priced.usage.cost.total, priced.usage.cost.source) == (Decimal(_COSTS[name]), "caller")
+    model = str(cast("Json", expected.metadata)["responseModel"])
+    assert (priced.model, priced.metadata) == (model, None)  # without a requested model
+
+
+@every_reader
+def test_a_stream_builds_the_same_message_as_the_whole_response_and_changes_no_event(name: str) -> None:
+    answer, before = fresh(name, RATES), copy.deepcopy(SAMPLES[name].stream)
+    told = folded(answer, SAMPLES[name].stream)
+    assert SAMPLES[name].stream == before
+    assert answer.is_complete
+    message = answer.message()
+    assert message.usage is not None
+    assert message.usage.cost is not None
+    unpriced = message.usage.model_copy(update={"cost": None})
+    assert untimed(message).model_copy(update={"usage": unpriced}) == read(name, SAMPLES[name].whole)
+    assert [event for event in told if isinstance(event, Usage)][-1] == message.usage
+
+
+@pytest.mark.parametrize(
+    ("name", "by_alias"), [*((name, True) for name in READERS), pytest.param("gemini", False, id="gemini-snake_case")]
+)
+async def test_a_stream_through_the_sdk_is_the_same_message(name: str, by_alias: bool) -> None:
+    answer = fresh(name)
+    folded(answer, await through_sdk(name, SAMPLES[name].stream, by_alias=by_alias))
+    assert _plain(answer.message()) == _plain(read(name, SAMPLES[name].whole))
+
+
+def _plain(message: AssistantMessage) -> object:
+    """Its JSON, without what an SDK changes: the time, keys of the raw usage, the alphabet of Gemini's base64."""
+    assert message.usage is not None
+    usage = message.usage.model_copy(update={"raw": None})
+    bare = message.model_copy(update={"timestamp": None, "usage": usage})
+    plain: object = json.loads(bare.to_json().replace(Gemini.signature, "c2-_"))
+    return plain
+
+
+_CALLS_COMPLETE_AFTER = {"anthropic": [26], "gemini": [5], "openai_chat": [7, 9], "openai_responses": [29, 34]}
+
+
+@every_reader
+def test_a_stream_cut_anywhere_keeps_its_text_and_only_complete_calls(name: str) -> None:
+    said, stream = "", SAMPLES[name].stream
+    for end in range(len(stream)):
+        answer = fresh(name)
+        folded(answer, stream[:end])
+        found = answer.message("cut")
+        assert (found.stop_reason, found.error_message) == ("error", "cut")
+        assert len([*found.tool_calls()]) == len([at for at in _CALLS_COMPLETE_AFTER[name] if at <= end]), end
+        assert found.text_content().startswith(said)
+        said = found.text_content()
+    assert said == read(name, SAMPLES[name].whole).text_content()
+
+
+_CHAT_CALL: Json = {"content": None, "tool_calls": [Chat.call("c", "add", "")]}
+_CUT: Json = {"reason": "max_output_tokens"}
+_FILTERED: Json = {"reason": "content_filter"}
+_STOPS: list[tuple[str, Json, StopReason, str | None]] = [
+    *(
+        ("gemini", Gemini.response({"text": "a"}, finish=raw), ours, raw)
+        for raw, ours in cast(
+            "list[tuple[str, StopReason]]",
+            [
+                ("STOP", "stop"),
+                ("MAX_TOKENS", "length"),
+                ("SAFETY", "guardRail"),
+                ("RECITATION", "guardRail"),
+                ("PROHIBITED_CONTENT", "guardRail"),
+                ("IMAGE_SAFETY", "guardRail"),
+                ("MALFORMED_FUNCTION_CALL", "error"),
+                ("OTHER", "stop"),
+                ("SOMETHING_NEW", "stop"),
+            ],
+        )
+    ),
+    ("gemini", Gemini.response(Gemini.call("f"), finish="STOP"), "toolUse", "STOP"),
+    ("gemini", Gemini.response(Gemini.call("f"), finish="OTHER"), "toolUse", "OTHER"),
+    ("gemini", Gemini.response(Gemini.call("f"), finish="MAX_TOKENS"), "length", "MAX_TOKENS"),
+    *(
+        ("openai_chat", Chat.response({"content": "a"}, raw), ours, raw)
+        for raw, ours in cast(
+            "list[tuple[str, StopReason]]",
+            [
+                ("stop", "stop"),
+                ("length", "length"),
+                ("tool_calls", "toolUse"),
+                ("function_call", "toolUse"),
+                ("content_filter", "guardRail"),
+                ("eos", "stop"),
+            ],
+        )
+    ),
+    ("openai_chat", Chat.response(_CHAT_CALL, "stop"), "toolUse", "stop"),
+    ("openai_chat", Chat.response({"content": None, "refusal": "I will not."}), "guardRail", "refusal"),
+    ("openai_responses", Responses.response(SAID), "stop", "completed"),
+    ("openai_responses", Responses.response(SAID, status="incomplete"), "length", "incomplete"),
+    (
+        "openai_responses",
+        Responses.response(SAID, status="incomplete", incomplete_details=_CUT),
+        "length",
+        "max_output_tokens",
+    ),
+    (
+        "openai_responses",
+        Responses.response(SAID, status="incomplete", incomplete_details=_FILTERED),
+        "guardRail",
+        "content_filter",
+    ),
+    ("openai_responses", Responses.response(SAID, status="cancelled"), "aborted", "cancelled"),
+    (
+        "openai_responses",
+        Responses.response(Responses.message("msg_1", {"type": "refusal", "refusal": "I will not."})),
+        "guardRail",
+        "refusal",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "response", "ours", "raw"), _STOPS)
+def test_stop_reasons_are_ours_beside_the_providers_own_word(
+    name: str, response: Json, ours: StopReason, raw: str
+) -> None:
+    message = read(name, response)
+    assert (message.stop_reason, message.raw_stop_reason) == (ours, raw)
+    assert message.error_message == (raw if ours == "error" else None)
+    if raw == "refusal":
+        assert message.text_content() == "I will not."
+    if name == "openai_responses":
+        answer = fresh(name)
+        folded(answer, [Responses.ended(response)])
+        assert (untimed(answer.message()), answer.is_complete) == (message, True)
+
+
+# --- what is no answer --------------------------------------------------------------------------------------------
+
+
+def _chat_calls(*calls: JsonValue) -> Json:
+    return Chat.response({"tool_calls": [*calls]})
+
+
+_GEMINI_PART = "candidates.0.content.parts.0"
+_MALFORMED: dict[str, list[tuple[Json, str]]] = {
+    "anthropic": [
+        ({**SAMPLES["anthropic"].whole, **change}, path)
+        for change, path in cast(
+            "list[tuple[Json, str]]",
+            [
+                ({"type": "error"}, "type"),
+                ({"type": None}, "type"),
+                ({"content": "text"}, "type"),
+                ({"content": {}}, "type"),
+                ({"content": [1]}, "content.0"),
+                ({"content": [{"type": "text", "text": "a"}, {}]}, "content.1"),
+                ({"content": [{"type": 1}]}, "content.0"),
+                ({"content": [{"type": "text", "text": 5}]}, "content.0.text"),
+                ({"content": [{"type": "thinking", "thinking": "a", "signature": 5}]}, "content.0.signature"),
+                ({"content": [{"type": "redacted_thinking"}]}, "content.0.data"),
+                ({"content": [{"type": "tool_use", "name": "read"}]}, "content.0.id"),
+                ({"content": [{"type": "tool_use", "id": "a", "name": "read", "input": [1]}]}, "content.0.input"),
+                ({"usage": None}, "usage"),
+                ({"usage": [1]}, "usage"),
+            ],
+        )
+    ],
+    "gemini": [
+        ({}, "candidates"),
+        ({"id": "x", "choices": []}, "candidates"),
+        ({"candidates": {}}, "candidates"),
+        ({"candidates": "x"}, "candidates"),
+        ({"candidates": [1]}, "candidates.0"),
+        ({"candidates": [{"content": "x"}]}, "candidates.0.content"),
+        ({"candidates": [{"content": {"parts": {}}}]}, "candidates.0.content.parts"),
+        ({"candidates": [{"content": {"parts": ["x"]}}]}, _GEMINI_PART),
+        ({"candidates": [{"finishReason": 1}]}, "candidates.0.finishReason"),
+        ({"candidates": [{"citationMetadata": 1}]}, "candidates.0.citationMetadata"),
+        ({"candidates": [{"citationMetadata": {"citations": 1}}]}, "candidates.0.citationMetadata.citations"),
+        ({"candidates": [{"groundingMetadata": []}]}, "candidates.0.groundingMetadata"),
+        *(
+            (Gemini.response(cast("Json", part)), f"{_GEMINI_PART}.{path}")
+            for part, path in [
+                ({"functionCall": "f"}, "functionCall"),
+                ({"functionCall": {}}, "functionCall.name"),
+                ({"functionCall": {"name": 1}}, "functionCall.name"),
+                ({"functionCall": {"name": "f", "args": [1]}}, "functionCall.args"),
+                ({"functionCall": {"name": "f", "id": 1}}, "functionCall.id"),
+                (Gemini.call("f", a=float("nan")), "functionCall.args.a"),
+                ({"text": "\ud800"}, "text"),
+                ({"text": "a", "thoughtSignature": 1}, "thoughtSignature"),
+                ({"inlineData": "x"}, "inlineData"),
+                ({"inlineData": {}}, "inlineData"),
+                ({"inlineData": {"data": "@@"}}, "inlineData"),
+                ({"inlineData": {"data": 1}}, "inlineData.data"),
+                ({"fileData": {"mimeType": "a/b"}}, "fileData"),
+            ]
+        ),
+        (Gemini.response(usageMetadata=[]), "usageMetadata"),
+        (Gemini.response(usageMetadata={"promptTokensDetails": 1}), "usageMetadata.promptTokensDetails"),
+        (Gemini.response(modelVersion=1), "modelVersion"),
+        (Gemini.response(responseId=["r"]), "responseId"),
+        ({"promptFeedback": "x"}, "promptFeedback"),
+        ({"promptFeedback": {"blockReason": 1}}, "promptFeedback.blockReason"),
+    ],
+    "openai_chat": [
+        ({}, "choices"),
+        ({"choices": []}, "choices"),
+        ({"choices": {}}, "choices"),
+        ({"choices": [1]}, "choices.0"),
+        ({"choices": [{"finish_reason": "stop"}]}, "choices.0.message"),
+        ({"choices": [{"message": {"content": "a"}}]}, "choices.0.finish_reason"),
+        (Chat.response({"content": 1}), "choices.0.message.content"),
+        (Chat.response({"content": [{"type": "text"}]}), "choices.0.message.content"),
+        (Chat.response({"refusal": {}}), "choices.0.message.refusal"),
+        (Chat.response({"tool_calls": {}}), "choices.0.message.tool_calls"),
+        (_chat_calls(1), "choices.0.message.tool_calls.0"),
+        (_chat_calls({"function": {"name": "x"}}), "choices.0.message.tool_calls.0.id"),
+        (_chat_calls({"id": "c"}), "choices.0.message.tool_calls.0.function.name"),
+        (_chat_calls({"id": "c", "function": 1}), "choices.0.message.tool_calls.0.function"),
+        (
+            _chat_calls({"id": "c", "function": {"name": "x", "arguments": {}}}),
+            "choices.0.message.tool_calls.0.function.arguments",
+        ),
+        (Chat.response({"annotations": {}}), "choices.0.message.annotations"),
+        (Chat.response({"audio": {"data": "@@"}}), "choices.0.message.audio.data"),
+        (Chat.response({"content": "a"}, 1), "choices.0.finish_reason"),
+        (Chat.response({"content": "a"}, usage=[]), "usage"),
+    ],
+    "openai_responses": [
+        ({}, "output"),
+        ({"object": "chat.completion", "output": []}, "output"),
+        ({"output": {}}, "output"),
+        (Responses.response(status="in_progress"), "status"),
+        ({**Responses.response(), "status": 1}, "status"),
+        ({**Responses.response(), "output": [1]}, "output.0"),
+        (Responses.response({"id": "x"}), "output.0.type"),
+        (Responses.response({"type": "message", "content": {}}), "output.0.content"),
+        (Responses.response({"type": "message", "content": [1]}), "output.0.content.0"),
+        (Responses.response(Responses.message("m", {"text": "a"})), "output.0.content.0.type"),
+        (Responses.response(Responses.message("m", {"type": "output_text"})), "output.0.content.0.text"),
+        (
+            Responses.response(Responses.message("m", {"type": "output_text", "text": "a", "annotations": 1})),
+            "output.0.content.0.annotations",
+        ),
+        (Responses.response(Responses.message("m", {"type": "refusal", "refusal": 1})), "output.0.content.0.refusal"),
+        (Responses.response(SAID, {"type": "function_call", "name": "x", "arguments": "{}"}), "output.1.call_id"),
+        (Responses.response({"type": "function_call", "call_id": "x", "arguments": "{}"}), "output.0.name"),
+        (
+            Responses.response({"type": "function_call", "call_id": "x", "name": "x", "arguments": {}}),
+            "output.0.arguments",
+        ),
+        (Responses.response({"type": "reasoning", "summary": []}), "output.0.id"),
+        (Responses.response({"type": "reasoning", "id": "rs_1", "summary": ["a"]}), "output.0.summary.0"),
+        (Responses.response({"type": "reasoning", "id": "rs_1", "summary": [{}]}), "output.0.summary.0.text"),
+        (Responses.response(Responses.reasoning("rs_1", encrypted_content=1)), "output.0.encrypted_content"),
+        (Responses.response(usage=[]), "usage"),
+    ],
+}
+
+
+@every_reader
+def test_a_malformed_response_is_refused_with_the_path_to_its_fault(name: str) -> None:
+    for value, path in _MALFORMED[name]:
+        with pytest.raises(DecodeError) as refused:
+            read(name, value)
+        assert refused.value.path == path, value
+        if name == "openai_responses" and path not in {"output", "output.0"} and "output" in value:
+            with pytest.raises(DecodeError) as refused:
+                fresh(name).take({"type": "response.completed", "response": value})
+            assert refused.value.path == f"response.{path}"
+    with pytest.raises(DecodeError, match=r"candidates.*: nested deeper than"):
+        read("gemini", Gemini.response(Gemini.call("f", a=_DEEP)))
+
+
+_DEEP: JsonValue = json.loads("[" * 300 + "]" * 300)
+_PIECE = {"type": "response.output_text.delta", "output_index": 0}
+_BEGUN: list[Json] = [Responses.event("output_item.added", 0, item=Responses.message("msg_1"))]
+_EVENTS: list[tuple[str, list[Json], Json, str | None]] = [
+    *(
+        ("anthropic", SAMPLES["anthropic"].stream[:1], event, None)
+        for event in cast(
+            "list[Json]",
+            [
+                {},
+                {"type": 1},
+                {"type": "message_start"},
+                {"type": "message_start", "message": "x"},
+                {"type": "content_block_start", "index": 0},
+                anthropic_block("start", content_block={"type": "text"}) | {"index": "0"},
+                anthropic_block("start", content_block={"text": "a"}),
+                anthropic_block("delta", 7, delta={"type": "text_delta", "text": "a"}),
+                anthropic_block("delta", delta="a"),
+                {"type": "content_block_stop"},
+                {"type": "message_delta"},
+                {"type": "message_delta", "delta": []},
+            ],
+        )
+    ),
+    ("gemini", [], {"type": "ping"}, None),
+    ("gemini", [], {"usageMetadata": {"promptTokensDetails": "x"}}, "usageMetadata.promptTokensDetails"),
+    ("openai_chat", [], {}, "choices"),
+    ("openai_chat", [], {"object": "chat.completion.chunk"}, "choices"),
+    ("openai_chat", [], {"choices": None}, "choices"),
+    ("openai_chat", [], Chat.chunk({"content": 1}), "choices.0.delta.content"),
+    (
+        "openai_chat",
+        [],
+        Chat.chunk({"tool_calls": [{"function": {"arguments": "{"}}]}),
+        "choices.0.delta.tool_calls.0.index",
+    ),
+    ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": True}]}), "choices.0.delta.tool_calls.0.index"),
+    ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": -1}]}), "choices.0.delta.tool_calls.0.index"),
+    ("openai_chat", [], Chat.grows(0, "{"), "choices.0.delta.tool_calls.0.function.name"),
+    *(
+        ("openai_chat", [], Chat.chunk({"content": spoilt}), None)
+        for spoilt in cast("list[JsonValue]", ["\ud800", float("nan"), _DEEP])
+    ),
+    *(
+        ("openai_responses", [], cast("Json", event), path)
+        for event, path in [
+            ({}, "type"),
+            ({"type": 1}, "type"),
+            ({"type": "response.created"}, "response"),
+            ({"type": "response.completed", "response": []}, "response"),
+            ({"type": "response.output_item.added", "item": SAID}, "output_index"),
+            ({"type": "response.output_item.added", "output_index": 0}, "item"),
+            ({"type": "response.output_item.added", "output_index": 0, "item": {}}, "item.type"),
+            (Responses.event("output_item.added", 0, item={"type": "function_call"}), "item.name"),
+            ({"type": "response.output_item.done", "output_index": True, "item": SAID}, "output_index"),
+            (
+                Responses.event("output_item.done", 0, item=Responses.message("m", {"type": "output_text"})),
+                "item.content.0.text",
+            ),
+            ({**_PIECE, "content_index": 0, "delta": "a"}, "output_index"),
+            ({**_PIECE, "output_index": {}, "content_index": 0, "delta": "a"}, "output_index"),
+            ({"type": "error", "message": 1}, "message"),
+            ({"type": "response.new_thing", "data": "\ud800"}, None),
+            ({"type": "response.new_thing", "data": float("nan")}, None),
+            ({"type": "response.new_thing", "data": _DEEP}, None),
+        ]
+    ),
+    ("openai_responses", _BEGUN, {**_PIECE, "delta": "a"}, "content_index"),
+    ("openai_responses", _BEGUN, {**_PIECE, "content_index": 0}, "delta"),
+]
+
+
+@pytest.mark.parametrize(("name", "before", "event", "path"), _EVENTS)
+def test_a_malformed_event_is_refused_with_the_path_to_its_fault(
+    name: str, before: list[Json], event: Json, path: str | None
+) -> None:
+    answer = fresh(name)
+    folded(answer, before)
+    with pytest.raises(DecodeError) as refused:
+        answer.take(event)
+    assert path is None or refused.value.path == path
+    assert answer.message("it broke").error_message == "it broke"
+
+
+@pytest.mark.parametrize(
+    ("name", "event"),
+    [
+        ("anthropic", {"type": "something_new", "x": 1}),
+        ("gemini", {"candidates": [{}], "modelVersion": "gemini-3-pro"}),
+        ("openai_chat", {"object": "new.thing"}),
+        (
+            "openai_chat",
+            {**Chat.chunk(), "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]},
+        ),
+        ("openai_responses", {"type": "response.new_thing", "output_index": 7}),
+        ("openai_responses", {"type": "response.web_search_call.searching", "output_index": {}, "item_id": "x"}),
+    ],
+)
+def test_an_event_of_another_kind_or_of_another_choice_is_ignored(name: str, event: Json) -> None:
+    answer = fresh(name)
+    assert answer.take(event) == []
+    assert (answer.message().content, answer.is_complete) == ((), False)
+
+
+# --- spoilt answers -----------------------------------------------------------------------------------------------
+
+_odd: st.SearchStrategy[JsonValue] = st.sampled_from(
+    [
+        *(None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", "x", "\ud800"),
+        *([], [1], [None], [[]], [{"type": {}}], {}, {"type": "x"}, {"index": 0}),
+    ]
+)
+
+
+@every_reader
+@examples(400)
+@given(data=st.data())
+def test_a_spoilt_response_is_a_message_or_a_typed_error(name: str, data: st.DataObject) -> None:
+    spoilt = _spoilt(SAMPLES[name].whole, data)
+    try:
+        message = READERS[name].whole(spoilt)
+    except MessageError:
+        return
+    assert read_message(message.to_json()) == message
+
+
+@every_reader
+@examples(400)
+@given(data=st.data(), order=st.randoms(use_true_random=False))
+def test_a_spoilt_stream_in_any_order_is_a_message_or_a_typed_error(
+    name: str, data: st.DataObject, order: random.Random
+) -> None:
+    events = copy.deepcopy(SAMPLES[name].stream)
+    at = data.draw(st.integers(0, len(events) - 1))
+    events[at] = _spoilt(events[at], data)
+    if order.random() < 0.3:
+        order.shuffle(events)
+    answer, fault = READERS[name].answer(None, None, {}), None
+    for event in events:
+        try:
+            answer.take(event)
+        except MessageError as error:
+            fault = str(error)
+            break
+    for message in (answer.message(fault), answer.message("cut")):
+        assert read_message(message.to_json()) == message
+
+
+def _spoilt(value: Json, data: st.DataObject) -> Json:
+    """The same with something else, or nothing, at one or two of its places."""
+    spoilt = copy.deepcopy(value)
+    for _ in range(data.draw(st.integers(1, 2))):
+        if places := list(_places(spoilt)):
+            holder, key = data.draw(st.sampled_from(places))
+            odd = copy.deepcopy(data.draw(st.one_of(_odd, st.just(_DEEP))))
+            if isinstance(holder, list):
+                holder[cast("int", key)] = odd
+            elif data.draw(st.booleans()):
+                holder[cast("str", key)] = odd
+            else:
+                del holder[cast("str", key)]
+    return spoilt
+
+
+def _places(value: JsonValue) -> Iterator[tuple[Json | list[JsonValue], str | int]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield value, key
+            yield from _places(item)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield value, index
+            yield from _places(item)

@@ -1,0 +1,514 @@
+"""Sample cases of requests to the providers, and of their answers."""
+
+import re
+from typing import cast
+
+import pytest
+from pydantic import JsonValue
+
+from lanebus.bus.messages import (
+    AssistantMessage,
+    AudioBlock,
+    Compaction,
+    LlmMessage,
+    MediaRef,
+    SystemMessage,
+    TextBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from lanebus.codecs import GRAPH_V2, UNIVERSAL_CLIENT
+from lanebus.context import Context
+from lanebus.providers import (
+    ProviderRequest,
+    ToolChoice,
+    from_anthropic,
+    from_gemini,
+    from_openai_chat,
+    from_openai_responses,
+    to_anthropic,
+    to_gemini,
+    to_openai_chat,
+    to_openai_responses,
+)
+from tests.support.log.entries import context_of
+from tests.support.providers.anthropic_rules import require_legal
+from tests.support.providers.gemini_rules import require_legal as require_legal_gemini
+from tests.support.providers.openai_chat_rules import require_legal as require_legal_chat
+from tests.support.providers.openai_responses_rules import require_legal as require_legal_responses
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.histories import (
+    MODEL,
+    SYSTEM,
+    TOOL,
+    answering,
+    at,
+    history,
+    is_merged,
+    read_all,
+    with_data,
+    without_arguments_text,
+)
+
+PLACEHOLDER = "..."
+"""what the user says where the API wants a user's message first"""
+
+
+@cases("wire_anthropic")
+def test_the_request_says_what_the_case_says(case: Case) -> None:
+    match case.expect:
+        case {"wire": _} if "recommended" in cast("Object", case.expect["wire"]):
+            assert _last(_body(case))["content"] == at(case.expect, "wire.recommended")
+        case {"wire": _}:
+            for path, value in cast("Object", case.expect["wire"]).items():
+                _require(_body(case), path, value)
+        case {"tool_choice": choice}:
+            assert _body(case)["tool_choice"] == choice
+        case {"keys_absent": keys}:
+            assert not _body(case).keys() & set(cast("list[str]", keys))
+        case _:
+            pytest.fail("no such case")
+
+
+def _require(body: Object, path: str, value: object) -> None:
+    messages = _messages(body)
+    match path:
+        case "system" | "messages" | "max_tokens" | "system[0].cache_control.type":
+            assert at(body, path) == value
+        case "last_message":
+            assert messages[-1] == value
+        case "roles":
+            assert [message["role"] for message in messages] == value
+        case "last_block_types":
+            assert [block["type"] for block in _content(messages[-1])] == value
+        case "tool_use_ids":
+            assert [block["tool_use_id"] for block in _content(messages[-1]) if "tool_use_id" in block] == value
+        case "tool_result.content":
+            assert _last(body)["content"] == value
+        case "last_tool.cache_control.type":
+            assert at(body, "tools[0].cache_control.type") == value
+        case "second_to_last_message.last_block.cache_control.type":
+            # Two messages of one role are one turn here: the mark stands where the first of them ends.
+            assert at(body, "messages[0].content[0].cache_control.type") == value
+            assert "cache_control" not in _last(body)
+        case str() if re.match(r"messages\[\d+\]\.", path):
+            assert at({"messages": _said(body)}, path) == value
+        case _:
+            pytest.fail("no such case")
+
+
+def _body(case: Case) -> Object:
+    """The request, with what the case asked beside its messages. A history of seed 004 thinks as Anthropic does."""
+    wire = cast("Object", case.expect.get("wire", {}))
+    cache = any("cache_control" in path for path in wire)
+    chosen = cast("dict[str, str]", case.given.get("tool_choice", {}))
+    choice = ToolChoice(chosen["mode"], chosen.get("tool_name")) if chosen else None  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # one of the four modes
+    context = history(case, author="anthropic", first=[SYSTEM] if cache else [])
+    tools = [TOOL] if cache or choice else []
+    body: Object = {**to_anthropic(context, model=MODEL, tools=tools, tool_choice=choice, cache=cache).body}
+    require_legal(body)
+    return body
+
+
+def _messages(body: Object) -> list[Object]:
+    return cast("list[Object]", body["messages"])
+
+
+def _said(body: Object) -> list[Object]:
+    """The messages without ours, which the API wants before an assistant's and the originals leave out."""
+    messages = _messages(body)
+    return messages[1:] if messages[0]["content"] == [{"type": "text", "text": PLACEHOLDER}] else messages
+
+
+def _content(message: Object) -> list[Object]:
+    return cast("list[Object]", message["content"])
+
+
+def _last(body: Object) -> Object:
+    return _content(_messages(body)[-1])[-1]
+
+
+@cases("wire_gemini")
+def test_the_request_says_what_the_case_says_of_gemini(case: Case) -> None:
+    match case.expect:
+        case {"wire": _} if "model_parts_bkrabach" in cast("Object", case.expect["wire"]):
+            # What is recommended of three rival answers: verbatim to the model that wrote it, else left out.
+            signed = cast("list[Object]", at(case.expect, "wire.model_parts_bkrabach"))
+            assert _parts(_body_gemini(case, "google"), 1) == signed
+            assert _parts(_body_gemini(case), 1) == signed[1:]
+        case {"wire": _}:
+            for path, value in cast("Object", case.expect["wire"]).items():
+                _require_gemini(case, path, value)
+        case {"recommended": int(contents), "samueljklee_user_contents_after_model": _}:
+            assert len(_contents(_body_gemini(case))[2:]) == contents
+        case {"contents": int(contents), "model_function_calls": int(calls), "user_parts": int(answers)}:
+            said = _said_gemini(_body_gemini(case))
+            assert len(said) == contents
+            assert [len(cast("list[object]", each["parts"])) for each in said] == [calls, answers]
+        case {"phi_ids": _, "recommended": _}:
+            ids = [call.id for _ in range(2) for call in _answered().tool_calls()]
+            assert len(set(ids)) == 2
+            assert all(each.startswith("call_") for each in ids)
+        case _:
+            pytest.fail("no such case")
+
+
+def _require_gemini(case: Case, path: str, value: object) -> None:
+    body = _body_gemini(case)
+    match path:
+        case "systemInstruction_text":
+            assert body["systemInstruction"] == {"parts": [{"text": value}]}
+        case "contents":
+            assert body["contents"] == value
+        case "functionResponse":
+            assert _parts(body, -1) == [{"functionResponse": value}]
+        case "parts":
+            assert _parts(body, 0) == value
+        case "systemInstruction":
+            assert isinstance(body["systemInstruction"], {"object": dict}[str(value)])
+        case "generationConfig.maxOutputTokens" | "contents[0].role":
+            assert at(body, path) == value
+        case _:
+            pytest.fail("no such case")
+
+
+def _body_gemini(case: Case, author: str | None = None) -> Object:
+    """The request, with what the case asked beside its messages."""
+    wire = cast("Object", case.expect.get("wire", {}))
+    context = history(case, author=author, first=[SYSTEM] if wire.get("systemInstruction") else [])
+    most = cast("int | None", wire.get("generationConfig.maxOutputTokens"))
+    body: Object = {**to_gemini(context, model=MODEL, max_tokens=most).body}
+    require_legal_gemini(body)
+    return body
+
+
+def _contents(body: Object) -> list[Object]:
+    return cast("list[Object]", body["contents"])
+
+
+def _said_gemini(body: Object) -> list[Object]:
+    """The contents without ours, which the API wants before a model's and the originals leave out."""
+    contents = _contents(body)
+    return contents[1:] if contents[0]["parts"] == [{"text": PLACEHOLDER}] else contents
+
+
+def _parts(body: Object, content: int) -> object:
+    return _contents(body)[content]["parts"]
+
+
+def _answered() -> AssistantMessage:
+    call: dict[str, JsonValue] = {"functionCall": {"name": "f", "args": {}}}
+    return from_gemini({"candidates": [{"content": {"role": "model", "parts": [call]}, "finishReason": "STOP"}]})
+
+
+CONTRADICTED = {
+    "af.chat.image_file_id": "the API takes a file's id for no image's URL: the image is left out with a warning",
+    "af.chat.doc_b64": "the API has no part of that type: a PDF goes as its part for files",
+    "af.chat.remote_tool_skipped": "a call that runs elsewhere is the model's own all the same, and goes with a result",
+    "af.chat.summary_order": "what a summary says is told by a user, not by the model",
+}
+
+
+Message = dict[str, JsonValue]
+
+
+@cases("wire_openai_chat", contradicted=CONTRADICTED)
+def test_a_chat_request_says_what_the_case_says(case: Case) -> None:
+    given, expect = with_data(case)
+    match given:
+        case {"message": dict(message)}:
+            found = [one for one in GRAPH_V2.read(message) if isinstance(one, LlmMessage)]
+        case {"messages": list(messages)}:
+            found = read_all(messages)
+        case {"system": list(), "context_summary": str()}:
+            assert _plain(_summarised(given)) == expect["wire"]
+            return
+        case _:
+            pytest.fail("no such case")
+    context, calls_are_ours = answering(found)
+    wire = _plain(context, merge_developer=is_merged(found, expect))
+    _require_equal(wire[1:] if calls_are_ours else [message for message in wire if message["role"] != "tool"], expect)
+
+
+def _require_equal(wire: list[Message], expect: Object) -> None:
+    wanted = cast("JsonValue", expect["wire"])
+    match wanted:
+        case None:
+            assert wire == []
+        case list():
+            assert wire == wanted
+        case {"role": str()}:
+            assert wire == [_flat(cast("Message", expect["wire"]))]
+        case {"content": content}:
+            assert [message["content"] for message in wire] == [content]
+        case _:
+            pytest.fail("no such case")
+
+
+def _plain(context: Context, *, merge_developer: bool = False) -> list[Message]:
+    """Our messages, as cases can be compared with: calls by their ids in the log, with arguments that are parsed."""
+    request = to_openai_chat(context, model="m", merge_developer=merge_developer)
+    require_legal_chat(request.body)
+    return [_flat(message, request) for message in cast("list[Message]", request.body["messages"])]
+
+
+def _flat(message: Message, request: ProviderRequest | None = None) -> Message:
+    flat = {**message}
+    if request and isinstance(call := flat.get("tool_call_id"), str):
+        flat["tool_call_id"] = request.call_ids.get(call, call)
+    if isinstance(calls := flat.get("tool_calls"), list):
+        flat["tool_calls"] = [_call(call) for call in calls if isinstance(call, dict)]
+    return flat
+
+
+def _call(call: Message) -> Message:
+    """Id, name and arguments: some cases have these bare, the API wants them in `function`."""
+    function = call.get("function")
+    fields = function if isinstance(function, dict) else call
+    return without_arguments_text({"id": call["id"], "name": fields["name"], "arguments": fields["arguments"]})
+
+
+def _summarised(given: Message) -> Context:
+    system = [SystemMessage.text(str(text)) for text in cast("list[str]", given["system"])]
+    said = [*cast("list[list[str]]", given["context"]), *cast("list[list[str]]", given["extra"])]
+    users = [UserMessage.text(text) for _, text in said]
+    return context_of(*system, Compaction(summary=str(given["context_summary"])), *users)
+
+
+CONTRADICTED_RESPONSES = {
+    "af.responses.audio": "an input message of the API holds text, images and files: audio is left out with a warning",
+    "af.responses.audio_default": "an input message of the API holds no audio, of whatever format",
+}
+
+
+Item = dict[str, JsonValue]
+
+
+@cases("wire_openai_responses", contradicted=CONTRADICTED_RESPONSES)
+def test_a_responses_request_says_what_the_case_says(case: Case) -> None:
+    given, expect = with_data(case)
+    match given:
+        case {"chat_content": content}:
+            found: list[LlmMessage] = [_user(content)]
+        case {"messages": list(messages)}:
+            found = read_all(messages)
+        case _:
+            pytest.fail("no such case")
+    context, _ = answering(found)
+    request = to_openai_responses(context, model="m", merge_developer=is_merged(found, expect))
+    require_legal_responses(request.body)
+    has_results = any(isinstance(message, ToolResultMessage) for message in found)
+    items = [_plain_responses(item) for item in cast("list[Item]", request.body["input"])]
+    said = [item for item in items if has_results or item["type"] != "function_call_output"]
+    wire = expect.get("wire", expect)
+    for name, value in cast("Object", wire).items():
+        _require_equal_responses(name, value, said, request)
+
+
+def _require_equal_responses(name: str, value: object, items: list[Item], request: ProviderRequest) -> None:
+    match name, value:
+        case "instructions", str():
+            assert request.body["instructions"] == value
+        case "keys_absent", list():
+            assert not request.body.keys() & set(cast("list[str]", value))
+        case "input", list():
+            assert items == [_plain_responses(item) for item in cast("list[Item]", value)]
+        case "input_item", {"role": str(role), "text": str(text)}:
+            wanted: Item = {"type": "message", "role": role, "content": _content_responses(text)}
+            assert wanted in items
+        case "item_types", list():
+            assert [item["type"] for item in items] == value
+        case "responses_content", content:
+            assert [item["content"] for item in items] == [_content_responses(cast("JsonValue", content))]
+        case "assistant_content_types", list():
+            parts = [
+                part
+                for item in items
+                if item.get("role") == "assistant"
+                for part in cast("list[Item]", item["content"])
+            ]
+            assert [part["type"] for part in parts] == value
+        case "warning_code", "dropped_content_part":
+            assert [warning for warning in request.warnings if "thinking left out" in warning]
+        case _:
+            pytest.fail("no such case")
+
+
+def _plain_responses(item: Item) -> Item:
+    """The item without what the API's types want beside what is said, and with its arguments parsed."""
+    kept = {name: value for name, value in item.items() if name not in {"id", "status"}}
+    if isinstance(content := kept.get("content"), list):
+        kept["content"] = [_without_defaults(part) for part in content if isinstance(part, dict)]
+    return without_arguments_text(kept)
+
+
+def _without_defaults(part: Item) -> Item:
+    defaults: Item = {"detail": "auto", "annotations": []}
+    return {name: value for name, value in part.items() if name not in defaults or value != defaults[name]}
+
+
+def _content_responses(content: JsonValue) -> JsonValue:
+    """A bare string is the API's short form of one text."""
+    return [{"type": "input_text", "text": content}] if isinstance(content, str) else content
+
+
+def _user(content: JsonValue) -> UserMessage:
+    """A user's message from the content that Chat Completions has for it."""
+    if isinstance(content, str):
+        return UserMessage(content=(TextBlock(text=content),))
+    sounds = [cast("dict[str, str]", cast("Item", part)["input_audio"]) for part in cast("list[JsonValue]", content)]
+    media = [
+        MediaRef(kind="data", data=sound["data"], mime_type=f"audio/{sound['format']}" if "format" in sound else None)
+        for sound in sounds
+    ]
+    return UserMessage(content=tuple(AudioBlock(media=one) for one in media))
+
+
+CONTRADICTED_PARSE = {
+    "att.resp.usage_anthropic": "where the provider tells no total, it is the sum of all tokens, the cached ones too",
+    "att.resp.usage_gemini": (
+        "thoughts are a part of the output and cached tokens none of the input, for all providers; Gemini's own counts"
+        " stay beside them"
+    ),
+}
+
+
+Json = dict[str, JsonValue]
+
+
+@cases("response_parse", contradicted=CONTRADICTED_PARSE)
+def test_an_answer_is_read_as_a_message(case: Case) -> None:
+    message = _answer(case.given)
+    match case.expect:
+        case {"input_tokens": _}:
+            assert message.usage is not None
+            found = _usage(message.usage, includes_cached=message.provider != "anthropic")
+            assert {key: found[key] for key in case.expect} == case.expect
+        case {"kinds": kinds}:
+            parts = _parts_parse(message)
+            assert [part["kind"] for part in parts] == kinds
+            if "data" in case.expect:
+                told = {"text": case.expect["data"], "redacted": case.expect["redacted"]}
+                assert parts[0]["thinking"] == told
+        case {"kind": _, "id": _} | {"id_prefix": _}:
+            _require_call(message, case.expect)
+        case _:
+            pytest.fail("no such case")
+
+
+def _require_call(message: AssistantMessage, expect: Object) -> None:
+    (call,) = message.tool_calls()
+    (part,) = _parts_parse(message)
+    found: Object = {"kind": part["kind"], "id": call.id, "name": call.name, "arguments": call.arguments}
+    assert call.id.startswith(str(expect.get("id_prefix", "")))
+    assert {key: found[key] for key in expect if key != "id_prefix"} == {
+        key: value for key, value in expect.items() if key != "id_prefix"
+    }
+
+
+def _answer(given: Object) -> AssistantMessage:
+    """The message of a response that says what the case says, whatever else a response must have."""
+    told = cast("Json", given)
+    match told:
+        case {"content": _}:
+            return from_anthropic({"type": "message", "usage": {}, "stop_reason": "end_turn", **told})
+        case {"cache_read_input_tokens": _}:
+            return from_anthropic({"type": "message", "content": [], "stop_reason": "end_turn", "usage": told})
+        case {"promptTokenCount": _}:
+            return from_gemini({"candidates": [], "usageMetadata": told})
+        case {"functionCall": _}:
+            return from_gemini({"candidates": [{"content": {"parts": [told]}, "finishReason": "STOP"}]})
+        case {"type": "function_call"}:
+            return from_openai_responses({**_RESPONSE, "output": [told]})
+        case {"input_tokens_details.cached_tokens": _}:
+            return from_openai_responses({**_RESPONSE, "output": [], "usage": _nested(told)})
+        case _:
+            pytest.fail("no such case")
+
+
+_RESPONSE: Json = {"id": "r", "object": "response", "model": "m", "status": "completed"}
+
+
+def _nested(flat: Json) -> Json:
+    """Keys with a dot as objects in objects."""
+    nested: Json = {}
+    for key, value in flat.items():
+        outer, _, inner = key.partition(".")
+        nested[outer] = {inner: value} if inner else value
+    return nested
+
+
+def _usage(usage: Usage, *, includes_cached: bool) -> Object:
+    """Our counts in seed 004's words, whose input has the cached tokens in it where the provider's has."""
+    return {
+        "input_tokens": usage.input + (usage.cache_read if includes_cached else 0),
+        "output_tokens": usage.output,
+        "total_tokens": usage.total_tokens,
+        "reasoning_tokens": usage.reasoning,
+        "cache_read_tokens": usage.cache_read,
+        "cache_write_tokens": usage.cache_write,
+    }
+
+
+def _parts_parse(message: AssistantMessage) -> list[Object]:
+    """Our blocks in seed 004's words, as its codec writes them."""
+    (written,) = UNIVERSAL_CLIENT.write([message], True).values
+    return cast("list[Object]", cast("Object", written)["content"])
+
+
+_GUARDED = "an answer that a filter cut short is told apart from a whole one; the provider's own word is kept beside it"
+
+
+CONTRADICTED_REASON = {
+    "phi.finish.anthropic.refusal": _GUARDED,
+    "phi.finish.openai.content_filter": _GUARDED,
+    "phi.finish.google.RECITATION": _GUARDED,
+    "phi.finish.google.SAFETY": _GUARDED,
+}
+
+
+_CALL: Json = {"functionCall": {"name": "f", "args": {}}}
+
+
+@cases("finish_reason", contradicted=CONTRADICTED_REASON)
+def test_an_answer_says_why_it_ended(case: Case) -> None:
+    message = _answer_reason(case.given)
+    match case.expect:
+        case {"stop_reason": reason} | {"recommended_stop_reason": reason}:
+            assert message.stop_reason == reason
+        case {"reason": _}:
+            # The words are seed 004's, so what its codec writes is what is compared.
+            (written,) = UNIVERSAL_CLIENT.write([message], True).values
+            told = cast("Object", cast("Object", written).get("finish_reason", {"reason": "stop"}))
+            assert {key: told[key] for key in case.expect} == case.expect
+        case _:
+            pytest.fail("no such case")
+
+
+def _answer_reason(given: Object) -> AssistantMessage:
+    raw = cast("str | None", given.get("raw") or given.get("finishReason"))
+    has_call = bool(given.get("function_calls")) or "parts" in given
+    match given:
+        case {"provider": "anthropic", "raw": _}:
+            return from_anthropic({"type": "message", "content": [], "usage": {}, "stop_reason": raw})
+        case {"provider": "gemini" | "google"}:
+            parts: list[JsonValue] = [_CALL] if has_call else [{"text": "x"}]
+            return from_gemini({"candidates": [{"content": {"parts": parts}, "finishReason": raw}]})
+        case {"provider": "openai", "status": str(status)}:
+            call: Json = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+            return from_openai_responses(
+                {
+                    "id": "r",
+                    "object": "response",
+                    "model": "m",
+                    "status": status,
+                    "output": [call] if has_call else [],
+                    "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
+                }
+            )
+        case {"provider": "openai", "raw": _}:
+            choice: Json = {"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": raw}
+            return from_openai_chat({"id": "r", "object": "chat.completion", "model": "m", "choices": [choice]})
+        case _:
+            pytest.fail("no such case")
