@@ -205,3 +205,12 @@ def test_no_two_classes_of_the_product_share_a_name() -> None:
 def test_every_package_says_what_it_does() -> None:
     packages = [path for path in product() if path.name == "__init__.py"]
     assert [str(path) for path in packages if not ast.get_docstring(ast.parse((ROOT / path).read_text()))] == []
+
+
+def test_each_file_with_tests_is_found_by_pytest_and_is_not_skipped_as_a_whole() -> None:
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if re.search(r"^(async )?def test_", text, re.MULTILINE) and "support" not in path.parts:
+            assert path.name.startswith("test_"), path
+            assert (path.parent / "__init__.py").exists(), path
+            assert not re.search(r"^pytest\.(skip|importorskip)\(", text, re.MULTILINE), path
