@@ -52,8 +52,6 @@ from lanebus.testing import ScriptedModel
 from tests.support.agent.agents import fresh_bus
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 
 class Opened(Protocol):
     """How newcomers use what `Bus.open` returns."""

@@ -14,8 +14,6 @@ import pytest
 
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 # The packages from the lowest to the highest: each may import those before it. A module in no package is listed itself.
 ORDERS = {
     "bus": """errors faces text concurrency storage messages wire hooks servers embedded log media publishing previews

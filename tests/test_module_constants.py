@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 NUMBERS = """

@@ -18,8 +18,6 @@ from tests.support.backends.frameworks import marks_of
 from tests.support.docs.blocks import PAGES, Block, as_module, blocks, run_parts
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 PARTS = {
     page: [
         block for block in blocks(page) if block.language == "python" and block.reason is None and not block.is_program

@@ -14,8 +14,6 @@ from lanebus.context import Context
 from lanebus.testing import ScriptedModel, ScriptEnded
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 BLOCK = re.compile(r'^```python title="(?P<title>[^"]+)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
 PAGE = {
     found["title"]: found["code"]

@@ -22,8 +22,6 @@ import pytest
 
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 VERSION = str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 WORKFLOW = ROOT / ".github" / "workflows" / "release.yml"
 

@@ -21,8 +21,6 @@ from tests.support.paths import ROOT
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ()
-
 SMALLEST = {"use 0 or more": 0, "use 1 or more": 1, "use a number of 0 or more": 0.0, "use a number above 0": 1e-9}
 NO_NUMBERS: tuple[object, ...] = (None, "1", True, False, -1, math.nan, math.inf, -math.inf)
 

@@ -26,8 +26,6 @@ from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 CANARY = "CANARY0123456789abcdef"
 
 SECRETS = {

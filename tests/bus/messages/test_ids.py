@@ -20,8 +20,6 @@ from lanebus.bus.messages.ids import (
     timestamp_id,
 )
 
-__all__ = ()
-
 
 @pytest.mark.parametrize(
     ("kind", "default", "wanted"),

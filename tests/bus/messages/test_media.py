@@ -29,8 +29,6 @@ from lanebus.bus.messages.media import NAME_LIMIT_BYTES, Picture, extension_of, 
 from lanebus.media import media_from_file
 from lanebus.messages import read_message
 
-__all__ = ()
-
 PNG = b"\x89PNG\r\n\x1a\n1234"
 
 

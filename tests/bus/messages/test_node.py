@@ -4,8 +4,6 @@ import pytest
 
 from lanebus.handlers.formats.two_lane_agent.codec import node_text, parse_node_id
 
-__all__ = ()
-
 
 @pytest.mark.parametrize(
     ("text", "node"),

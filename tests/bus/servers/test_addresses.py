@@ -12,8 +12,6 @@ from lanebus.bus.servers import topology_at, transport_risk
 from lanebus.bus.servers.health import warn_of_transport
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 LOGGER = "lanebus.bus.servers.health"
 
 

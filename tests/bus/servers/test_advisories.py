@@ -11,8 +11,6 @@ from lanebus.bus.servers.health import warn_of_advisories
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 JULY = "the security release of Redis of July 2026"
 LOGGER = "lanebus.bus.servers.health"
 

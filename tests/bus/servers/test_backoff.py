@@ -4,8 +4,6 @@ import pytest
 
 from lanebus.bus.servers import Backoff
 
-__all__ = ()
-
 
 def test_pauses_grow_by_the_factor_up_to_the_longest() -> None:
     backoff = Backoff(0.5, 3.0)

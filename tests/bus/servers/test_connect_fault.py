@@ -14,8 +14,6 @@ from lanebus.bus.servers import Endpoint
 from lanebus.bus.servers.calls import refusal_of
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 CERTIFICATE = ROOT / "tests/support/servers/localhost.pem"
 
 

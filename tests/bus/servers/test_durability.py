@@ -20,8 +20,6 @@ from tests.support.servers.real import RealServer, eventually, real_server, spaw
 from tests.support.servers.resp import Resp, ResponseError
 from tests.support.suite.needs import find
 
-__all__ = ()
-
 
 def version(text: str) -> ServerVersion:
     name, _, number = text.partition(" ")

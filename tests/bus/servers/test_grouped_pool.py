@@ -11,8 +11,6 @@ from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.servers.grouped_pool import GroupedPool
 from tests.support.servers.real import shortly
 
-__all__ = ()
-
 
 class Counting:
     """A pool that returns the names of the commands and records each write."""

@@ -11,8 +11,6 @@ import pytest
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned
 from lanebus.bus.storage import StateFile, open_owned
 
-__all__ = ()
-
 FOREIGN = 4711
 """the number of a user that no machine has"""
 
