@@ -507,7 +507,7 @@ async def test_a_directory_that_others_may_enter_or_a_file_in_its_place_is_refus
     else:
         data_dir.mkdir()
         data_dir.chmod(mode)
-    with pytest.raises(DirectoryNotOwned, match="" if mode is None else f"{mode:04o}"):
+    with pytest.raises(DirectoryNotOwned, match="." if mode is None else f"{mode:04o}"):
         await open_server(data_dir).__aenter__()
     assert mode is None or list(data_dir.iterdir()) == []
 
