@@ -111,28 +111,15 @@ def of_bus(bus: Bus) -> Iterator[Case]:
     yield from wrong(bus.sessions, bucket=(*POSITIONS, 64))
     yield from wrong(partial(bus.consumer, name="c"), NAMES)
     yield from wrong(partial(bus.consumer, "g"), NAMES)
-    yield from wrong(
-        partial(bus.consumer, "g", "c"),
-        heartbeat=("1", -1, math.nan, {}, None, 0),
-        start=(None, "later", {}),
-        agents=(42, "ab", [42], [""]),
-    )
+    yield from wrong(partial(bus.consumer, "g", "c"), heartbeat=("1", -1, math.nan, {}, None, 0))
+    yield from wrong(partial(bus.consumer, "g", "c"), start=(None, "later", {}), agents=(42, "ab", [42], [""]))
     yield from wrong(bus.activity, PLACES)
     yield from wrong(bus.lease_status, (*OBJECTS, [42]))
     yield from wrong(bus.unfetched_work, COUNTS)
     yield from wrong(bus.media.get, OBJECTS)
-    yield from wrong(
-        Bus.open,
-        (42, b"u", {}),
-        data_dir=(42, {}, ""),
-        namespace=(42, None, ""),
-        inline_limit_bytes=POSITIONS,
-        media=(*PLACES, Path("x")),
-        archive=(*PLACES, Path("x")),
-        tracing=(None, *PLACES, type(otel_tracing())),
-        limits=PLACES,
-        bounds=PLACES,
-    )
+    yield from wrong(Bus.open, (42, b"u", {}), data_dir=(42, {}, ""), namespace=(42, None, ""))
+    yield from wrong(Bus.open, inline_limit_bytes=POSITIONS, media=(*PLACES, Path("x")), archive=(*PLACES, Path("x")))
+    yield from wrong(Bus.open, tracing=(None, *PLACES, type(otel_tracing())), limits=PLACES, bounds=PLACES)
     consumer, letters = bus.consumer("g", "c"), bus.dead_letters("g")
     yield from wrong(consumer.fetch, ("1", 0, None, 1.5))
     yield from firsts(
@@ -144,17 +131,10 @@ def of_bus(bus: Bus) -> Iterator[Case]:
     yield from wrong(letters.redrive, (None, [42], ["x"]))
     yield from wrong(partial(Worker, agent=LOOP), OBJECTS)
     yield from wrong(partial(Worker, bus), (*OBJECTS, AgentLoop))
-    yield from wrong(
-        partial(Worker, bus, LOOP),
-        agents=(42, [LOOP], {"x": 5}, {5: LOOP}, {"x": AgentLoop}),
-        retry=(None, 3),
-        bounds=(None, 3),
-        heartbeat=SECONDS[:-1],
-        start=(None, "later"),
-        concurrency=COUNTS,
-        name=(42, "a b", ""),
-        drain_seconds=SOME_SECONDS,
-    )
+    yield from wrong(partial(Worker, bus, LOOP), agents=(42, [LOOP], {"x": 5}, {5: LOOP}, {"x": AgentLoop}))
+    yield from wrong(partial(Worker, bus, LOOP), retry=(None, 3), bounds=(None, 3), heartbeat=SECONDS[:-1])
+    yield from wrong(partial(Worker, bus, LOOP), start=(None, "later"), concurrency=COUNTS, name=(42, "a b", ""))
+    yield from wrong(partial(Worker, bus, LOOP), drain_seconds=SOME_SECONDS)
     yield from wrong(partial(agent.run_worker, target="json:loads"), OBJECTS)
     yield from wrong(partial(agent.run_worker, bus), (*OBJECTS, "json:nothing"))
 
@@ -162,14 +142,8 @@ def of_bus(bus: Bus) -> Iterator[Case]:
 def of_session(bus: Bus) -> Iterator[Case]:
     one, other = bus.session("s1"), bus.session("s2")
     yield from wrong(one.publish, (*MESSAGES, "text"))
-    yield from wrong(
-        partial(one.publish, HI),
-        key=KEYS,
-        expected=POSITIONS[1:],
-        epoch=POSITIONS,
-        wake=("yes", 2),
-        seconds=SOME_SECONDS,
-    )
+    yield from wrong(partial(one.publish, HI), key=KEYS, expected=POSITIONS[1:], epoch=POSITIONS, wake=("yes", 2))
+    yield from wrong(partial(one.publish, HI), seconds=SOME_SECONDS)
     yield from wrong(partial(one.try_publish, HI), key=KEYS)
     yield from wrong(other.close, MESSAGES, reason=SOME_TEXT)
     yield from wrong(other.reopen, reason=SOME_TEXT, key=KEYS)
@@ -207,20 +181,11 @@ def of_session(bus: Bus) -> Iterator[Case]:
 def of_commands(bus: Bus) -> Iterator[Case]:
     one = bus.session("s1")
     receipt = Receipt((1,), False)
-    yield from firsts(
-        OBJECTS,
-        agent.abort,
-        agent.pause,
-        agent.handoff,
-        agent.resume,
-        agent.request_compaction,
-        agent.load_agent,
-        agent.load_model,
-        partial(agent.decide_call, control=Approve(turn_id=TURN, tool_call_id="c")),
-        partial(agent.deny, turn_id="main.1#0", tool_call_id="c"),
-        partial(agent.read_request, turn_id=TURN),
-        partial(agent.ask, said="x"),
-    )
+    yield from firsts(OBJECTS, agent.abort, agent.pause, agent.handoff, agent.resume, agent.request_compaction)
+    yield from firsts(OBJECTS, agent.load_agent, agent.load_model)
+    yield from firsts(OBJECTS, partial(agent.decide_call, control=Approve(turn_id=TURN, tool_call_id="c")))
+    yield from firsts(OBJECTS, partial(agent.deny, turn_id="main.1#0", tool_call_id="c"))
+    yield from firsts(OBJECTS, partial(agent.read_request, turn_id=TURN), partial(agent.ask, said="x"))
     yield from wrong(partial(agent.abort, one), loop_id=TEXTS, when=(None, "x", 42), by=TEXTS, key=KEYS)
     yield from firsts(SAID, partial(agent.steer, one), partial(agent.follow_up, one))
     yield from wrong(partial(agent.steer, one, "x"), key=KEYS)
@@ -233,16 +198,8 @@ def of_commands(bus: Bus) -> Iterator[Case]:
     yield from wrong(partial(agent.ask, one), (*SAID, SystemMessage.text("x"), ExtensionMessage.of("x")))
     yield from wrong(partial(agent.ask, one, "x"), seconds=SECONDS)
     yield from wrong(Recorder, OBJECTS)
-    yield from wrong(
-        partial(Recorder, one),
-        agent=TEXTS,
-        lease=PLACES,
-        config=(*KEYS, None),
-        wait=SECONDS,
-        limits=(None, 3),
-        clock=(None, 3),
-        bounds=(None, 3),
-    )
+    yield from wrong(partial(Recorder, one), agent=TEXTS, lease=PLACES, config=(*KEYS, None), wait=SECONDS)
+    yield from wrong(partial(Recorder, one), limits=(None, 3), clock=(None, 3), bounds=(None, 3))
     yield from firsts(
         OBJECTS, *(partial(each, session="s1") for each in (archive.check_chain, archive.archive_session))
     )
@@ -253,32 +210,17 @@ def of_agents(bus: Bus) -> Iterator[Case]:
     yield from wrong(partial(agent.load_model, "anthropic/x"), max_token=(1, "x"))
     yield from wrong(OfflineModel, name=(*TEXTS, None, ""))
     yield from wrong(AgentLoop, (*OBJECTS, "anthropic/x", OfflineModel))
-    yield from wrong(
-        partial(AgentLoop, MODEL),
-        (42, None, add, "add", [42], [print]),
-        system=TEXTS,
-        name=NAMES,
-        config=(*KEYS, None),
-        limits=(None, 3),
-        max_turns=(*POSITIONS, 0),
-        max_tokens=COUNTS,
-        guards=(42, None, print, [42]),
-        retry=(None, 3),
-        drain_seconds=SOME_SECONDS,
-        silence_seconds=SECONDS,
-        compaction=(42, "yes", Compactor),
-        clock=(None, 42),
-    )
+    yield from wrong(partial(AgentLoop, MODEL), (42, None, add, "add", [42], [print]), system=TEXTS, name=NAMES)
+    yield from wrong(partial(AgentLoop, MODEL), config=(*KEYS, None), limits=(None, 3), max_turns=(*POSITIONS, 0))
+    yield from wrong(partial(AgentLoop, MODEL), max_tokens=COUNTS, guards=(42, None, print, [42]), retry=(None, 3))
+    yield from wrong(partial(AgentLoop, MODEL), drain_seconds=SOME_SECONDS, silence_seconds=SECONDS)
+    yield from wrong(partial(AgentLoop, MODEL), compaction=(42, "yes", Compactor), clock=(None, 42))
     yield from wrong(agent.LoopLimits, turns=POSITIONS, tokens=POSITIONS, seconds=SECONDS, cost=TEXTS[1:])
-    yield from wrong(
-        partial(SubAgent, name="x", agent=None, description="d"),
-        name=NAMES,
-        agent=(*PLACES, AgentLoop),
-        description=SOME_TEXT,
-        max_depth=(*POSITIONS, None),
-        max_children=(*POSITIONS, 0),
-        seconds=SECONDS,
-    )
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), name=NAMES, agent=(*PLACES, AgentLoop))
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), description=SOME_TEXT)
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), max_depth=(*POSITIONS, None))
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), max_children=(*POSITIONS, 0))
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), seconds=SECONDS)
     yield from wrong(tool, (42, "add", int))
     for option, values in {
         "name": KEYS,
@@ -291,42 +233,23 @@ def of_agents(bus: Bus) -> Iterator[Case]:
     }.items():
         yield f"tool {option}", values, lambda bad, option=option: tool(**cast("Never", {option: bad}))(print)
     yield from wrong(agent.Tool, name=("x",))
-    yield from wrong(
-        agent.CompactionPolicy,
-        window=POSITIONS,
-        reserve=POSITIONS,
-        keep_recent=POSITIONS,
-        max_tokens=POSITIONS,
-        attempts=POSITIONS,
-        pause=SECONDS,
-        drain_seconds=SECONDS,
-        silence_seconds=SECONDS,
-        model=(*PLACES, OfflineModel),
-        instructions=TEXTS,
-        clock=OBJECTS,
-        estimator=OBJECTS,
-    )
+    yield from wrong(agent.CompactionPolicy, window=POSITIONS, reserve=POSITIONS, keep_recent=POSITIONS)
+    yield from wrong(agent.CompactionPolicy, max_tokens=POSITIONS, attempts=POSITIONS, pause=SECONDS)
+    yield from wrong(agent.CompactionPolicy, drain_seconds=SECONDS, silence_seconds=SECONDS)
+    yield from wrong(agent.CompactionPolicy, model=(*PLACES, OfflineModel), instructions=TEXTS, clock=OBJECTS)
+    yield from wrong(agent.CompactionPolicy, estimator=OBJECTS)
     yield from wrong(Compactor, OBJECTS)
     yield from wrong(partial(Compactor, MODEL), PLACES)
-    yield from wrong(
-        partial(agent.ToolSpec, name="n", description="d", schema={}),
-        name=(*TEXTS, None, ""),
-        description=SOME_TEXT,
-        schema=(5, None, "{}", []),
-    )
+    yield from wrong(partial(agent.ToolSpec, name="n", description="d", schema={}), name=(*TEXTS, None, ""))
+    yield from wrong(partial(agent.ToolSpec, name="n", description="d", schema={}), description=SOME_TEXT)
+    yield from wrong(partial(agent.ToolSpec, name="n", description="d", schema={}), schema=(5, None, "{}", []))
     yield from wrong(providers.ToolChoice, (5, None, "x"))
     yield from wrong(partial(providers.ToolChoice, "named"), (5, None, ""))
     yield from wrong(ScriptedModel, (5, None, b"x", HI))
     yield from wrong(RetryPolicy, retried=(5, "x", (5,), ValueError), is_retried=OBJECTS)
-    yield from wrong(
-        partial(mcp_tools, "http://localhost:1/mcp"),
-        only=(5, "x", [5]),
-        call_seconds=SECONDS,
-        connect_seconds=SECONDS,
-        trust_hints=FLAGS,
-        on_unknown=OBJECTS,
-        bounds=OBJECTS,
-    )
+    yield from wrong(partial(mcp_tools, "http://localhost:1/mcp"), only=(5, "x", [5]), call_seconds=SECONDS)
+    yield from wrong(partial(mcp_tools, "http://localhost:1/mcp"), connect_seconds=SECONDS, trust_hints=FLAGS)
+    yield from wrong(partial(mcp_tools, "http://localhost:1/mcp"), on_unknown=OBJECTS, bounds=OBJECTS)
 
 
 def of_values(bus: Bus) -> Iterator[Case]:

@@ -27,26 +27,17 @@ def version(text: str) -> ServerVersion:
     return ServerVersion.of({**info, "valkey_version": number} if name == "Valkey" else info)
 
 
+VERSIONS = {
+    (True, True): "Redis 7.0.15, Redis 7.4.2, Redis 8.2.3, Valkey 8.0.10, Valkey 8.1.9, Valkey 9.0.5, Valkey 9.1.1",
+    (True, False): "Redis 8.6.0, Redis 9.0.0",
+    (False, True): "Valkey 8.0.11, Valkey 9.0.6",
+    (False, False): "Valkey 8.1.10, Valkey 9.1.2, Valkey 9.2.0, Valkey 10.0.0-rc1, Valkey 255.255.255",
+}
+
+
 @pytest.mark.parametrize(
     ("text", "keeps_torn_groups", "asks_default_user"),
-    [
-        ("Redis 7.0.15", True, True),
-        ("Redis 7.4.2", True, True),
-        ("Redis 8.2.3", True, True),
-        ("Redis 8.6.0", True, False),
-        ("Redis 9.0.0", True, False),
-        ("Valkey 8.0.10", True, True),
-        ("Valkey 8.0.11", False, True),
-        ("Valkey 8.1.9", True, True),
-        ("Valkey 8.1.10", False, False),
-        ("Valkey 9.0.5", True, True),
-        ("Valkey 9.0.6", False, True),
-        ("Valkey 9.1.1", True, True),
-        ("Valkey 9.1.2", False, False),
-        ("Valkey 9.2.0", False, False),
-        ("Valkey 10.0.0-rc1", False, False),
-        ("Valkey 255.255.255", False, False),
-    ],
+    [(text, *bugs) for bugs, texts in VERSIONS.items() for text in texts.split(", ")],
 )
 def test_a_version_shows_which_bugs_its_server_has(
     text: str, *, keeps_torn_groups: bool, asks_default_user: bool
