@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Never, Protocol, cast
+from typing import Never, Protocol, TypeVar, cast
 
 import anyio
 import pytest
@@ -63,6 +63,7 @@ class Opened(Protocol):
 
 
 Values = tuple[object, ...]
+State = TypeVar("State")
 Case = tuple[str, Values, Callable[[object], object]]
 """what is called, wrong values, and the function that passes one of them"""
 
@@ -97,7 +98,11 @@ def wrong(call: Callable[..., object], first: Values = (), **named: Values) -> I
     if first:
         yield name, first, call
     for argument, values in named.items():
-        yield f"{name} {argument}", values, lambda bad, argument=argument: call(**{argument: bad})
+        yield f"{name} {argument}", values, naming(call, argument)
+
+
+def naming(call: Callable[..., object], argument: str) -> Callable[[object], object]:
+    return lambda bad: call(**{argument: bad})
 
 
 def firsts(values: Values, *calls: Callable[..., object]) -> Iterator[Case]:
@@ -205,6 +210,10 @@ def of_commands(bus: Bus) -> Iterator[Case]:
     )
 
 
+def tool_with(**options: Never) -> object:
+    return tool(**options)(print)
+
+
 def of_agents(bus: Bus) -> Iterator[Case]:
     del bus
     yield from wrong(partial(agent.load_model, "anthropic/x"), max_token=(1, "x"))
@@ -222,16 +231,8 @@ def of_agents(bus: Bus) -> Iterator[Case]:
     yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), max_children=(*POSITIONS, 0))
     yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), seconds=SECONDS)
     yield from wrong(tool, (42, "add", int))
-    for option, values in {
-        "name": KEYS,
-        "description": TEXTS,
-        "idempotent": (None, "yes", 1),
-        "on_unknown": (None, "x", 1),
-        "approval": (None, "yes", 1),
-        "timeout": (*SECONDS, 0),
-        "sequential": (None, "yes", 1),
-    }.items():
-        yield f"tool {option}", values, lambda bad, option=option: tool(**cast("Never", {option: bad}))(print)
+    yield from wrong(tool_with, name=KEYS, description=TEXTS, timeout=(*SECONDS, 0), on_unknown=(None, "x", 1))
+    yield from wrong(tool_with, **dict.fromkeys(("idempotent", "approval", "sequential"), (None, "yes", 1)))
     yield from wrong(agent.Tool, name=("x",))
     yield from wrong(agent.CompactionPolicy, window=POSITIONS, reserve=POSITIONS, keep_recent=POSITIONS)
     yield from wrong(agent.CompactionPolicy, max_tokens=POSITIONS, attempts=POSITIONS, pause=SECONDS)
@@ -298,7 +299,7 @@ def of_values(bus: Bus) -> Iterator[Case]:
 
 def of_contexts(bus: Bus, found: context.Context) -> Iterator[Case]:
     one = bus.session("s1")
-    nodes = ("1", -1, 1.5, {})
+    nodes: Values = ("1", -1, 1.5, {})
     yield from firsts(OBJECTS, context.build_context, context.read_tree, context.WarmContext, context.usage_tokens)
     yield from wrong(partial(context.build_context, one), at=POSITIONS, leaf=nodes)
     yield from wrong(partial(context.read_tree, one), at=POSITIONS)
@@ -318,10 +319,10 @@ def of_contexts(bus: Bus, found: context.Context) -> Iterator[Case]:
     yield from wrong(context.first_to_keep, OBJECTS)
     yield from wrong(partial(context.first_to_keep, found), POSITIONS, up_to=POSITIONS)
     yield from wrong(context.loops_of, (5, None, "x", [5]))
-    loop = {"loop_id": "s1.main.1"}
-    yield from wrong(lambda bad: context.revert(bad, 1, "s", "failure", **loop), OBJECTS)
-    yield from wrong(lambda bad: context.revert(one, 1, bad, "failure", **loop), TEXTS)
-    yield from wrong(lambda bad: context.revert(one, 1, "s", bad, **loop), (5, None, "x"))
+    revert = partial(cast("Callable[..., object]", context.revert), loop_id="s1.main.1")
+    yield from wrong(lambda bad: revert(bad, 1, "s", "failure"), OBJECTS)
+    yield from wrong(lambda bad: revert(one, 1, bad, "failure"), TEXTS)
+    yield from wrong(lambda bad: revert(one, 1, "s", bad), (5, None, "x"))
     yield from wrong(context.undo_compaction, OBJECTS)
     yield from wrong(context.HeadroomTrigger, window=POSITIONS, system=POSITIONS)
     yield from wrong(context.HeadroomTrigger, **dict.fromkeys(("full", "least_free"), (-1, 2, "x", math.nan)))
@@ -377,7 +378,7 @@ def of_projections(bus: Bus) -> Iterator[Case]:
     yield from wrong(projections.find_projection, (*OBJECTS, "", "json:nothing"))
 
 
-def first(state: object, _: object) -> object:
+def first(state: State, _: State) -> State:
     return state
 
 
