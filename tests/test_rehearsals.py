@@ -116,11 +116,9 @@ class Rehearsal:
             return terminal.said
         path = (str(self.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"])
         env |= {"PATH": os.pathsep.join(path), "PYTHONPATH": str(ROOT)}
-        told = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        command = ["bash", "-c", line]
-        return subprocess.run(
-            command, env={**os.environ, **env}, **told, text=True, timeout=SECONDS, check=False
-        ).stdout
+        whole = {**os.environ, **env}
+        command = ["bash", "-c", f"exec 2>&1\n{line}"]
+        return subprocess.run(command, env=whole, capture_output=True, text=True, timeout=SECONDS, check=False).stdout
 
     async def logs(self, process: Monitored) -> None:
         """Wait until a process has logged the next block."""
