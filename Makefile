@@ -77,7 +77,7 @@ uvloop: $(VENV)/.test
 	LANEBUS_LOOP=uvloop $(PYTEST) tests/contract -m 'not cluster and not sentinel' -k 'not redis and not tiny'
 
 backends: $(VENV)/.backends
-	$(PYTEST) -k 'backends or needs' tests/backends tests/test_examples.py tests/test_pages.py tests/test_public_api.py
+	$(PYTEST) -k 'backends or needs' tests/backends tests/test_pages.py tests/test_public_api.py
 
 check: $(VENV)/.check
 	$(BIN)/ruff check

@@ -1,19 +1,14 @@
 """Fixtures that every test may use."""
 
 pytest_plugins = (
-    "tests.support.suite.bytecode",  # first, so that the plugins after it are compiled too
-    "tests.support.suite.authorities",
+    "tests.support.suite.process",  # first, so that the plugins after it are compiled too
     "tests.support.suite.scale",
     "tests.support.suite.failures",
-    "tests.support.suite.garbage",
-    "tests.support.suite.order",
-    "tests.support.suite.loops",
     "tests.support.suite.needs",
     "tests.support.suite.full",
     "tests.support.servers.real",
     "tests.support.servers.clusters",
     "tests.support.servers.kinds",
-    "tests.support.suite.short_dir",
     "tests.support.servers.object_store",
     "tests.support.log.archived",
     "tests.support.cli.command_line",

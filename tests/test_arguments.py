@@ -1,15 +1,14 @@
-"""Every public call that takes ids, cursors, positions, messages, names or seconds refuses what cannot be meant.
-
-The error is typed, and its sentence says what to pass instead.
-"""
+"""Every public call refuses what cannot be meant: a typed error names the argument, and says what to pass instead."""
 
 import inspect
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Never, Protocol, cast
+from typing import Never, Protocol, TypeVar, cast
 
 import anyio
 import pytest
@@ -17,56 +16,41 @@ import pytest
 from lanebus import (
     START,
     AssistantMessage,
+    Bounds,
     Bus,
     BusError,
     Cursor,
+    Envelope,
     ExtensionMessage,
+    Limits,
     MediaRef,
     SystemMessage,
     ToolCallBlock,
+    ToolResultMessage,
+    Usage,
     UserMessage,
+    agent,
+    archive,
+    codecs,
+    context,
+    media,
+    messages,
+    projections,
+    providers,
 )
-from lanebus.agent import (
-    AgentLoop,
-    Compactor,
-    LoopLimits,
-    OfflineModel,
-    RecordedTurn,
-    Recorder,
-    SubAgent,
-    Tool,
-    ToolReply,
-    Worker,
-    abort,
-    answered,
-    approve,
-    ask,
-    decide_call,
-    deny,
-    follow_up,
-    handoff,
-    load_agent,
-    load_model,
-    pause,
-    read_request,
-    request_compaction,
-    resume,
-    steer,
-    tool,
-)
+from lanebus.agent import AgentLoop, Compactor, OfflineModel, Recorder, SubAgent, Worker, tool
+from lanebus.bounds import WorkBounds
 from lanebus.bus import stop_server
-from lanebus.bus.hooks import NoTracing
 from lanebus.bus.messages import Approve, parse_control
 from lanebus.bus.wire import Receipt
-from lanebus.context import branch, branch_with_summary, build_context, compact, label, prune, read_tree
-from lanebus.errors import Fenced, InvalidArgument, InvalidCursor, NotEntered
-from lanebus.media import media_from_file
-from lanebus.messages import TurnId, parse_event
-from lanebus.projections import USAGE, follow, look, project, projection, rebuild
+from lanebus.errors import Closed, Fenced, InvalidArgument, InvalidCursor, NotEntered, SetupError
+from lanebus.groups import RetryPolicy
+from lanebus.mcp import mcp_tools
+from lanebus.projections import USAGE, InvalidProjection, projection
+from lanebus.telemetry import otel_tracing
+from lanebus.testing import ScriptedModel
 from tests.support.agent.agents import fresh_bus
 from tests.support.paths import ROOT
-
-__all__ = ()
 
 
 class Opened(Protocol):
@@ -79,294 +63,344 @@ class Opened(Protocol):
 
 
 Values = tuple[object, ...]
-Call = Callable[[Never], object]
-"""calls something with a wrong value in place of one argument"""
+State = TypeVar("State")
+Case = tuple[str, Values, Callable[[object], object]]
+"""what is called, wrong values, and the function that passes one of them"""
 
 CURSORS: Values = (42, -1, "x", {}, Cursor(-1), Cursor(1, -1), ("1", 0), b"1", None)
 TEXTS: Values = (42, {}, b"x")
+SOME_TEXT: Values = (*TEXTS, None)
 KEYS: Values = (*TEXTS, "")
 NAMES: Values = (*TEXTS, None, "", "a b")
-PAGE = ROOT / "README.md"
-FLAGS: Values = ("yes", 1, None)
+FLAGS: Values = ("yes", 5, None)
 POSITIONS: Values = ("1", -1, 1.5, {}, True)
+COUNTS: Values = (*POSITIONS, 0, None)
 SECONDS: Values = ("1", -1, math.nan, {}, True)
 SOME_SECONDS: Values = (*SECONDS, None)
 LEASE_SECONDS: Values = (*SOME_SECONDS, 0, math.inf)
 MESSAGES: Values = (None, {}, 42, b"x", [])
+SAID: Values = (*MESSAGES, AssistantMessage.text("x"))
 OBJECTS: Values = (None, 42, "s1")
+PLACES: Values = ("x", 42)
+TURNS: Values = (*TEXTS, None, "x")
 
-TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+TURN = messages.TurnId(loop_id="s1.main.1", turn_index=0)
 HI = UserMessage.text("hi")
+MODEL = OfflineModel()
+LOOP = AgentLoop(MODEL)
+PAGE = ROOT / "README.md"
 
 
-def of_bus(bus: Bus) -> dict[str, tuple[Values, Call]]:
+def wrong(call: Callable[..., object], first: Values = (), **named: Values) -> Iterator[Case]:
+    """Yield a case for the next positional argument of a call, and one for each named argument."""
+    function = call.func if isinstance(call, partial) else call
+    name = f"{getattr(function, '__qualname__', function)}"
+    if first:
+        yield name, first, call
+    for argument, values in named.items():
+        yield f"{name} {argument}", values, naming(call, argument)
+
+
+def naming(call: Callable[..., object], argument: str) -> Callable[[object], object]:
+    return lambda bad: call(**{argument: bad})
+
+
+def firsts(values: Values, *calls: Callable[..., object]) -> Iterator[Case]:
+    """Yield a case for the first argument of each call."""
+    for call in calls:
+        yield from wrong(call, values)
+
+
+def of_bus(bus: Bus) -> Iterator[Case]:
+    yield from firsts(NAMES, bus.session, bus.bucket_of, bus.dead_letters, bus.group_status, bus.remove_group)
+    yield from wrong(bus.sessions, bucket=(*POSITIONS, 64))
+    yield from wrong(partial(bus.consumer, name="c"), NAMES)
+    yield from wrong(partial(bus.consumer, "g"), NAMES)
+    yield from wrong(partial(bus.consumer, "g", "c"), heartbeat=("1", -1, math.nan, {}, None, 0))
+    yield from wrong(partial(bus.consumer, "g", "c"), start=(None, "later", {}), agents=(42, "ab", [42], [""]))
+    yield from wrong(bus.activity, PLACES)
+    yield from wrong(bus.lease_status, (*OBJECTS, [42]))
+    yield from wrong(bus.unfetched_work, COUNTS)
+    yield from wrong(bus.media.get, OBJECTS)
+    yield from wrong(Bus.open, (42, b"u", {}), data_dir=(42, {}, ""), namespace=(42, None, ""))
+    yield from wrong(Bus.open, inline_limit_bytes=POSITIONS, media=(*PLACES, Path("x")), archive=(*PLACES, Path("x")))
+    yield from wrong(Bus.open, tracing=(None, *PLACES, type(otel_tracing())), limits=PLACES, bounds=PLACES)
     consumer, letters = bus.consumer("g", "c"), bus.dead_letters("g")
-    return {
-        "bus.session": (NAMES, bus.session),
-        "bus.bucket_of": (NAMES, bus.bucket_of),
-        "bus.sessions": ((*POSITIONS, 64), lambda bad: bus.sessions(bucket=bad)),
-        "bus.consumer group": (NAMES, lambda bad: bus.consumer(bad, "c")),
-        "bus.consumer name": (NAMES, lambda bad: bus.consumer("g", bad)),
-        "bus.consumer heartbeat": ((*SOME_SECONDS[:-2], None, 0), lambda bad: bus.consumer("g", "c", heartbeat=bad)),
-        "bus.consumer start": ((None, "later", {}), lambda bad: bus.consumer("g", "c", start=bad)),
-        "bus.consumer agents": ((42, "ab", [42], [""]), lambda bad: bus.consumer("g", "c", agents=bad)),
-        "bus.dead_letters": (NAMES, bus.dead_letters),
-        "bus.group_status": (NAMES, bus.group_status),
-        "bus.remove_group": (NAMES, bus.remove_group),
-        "bus.activity": ((42, "x"), bus.activity),
-        "bus.lease_status": ((*OBJECTS, [42]), bus.lease_status),
-        "bus.media.get": ((None, 42, "x"), bus.media.get),
-        "Bus.open url": ((42, b"u", {}), Bus.open),
-        "Bus.open data_dir": ((42, {}, ""), lambda bad: Bus.open(data_dir=bad)),
-        "Bus.open namespace": ((42, None, ""), lambda bad: Bus.open(namespace=bad)),
-        "Bus.open inline_limit_bytes": (POSITIONS, lambda bad: Bus.open(inline_limit_bytes=bad)),
-        "Bus.open media": (("x", Path("x"), 42), lambda bad: Bus.open(media=bad)),
-        "Bus.open archive": (("x", Path("x"), 42), lambda bad: Bus.open(archive=bad)),
-        "Bus.open tracing": ((None, 42, "x", NoTracing), lambda bad: Bus.open(tracing=bad)),
-        "Bus.open limits": (("x",), lambda bad: Bus.open(limits=bad)),
-        "Bus.open bounds": (("x",), lambda bad: Bus.open(bounds=bad)),
-        "consumer.fetch": (("1", 0, None, 1.5), consumer.fetch),
-        "consumer.ack": (OBJECTS, consumer.ack),
-        "consumer.nack": (OBJECTS, consumer.nack),
-        "consumer.nack delay": (SECONDS[:-1], lambda bad: consumer.nack(delay=bad)),
-        "consumer.heartbeat": (OBJECTS, consumer.heartbeat),
-        "consumer.dead_letter": (OBJECTS, lambda bad: consumer.dead_letter(bad, reason="x")),
-        "letters.read": ((42, "", "a b"), letters.read),
-        "letters.get": ((None, 42, "x"), letters.get),
-        "letters.redrive": ((None, [42], ["x"]), letters.redrive),
-        "Worker bus": (OBJECTS, lambda bad: Worker(bad, AgentLoop(OfflineModel()))),
-        "Worker agent": ((*OBJECTS, AgentLoop), lambda bad: Worker(bus, bad)),
-        "Worker agents": ((42, [loop()], {"x": 5}, {5: loop()}, {"x": AgentLoop}), lambda bad: works(bus, agents=bad)),
-        "Worker retry": ((None, 3), lambda bad: works(bus, retry=bad)),
-        "Worker bounds": ((None, 3), lambda bad: works(bus, bounds=bad)),
-        "Worker heartbeat": (SOME_SECONDS[:-1], lambda bad: works(bus, heartbeat=bad)),
-        "Worker start": ((None, "later"), lambda bad: works(bus, start=bad)),
-        "Worker concurrency": ((*POSITIONS, 0, None), lambda bad: Worker(bus, loop(), concurrency=bad)),
-        "Worker name": ((42, "a b", ""), lambda bad: Worker(bus, loop(), name=bad)),
-        "Worker drain_seconds": (SOME_SECONDS, lambda bad: Worker(bus, loop(), drain_seconds=bad)),
-    }
+    yield from wrong(consumer.fetch, ("1", 0, None, 1.5))
+    yield from firsts(
+        OBJECTS, consumer.ack, consumer.nack, consumer.heartbeat, partial(consumer.dead_letter, reason="x")
+    )
+    yield from wrong(consumer.nack, delay=SECONDS[:-1])
+    yield from wrong(letters.read, (42, "", "a b"))
+    yield from wrong(letters.get, (None, 42, "x"))
+    yield from wrong(letters.redrive, (None, [42], ["x"]))
+    yield from wrong(partial(Worker, agent=LOOP), OBJECTS)
+    yield from wrong(partial(Worker, bus), (*OBJECTS, AgentLoop))
+    yield from wrong(partial(Worker, bus, LOOP), agents=(42, [LOOP], {"x": 5}, {5: LOOP}, {"x": AgentLoop}))
+    yield from wrong(partial(Worker, bus, LOOP), retry=(None, 3), bounds=(None, 3), heartbeat=SECONDS[:-1])
+    yield from wrong(partial(Worker, bus, LOOP), start=(None, "later"), concurrency=COUNTS, name=(42, "a b", ""))
+    yield from wrong(partial(Worker, bus, LOOP), drain_seconds=SOME_SECONDS)
+    yield from wrong(partial(agent.run_worker, target="json:loads"), OBJECTS)
+    yield from wrong(partial(agent.run_worker, bus), (*OBJECTS, "json:nothing"))
 
 
-def of_session(bus: Bus) -> dict[str, tuple[Values, Call]]:
+def of_session(bus: Bus) -> Iterator[Case]:
     one, other = bus.session("s1"), bus.session("s2")
-    return {
-        "publish": ((*MESSAGES, "text"), one.publish),
-        "publish key": (KEYS, lambda bad: one.publish(HI, key=bad)),
-        "publish expected": (POSITIONS[1:], lambda bad: one.publish(HI, expected=bad)),
-        "publish epoch": (POSITIONS, lambda bad: one.publish(HI, epoch=bad)),
-        "publish wake": (("yes", 2), lambda bad: one.publish(HI, wake=bad)),
-        "publish seconds": (SOME_SECONDS, lambda bad: one.publish(HI, seconds=bad)),
-        "try_publish key": (KEYS, lambda bad: one.try_publish(HI, key=bad)),
-        "close": (MESSAGES, other.close),
-        "close reason": ((*TEXTS, None), lambda bad: other.close(reason=bad)),
-        "reopen reason": ((*TEXTS, None), lambda bad: other.reopen(reason=bad)),
-        "reopen key": (KEYS, lambda bad: other.reopen(key=bad)),
-        "preview": ((*MESSAGES, "text", HI), one.preview),
-        "preview epoch": (POSITIONS, lambda bad: one.preview(epoch=bad)),
-        "preview seconds": (SOME_SECONDS, lambda bad: one.preview(seconds=bad)),
-        "read after": (CURSORS, lambda bad: one.read(after=bad)),
-        "read until": (POSITIONS, lambda bad: one.read(until=bad)),
-        "read lanes": ((42, None, "x", ["x"], [42]), lambda bad: one.read(lanes=bad)),
-        "read kinds": ((42, [42], {"x": ["a"]}), lambda bad: one.read(kinds=bad)),
-        "pages after": (CURSORS, lambda bad: one.pages(after=bad)),
-        "first_page after": (CURSORS, lambda bad: one.first_page(after=bad)),
-        "follow after": (CURSORS, lambda bad: one.follow(after=bad)),
-        "follow buffer_bytes": ((*POSITIONS, None), lambda bad: one.follow(buffer_bytes=bad)),
-        "subscribe after": (CURSORS, lambda bad: one.subscribe(after=bad)),
-        "load_projection": (NAMES, lambda bad: one.load_projection(bad, 1)),
-        "load_projection version": ((*POSITIONS, None), lambda bad: one.load_projection("n", bad)),
-        "save_projection": (NAMES, lambda bad: one.save_projection(bad, 1, b"", cursor=START, expected=0)),
-        "save_projection state": (OBJECTS, lambda bad: one.save_projection("n", 1, bad, cursor=START, expected=0)),
-        "save_projection cursor": (CURSORS, lambda bad: one.save_projection("n", 1, b"", cursor=bad, expected=0)),
-        "save_projection expected": (
-            POSITIONS,
-            lambda bad: one.save_projection("n", 1, b"", cursor=START, expected=bad),
-        ),
-        "drop_projection": (NAMES, lambda bad: one.drop_projection(bad, 1)),
-        "load_checkpoint": (NAMES, one.load_checkpoint),
-        "save_checkpoint": (NAMES, lambda bad: one.save_checkpoint(bad, START)),
-        "save_checkpoint cursor": (CURSORS, lambda bad: one.save_checkpoint("r", bad)),
-        "drop_checkpoint": (NAMES, one.drop_checkpoint),
-        "trim": ((*POSITIONS, None), one.trim),
-        "trim force": (FLAGS, lambda bad: one.trim(1, force=bad)),
-        "trim dry_run": (FLAGS, lambda bad: one.trim(1, dry_run=bad)),
-        "erase media": (FLAGS, lambda bad: other.erase(media=bad)),
-        "erase force": (FLAGS, lambda bad: other.erase(force=bad)),
-        "erase rewrite": (FLAGS, lambda bad: other.erase(rewrite=bad)),
-        "lease": ((*TEXTS, None), one.lease),
-        "lease seconds": (LEASE_SECONDS, lambda bad: one.lease("h", seconds=bad)),
-        "lease wait": (SECONDS, lambda bad: one.lease("h", wait=bad)),
-        "acquire_lease": ((*KEYS, None), lambda bad: one.acquire_lease(bad, 1.0)),
-        "acquire_lease seconds": (LEASE_SECONDS, lambda bad: one.acquire_lease("o", bad)),
-        "renew_lease": (OBJECTS, lambda bad: one.renew_lease(bad, 1.0)),
-        "release_lease": (OBJECTS, one.release_lease),
-        "wait_for_wake_up": (CURSORS, one.wait_for_wake_up),
-        "fork": (POSITIONS, one.fork),
-        "fork id": ((42, "", "a b"), lambda bad: one.fork(1, id=bad)),
-        "sibling": (NAMES, one.sibling),
-        "hand_over": (NAMES, one.hand_over),
-        "hand_over by": (TEXTS, lambda bad: one.hand_over("b", by=bad)),
-        "hand_over reason": (TEXTS, lambda bad: one.hand_over("b", reason=bad)),
-        "hand_over key": (TEXTS, lambda bad: one.hand_over("b", key=bad)),
-        "hand_over expected": (POSITIONS[1:], lambda bad: one.hand_over("b", expected=bad)),
-    }
+    yield from wrong(one.publish, (*MESSAGES, "text"))
+    yield from wrong(partial(one.publish, HI), key=KEYS, expected=POSITIONS[1:], epoch=POSITIONS, wake=("yes", 2))
+    yield from wrong(partial(one.publish, HI), seconds=SOME_SECONDS)
+    yield from wrong(partial(one.try_publish, HI), key=KEYS)
+    yield from wrong(other.close, MESSAGES, reason=SOME_TEXT)
+    yield from wrong(other.reopen, reason=SOME_TEXT, key=KEYS)
+    yield from wrong(one.preview, (*MESSAGES, "text", HI), epoch=POSITIONS, seconds=SOME_SECONDS)
+    yield from wrong(
+        one.read, after=CURSORS, until=POSITIONS, lanes=(42, None, "x", ["x"], [42]), kinds=(42, [42], {"x": ["a"]})
+    )
+    for reads in (one.pages, one.first_page, one.subscribe):
+        yield from wrong(reads, after=CURSORS)
+    yield from wrong(one.follow, after=CURSORS, buffer_bytes=(*POSITIONS, None))
+    yield from wrong(
+        partial(one.save_projection, name="n", version=1, state=b"", cursor=START, expected=0),
+        name=NAMES,
+        state=OBJECTS,
+        cursor=CURSORS,
+        expected=POSITIONS,
+    )
+    for keeps in (one.load_projection, one.drop_projection):
+        yield from wrong(partial(keeps, name="n", version=1), name=NAMES, version=(*POSITIONS, None))
+    yield from firsts(NAMES, one.load_checkpoint, one.drop_checkpoint, one.sibling, one.hand_over)
+    yield from wrong(partial(one.save_checkpoint, name="r", cursor=START), name=NAMES, cursor=CURSORS)
+    yield from wrong(one.trim, (*POSITIONS, None))
+    yield from wrong(partial(one.trim, 1), force=FLAGS, dry_run=FLAGS)
+    yield from wrong(other.erase, media=FLAGS, force=FLAGS, rewrite=FLAGS)
+    yield from wrong(one.lease, SOME_TEXT)
+    yield from wrong(partial(one.lease, "h"), seconds=LEASE_SECONDS, wait=SECONDS)
+    yield from wrong(partial(one.acquire_lease, owner="o", seconds=1.0), owner=(*KEYS, None), seconds=LEASE_SECONDS)
+    yield from firsts(OBJECTS, partial(one.renew_lease, seconds=1.0), one.release_lease)
+    yield from wrong(one.wait_for_wake_up, CURSORS)
+    yield from wrong(one.fork, POSITIONS)
+    yield from wrong(partial(one.fork, 1), id=(42, "", "a b"))
+    yield from wrong(partial(one.hand_over, "b"), by=TEXTS, reason=TEXTS, key=TEXTS, expected=POSITIONS[1:])
 
 
-def of_functions(bus: Bus) -> dict[str, tuple[Values, Call]]:
+def of_commands(bus: Bus) -> Iterator[Case]:
     one = bus.session("s1")
-    return {
-        **{
-            f"{command.__name__} session": (OBJECTS, command)
-            for command in (abort, pause, handoff, resume, request_compaction)
-        },
-        "abort loop_id": (TEXTS, lambda bad: abort(one, loop_id=bad)),
-        "abort when": ((None, "x", 42), lambda bad: abort(one, when=bad)),
-        "abort by": (TEXTS, lambda bad: abort(one, by=bad)),
-        "abort key": (KEYS, lambda bad: abort(one, key=bad)),
-        "steer": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: steer(one, bad)),
-        "steer key": (KEYS, lambda bad: steer(one, "x", key=bad)),
-        "follow_up": ((*MESSAGES, AssistantMessage.text("x")), lambda bad: follow_up(one, bad)),
-        "decide_call session": (OBJECTS, lambda bad: decide_call(bad, Approve(turn_id=TURN, tool_call_id="c"))),
-        "decide_call control": (OBJECTS, lambda bad: decide_call(one, bad)),
-        "approve turn_id": ((*TEXTS, None, "x"), lambda bad: approve(one, bad, "c")),
-        "approve tool_call_id": ((*TEXTS, None), lambda bad: approve(one, TURN, bad)),
-        "deny turn_id": ((*TEXTS, None, "x"), lambda bad: deny(one, bad, "c")),
-        "deny session": (OBJECTS, lambda bad: deny(bad, "main.1#0", "c")),
-        "read_request": (OBJECTS, lambda bad: read_request(bad, TURN)),
-        "read_request turn_id": ((*TEXTS, None, "x"), lambda bad: read_request(one, bad)),
-        "answered": (OBJECTS, lambda bad: answered(one, bad)),
-        "answered seconds": (SECONDS, lambda bad: answered(one, Receipt((1,), False), seconds=bad)),
-        "ask": (
-            (*MESSAGES, AssistantMessage.text("x"), SystemMessage.text("x"), ExtensionMessage.of("x")),
-            lambda bad: ask(one, bad),
-        ),
-        "ask session": (OBJECTS, lambda bad: ask(bad, "x")),
-        "ask seconds": (SECONDS, lambda bad: ask(one, "x", seconds=bad)),
-        "load_agent": (OBJECTS, load_agent),
-        "load_model": (OBJECTS, load_model),
-        "load_model option": ((1, "x"), lambda bad: loads("anthropic/x", max_token=bad)),
-        "OfflineModel": ((*TEXTS, None, ""), lambda bad: OfflineModel(name=bad)),
-        "AgentLoop model": ((*OBJECTS, "anthropic/x", OfflineModel), AgentLoop),
-        "AgentLoop tools": ((42, None, add, "add", [42], [print]), loops),
-        "AgentLoop system": (TEXTS, lambda bad: loops(system=bad)),
-        "AgentLoop name": (NAMES, lambda bad: loops(name=bad)),
-        "AgentLoop config": ((*KEYS, None), lambda bad: loops(config=bad)),
-        "AgentLoop limits": ((None, 3), lambda bad: loops(limits=bad)),
-        "AgentLoop max_turns": ((*POSITIONS, 0), lambda bad: loops(max_turns=bad)),
-        "AgentLoop max_tokens": ((*POSITIONS, 0, None), lambda bad: loops(max_tokens=bad)),
-        "AgentLoop guards": ((42, None, print, [42]), lambda bad: loops(guards=bad)),
-        "AgentLoop retry": ((None, 3), lambda bad: loops(retry=bad)),
-        "AgentLoop drain_seconds": (SOME_SECONDS, lambda bad: loops(drain_seconds=bad)),
-        "AgentLoop silence_seconds": (SECONDS, lambda bad: loops(silence_seconds=bad)),
-        "AgentLoop compaction": ((42, "yes", Compactor), lambda bad: loops(compaction=bad)),
-        "AgentLoop clock": ((None, 42), lambda bad: loops(clock=bad)),
-        "LoopLimits turns": (POSITIONS, lambda bad: LoopLimits(turns=bad)),
-        "LoopLimits tokens": (POSITIONS, lambda bad: LoopLimits(tokens=bad)),
-        "LoopLimits seconds": (SECONDS, lambda bad: LoopLimits(seconds=bad)),
-        "LoopLimits cost": (TEXTS[1:], lambda bad: LoopLimits(cost=bad)),
-        "SubAgent name": (NAMES, lambda bad: SubAgent(bad, None, "d")),
-        "SubAgent agent": ((42, "x", AgentLoop), lambda bad: SubAgent("x", bad, "d")),
-        "SubAgent description": ((*TEXTS, None), lambda bad: SubAgent("x", None, bad)),
-        "SubAgent max_depth": ((*POSITIONS, None), lambda bad: SubAgent("x", None, "d", max_depth=bad)),
-        "SubAgent max_children": ((*POSITIONS, 0), lambda bad: SubAgent("x", None, "d", max_children=bad)),
-        "SubAgent seconds": (SECONDS, lambda bad: SubAgent("x", None, "d", seconds=bad)),
-        "tool": ((42, "add", int), tool),
-        "tool name": (KEYS, lambda bad: tool(name=bad)(print)),
-        "tool description": (TEXTS, lambda bad: tool(description=bad)(print)),
-        "tool idempotent": ((None, "yes", 1), lambda bad: tool(idempotent=bad)(print)),
-        "tool on_unknown": ((None, "x", 1), lambda bad: tool(on_unknown=bad)(print)),
-        "tool approval": ((None, "yes", 1), lambda bad: tool(approval=bad)(print)),
-        "tool timeout": ((*SECONDS, 0), lambda bad: tool(timeout=bad)(print)),
-        "tool sequential": ((None, "yes", 1), lambda bad: tool(sequential=bad)(print)),
-        "Tool": (("x",), lambda bad: cast("Callable[..., object]", Tool)(name=bad)),
-        "Recorder": (OBJECTS, Recorder),
-        "Recorder agent": (TEXTS, lambda bad: Recorder(one, agent=bad)),
-        "Recorder lease": ((42, "x"), lambda bad: Recorder(one, lease=bad)),
-        "Recorder config": ((*KEYS, None), lambda bad: Recorder(one, config=bad)),
-        "Recorder wait": (SECONDS, lambda bad: Recorder(one, wait=bad)),
-        "Recorder limits": ((None, 3), lambda bad: Recorder(one, limits=bad)),
-        "Recorder clock": ((None, 3), lambda bad: Recorder(one, clock=bad)),
-        "Recorder bounds": ((None, 3), lambda bad: Recorder(one, bounds=bad)),
-        "build_context": (OBJECTS, build_context),
-        "build_context at": (POSITIONS, lambda bad: build_context(one, at=bad)),
-        "read_tree": (OBJECTS, read_tree),
-        "read_tree at": (POSITIONS, lambda bad: read_tree(one, at=bad)),
-        "build_context leaf": (("1", -1, 1.5, {}), lambda bad: build_context(one, leaf=bad)),
-        "branch session": (OBJECTS, lambda bad: branch(bad, None)),
-        "branch to": (("1", -1, 1.5, {}), lambda bad: branch(one, bad)),
-        "branch_with_summary": ((*TEXTS, None), lambda bad: branch_with_summary(one, None, bad)),
-        "compact": ((*TEXTS, None), lambda bad: compact(one, bad, None)),
-        "compact first_kept": (POSITIONS, lambda bad: compact(one, "x", bad)),
-        "compact first_kept of no entry": ((0, 99), lambda bad: compact(one, "x", bad)),
-        "prune": ((42, None, ["1"], "1"), lambda bad: prune(one, bad)),
-        "label": ((None, "1", 1.5), lambda bad: label(one, bad, "x")),
-        "label name": (TEXTS, lambda bad: label(one, 1, bad)),
-        **{
-            f"{function.__name__} session": (OBJECTS, partial(function, projection=USAGE))
-            for function in (project, look, rebuild)
-        },
-        "project projection": ((None, "usage"), partial(project, one)),
-        "follow projection": ((None, "usage"), partial(follow, one)),
-        "follow a projection after": (CURSORS[:-1], lambda bad: follow(one, USAGE, after=bad)),
-        "follow store_every": ((*POSITIONS, 0, None), lambda bad: follow(one, USAGE, store_every=bad)),
-        "projection name": (NAMES, lambda bad: projection(bad, version=1)),
-        "projection version": ((*POSITIONS, 0, None), lambda bad: projection("n", version=bad)),
-        "projection lanes": ((42, "llm", [42]), lambda bad: projection("n", version=1, lanes=bad)),
-        "projection kinds": ((42, [42]), lambda bad: projection("n", version=1, kinds=bad)),
-        "projection function": ((42, "x", None), projection("n", version=1)),
-        "UserMessage": (("hi",), cast("Call", UserMessage)),
-        "ExtensionMessage": (("k",), cast("Call", ExtensionMessage)),
-        "TurnId": (("s1.main.1#0",), cast("Call", TurnId)),
-        "Cursor.parse": ((None, 42, b"1", "x", {}), Cursor.parse),
-        "UserMessage.text": ((*TEXTS, None), UserMessage.text),
-        "SystemMessage.text": ((*TEXTS, None), SystemMessage.text),
-        "AssistantMessage.text": ((*TEXTS, None), AssistantMessage.text),
-        "ExtensionMessage.of": ((*TEXTS, None, ""), lambda bad: ExtensionMessage.of(bad, {})),
-        "ExtensionMessage.of data": (({1: 2}, object(), b"x"), lambda bad: ExtensionMessage.of("k", bad)),
-        "parse_event": ((*OBJECTS, HI), parse_event),
-        "parse_control": ((*OBJECTS, HI), parse_control),
-        "MediaRef.from_file": ((None, 42), MediaRef.from_file),
-        "MediaRef.from_file limit_bytes": ((*POSITIONS, None), lambda bad: MediaRef.from_file(PAGE, limit_bytes=bad)),
-        "media_from_file limit_bytes": ((*POSITIONS, None), lambda bad: media_from_file(PAGE, limit_bytes=bad)),
-        "TurnId.from_text": ((None, 42, "x"), TurnId.from_text),
-    }
+    receipt = Receipt((1,), False)
+    yield from firsts(OBJECTS, agent.abort, agent.pause, agent.handoff, agent.resume, agent.request_compaction)
+    yield from firsts(OBJECTS, agent.load_agent, agent.load_model)
+    yield from firsts(OBJECTS, partial(agent.decide_call, control=Approve(turn_id=TURN, tool_call_id="c")))
+    yield from firsts(OBJECTS, partial(agent.deny, turn_id="main.1#0", tool_call_id="c"))
+    yield from firsts(OBJECTS, partial(agent.read_request, turn_id=TURN), partial(agent.ask, said="x"))
+    yield from wrong(partial(agent.abort, one), loop_id=TEXTS, when=(None, "x", 42), by=TEXTS, key=KEYS)
+    yield from firsts(SAID, partial(agent.steer, one), partial(agent.follow_up, one))
+    yield from wrong(partial(agent.steer, one, "x"), key=KEYS)
+    yield from wrong(partial(agent.decide_call, one), OBJECTS)
+    yield from wrong(partial(agent.approve, one, turn_id=TURN, tool_call_id="c"), turn_id=TURNS, tool_call_id=SOME_TEXT)
+    yield from wrong(partial(agent.deny, one, tool_call_id="c"), TURNS)
+    yield from wrong(partial(agent.read_request, one), TURNS)
+    yield from wrong(partial(agent.answered, one), OBJECTS)
+    yield from wrong(partial(agent.answered, one, receipt), seconds=SECONDS)
+    yield from wrong(partial(agent.ask, one), (*SAID, SystemMessage.text("x"), ExtensionMessage.of("x")))
+    yield from wrong(partial(agent.ask, one, "x"), seconds=SECONDS)
+    yield from wrong(Recorder, OBJECTS)
+    yield from wrong(partial(Recorder, one), agent=TEXTS, lease=PLACES, config=(*KEYS, None), wait=SECONDS)
+    yield from wrong(partial(Recorder, one), limits=(None, 3), clock=(None, 3), bounds=(None, 3))
+    yield from firsts(
+        OBJECTS, *(partial(each, session="s1") for each in (archive.check_chain, archive.archive_session))
+    )
 
 
-def of_recorder(recorder: Recorder, turn: RecordedTurn) -> dict[str, tuple[Values, Call]]:
-    return {
-        "recorder.wait_for_work": (SECONDS, recorder.wait_for_work),
-        "recorder.turn model": ((None, 42, {}), lambda bad: recorder.turn(model=bad)),
-        "recorder.turn provider": ((*TEXTS, None), lambda bad: recorder.turn(model="m", provider=bad)),
-        "recorder.turn tools": (([42], ["x"], [print], 42, add, "x"), lambda bad: recorder.turn(model="m", tools=bad)),
-        "recorder.turn max_tokens": ((*POSITIONS, 0, None), lambda bad: recorder.turn(model="m", max_tokens=bad)),
-        "recorder.end": ((None, 42, "finished"), recorder.end),
-        "recorder.end text": ((*TEXTS, None), lambda bad: recorder.end("stop", bad)),
-        "turn.piece": (MESSAGES, turn.piece),
-        "turn.answer": (MESSAGES[1:], turn.answer),
-        "turn.answer usage": (TEXTS, lambda bad: turn.answer("x", usage=bad)),
-        "turn.fail": (MESSAGES, turn.fail),
-        "turn.tool": ((*MESSAGES, "c1"), turn.tool),
-        "turn.tool_result": ((*MESSAGES, "c1"), lambda bad: turn.tool_result(bad, "x")),
-        "turn.approval": ((*MESSAGES, "c1"), turn.approval),
-    }
+def tool_with(**options: Never) -> object:
+    return tool(**options)(print)
+
+
+def of_agents(bus: Bus) -> Iterator[Case]:
+    del bus
+    yield from wrong(partial(agent.load_model, "anthropic/x"), max_token=(1, "x"))
+    yield from wrong(OfflineModel, name=(*TEXTS, None, ""))
+    yield from wrong(AgentLoop, (*OBJECTS, "anthropic/x", OfflineModel))
+    yield from wrong(partial(AgentLoop, MODEL), (42, None, add, "add", [42], [print]), system=TEXTS, name=NAMES)
+    yield from wrong(partial(AgentLoop, MODEL), config=(*KEYS, None), limits=(None, 3), max_turns=(*POSITIONS, 0))
+    yield from wrong(partial(AgentLoop, MODEL), max_tokens=COUNTS, guards=(42, None, print, [42]), retry=(None, 3))
+    yield from wrong(partial(AgentLoop, MODEL), drain_seconds=SOME_SECONDS, silence_seconds=SECONDS)
+    yield from wrong(partial(AgentLoop, MODEL), compaction=(42, "yes", Compactor), clock=(None, 42))
+    yield from wrong(agent.LoopLimits, turns=POSITIONS, tokens=POSITIONS, seconds=SECONDS, cost=TEXTS[1:])
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), name=NAMES, agent=(*PLACES, AgentLoop))
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), description=SOME_TEXT)
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), max_depth=(*POSITIONS, None))
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), max_children=(*POSITIONS, 0))
+    yield from wrong(partial(SubAgent, name="x", agent=None, description="d"), seconds=SECONDS)
+    yield from wrong(tool, (42, "add", int))
+    yield from wrong(tool_with, name=KEYS, description=TEXTS, timeout=(*SECONDS, 0), on_unknown=(None, "x", 1))
+    yield from wrong(tool_with, **dict.fromkeys(("idempotent", "approval", "sequential"), (None, "yes", 1)))
+    yield from wrong(agent.Tool, name=("x",))
+    yield from wrong(agent.CompactionPolicy, window=POSITIONS, reserve=POSITIONS, keep_recent=POSITIONS)
+    yield from wrong(agent.CompactionPolicy, max_tokens=POSITIONS, attempts=POSITIONS, pause=SECONDS)
+    yield from wrong(agent.CompactionPolicy, drain_seconds=SECONDS, silence_seconds=SECONDS)
+    yield from wrong(agent.CompactionPolicy, model=(*PLACES, OfflineModel), instructions=TEXTS, clock=OBJECTS)
+    yield from wrong(agent.CompactionPolicy, estimator=OBJECTS)
+    yield from wrong(Compactor, OBJECTS)
+    yield from wrong(partial(Compactor, MODEL), PLACES)
+    yield from wrong(partial(agent.ToolSpec, name="n", description="d", schema={}), name=(*TEXTS, None, ""))
+    yield from wrong(partial(agent.ToolSpec, name="n", description="d", schema={}), description=SOME_TEXT)
+    yield from wrong(partial(agent.ToolSpec, name="n", description="d", schema={}), schema=(5, None, "{}", []))
+    yield from wrong(providers.ToolChoice, (5, None, "x"))
+    yield from wrong(partial(providers.ToolChoice, "named"), (5, None, ""))
+    yield from wrong(ScriptedModel, (5, None, b"x", HI))
+    yield from wrong(RetryPolicy, retried=(5, "x", (5,), ValueError), is_retried=OBJECTS)
+    yield from wrong(partial(mcp_tools, "http://localhost:1/mcp"), only=(5, "x", [5]), call_seconds=SECONDS)
+    yield from wrong(partial(mcp_tools, "http://localhost:1/mcp"), connect_seconds=SECONDS, trust_hints=FLAGS)
+    yield from wrong(partial(mcp_tools, "http://localhost:1/mcp"), on_unknown=OBJECTS, bounds=OBJECTS)
+
+
+def of_values(bus: Bus) -> Iterator[Case]:
+    del bus
+    sizes = ("message_bytes", "session_bytes", "namespace_bytes", "reserve_bytes")
+    yield from wrong(Limits, **dict.fromkeys(sizes, POSITIONS))
+    yield from wrong(Bounds, publish=(None, 5, WorkBounds()))
+    yield from wrong(providers.AnthropicAnswer, TEXTS)
+    yield from wrong(partial(providers.AnthropicAnswer, "m"), PLACES)
+    yield from wrong(partial(providers.AnthropicAnswer, "m", None), OBJECTS)
+    yield from wrong(codecs.EventReader, position=POSITIONS)
+    yield from wrong(codecs.coding_agent_codec, provider=TEXTS)
+    yield from wrong(codecs.universal_client_codec, files=PLACES)
+    yield from wrong(otel_tracing, PLACES)
+    yield from firsts((*PLACES, None), media.DirectoryMedia, archive.DirectoryArchive)
+    yield from firsts(OBJECTS, media.ObjectMedia, archive.ObjectArchive, media.KeyedMedia, media.as_agentflow)
+    yield from firsts((5, None, ""), media.media_store_at, archive.archive_store_at)
+    yield from firsts((None, 42), MediaRef.from_file, media.media_from_file)
+    yield from wrong(partial(MediaRef.from_file, PAGE), limit_bytes=(*POSITIONS, None))
+    yield from wrong(partial(media.media_from_file, PAGE), limit_bytes=(*POSITIONS, None))
+    yield from wrong(MediaRef.of, (5, None, Path("x"), ""))
+    yield from wrong(MediaRef.from_url, (5, None, b"x"))
+    yield from wrong(MediaRef.from_bytes, (5, None, "x", b""))
+    yield from wrong(lambda bad: list(media.media_of(bad)), OBJECTS)
+    yield from wrong(partial(media.resolve_media, store=None), (5, None, "x", [5]))
+    yield from wrong(
+        partial(media.resolve_media, [HI], store=None), limit_bytes=POSITIONS, sign_seconds=SECONDS, store=PLACES
+    )
+    yield from wrong(UserMessage, ("hi",), content=("hi", [5]))
+    yield from wrong(ExtensionMessage, ("k",))
+    yield from wrong(messages.TurnId, ("s1.main.1#0",))
+    yield from wrong(messages.TurnId.from_text, (None, 42, "x"))
+    yield from wrong(Cursor.parse, (None, 42, b"1", "x", {}))
+    yield from firsts(SOME_TEXT, UserMessage.text, SystemMessage.text, AssistantMessage.text)
+    yield from wrong(ExtensionMessage.of, (*TEXTS, None, ""))
+    yield from wrong(partial(ExtensionMessage.of, "k"), ({1: 2}, object(), b"x"))
+    yield from firsts((5, None, [5]), partial(UserMessage.with_images, "x"), partial(UserMessage.with_audio, "x"))
+    yield from wrong(ToolResultMessage.of, (5, None))
+    yield from wrong(partial(Usage, output=0), input=("x", 1.5, True))
+    yield from firsts((*OBJECTS, HI), messages.parse_event, parse_control, messages.extract_json, agent.failure_of)
+    yield from wrong(messages.read_message, OBJECTS)
+    yield from wrong(messages.split_reasoning, (None, 5, b"x"))
+    yield from wrong(messages.blocks_text, (None, 5, "x", [5]))
+    yield from wrong(partial(messages.result_text, structured=None), (5, None, "x", [5]))
+
+
+def of_contexts(bus: Bus, found: context.Context) -> Iterator[Case]:
+    one = bus.session("s1")
+    nodes: Values = ("1", -1, 1.5, {})
+    yield from firsts(OBJECTS, context.build_context, context.read_tree, context.WarmContext, context.usage_tokens)
+    yield from wrong(partial(context.build_context, one), at=POSITIONS, leaf=nodes)
+    yield from wrong(partial(context.read_tree, one), at=POSITIONS)
+    yield from wrong(partial(context.branch, to=None), OBJECTS)
+    yield from wrong(partial(context.branch, one), nodes)
+    yield from wrong(partial(context.branch_with_summary, one, None), SOME_TEXT)
+    yield from wrong(partial(context.compact, one, first_kept=None), SOME_TEXT)
+    yield from wrong(partial(context.compact, one, "x"), (*POSITIONS, 0, 99))
+    yield from wrong(partial(context.compact, one, "s", None), estimator=OBJECTS)
+    yield from wrong(partial(context.prune, one), (42, None, ["1"], "1"))
+    yield from wrong(partial(context.prune, one, [1]), estimator=OBJECTS)
+    yield from wrong(partial(context.label, one, name="x"), (None, "1", 1.5))
+    yield from wrong(partial(context.label, one, 1), TEXTS)
+    yield from wrong(partial(context.compact_loops, one), (*OBJECTS, {"x": 5}))
+    yield from firsts(OBJECTS, context.context_tokens, partial(context.context_tokens, found))
+    yield from wrong(partial(context.evolve, found), (None, 5, HI))
+    yield from wrong(context.first_to_keep, OBJECTS)
+    yield from wrong(partial(context.first_to_keep, found), POSITIONS, up_to=POSITIONS)
+    yield from wrong(context.loops_of, (5, None, "x", [5]))
+    revert = partial(cast("Callable[..., object]", context.revert), loop_id="s1.main.1")
+    yield from wrong(lambda bad: revert(bad, 1, "s", "failure"), OBJECTS)
+    yield from wrong(lambda bad: revert(one, 1, bad, "failure"), TEXTS)
+    yield from wrong(lambda bad: revert(one, 1, "s", bad), (5, None, "x"))
+    yield from wrong(context.undo_compaction, OBJECTS)
+    yield from wrong(context.HeadroomTrigger, window=POSITIONS, system=POSITIONS)
+    yield from wrong(context.HeadroomTrigger, **dict.fromkeys(("full", "least_free"), (-1, 2, "x", math.nan)))
+    yield from wrong(context.ReserveTrigger, window=POSITIONS)
+    yield from wrong(partial(context.ReserveTrigger, window=9), reserve=POSITIONS, is_enabled=FLAGS)
+    for reader in (
+        providers.from_anthropic,
+        providers.from_gemini,
+        providers.from_openai_chat,
+        providers.from_openai_responses,
+    ):
+        yield from wrong(reader, (*OBJECTS, []))
+    forms = (providers.to_anthropic, providers.to_gemini, providers.to_openai_chat, providers.to_openai_responses)
+    yield from firsts(OBJECTS, *forms)
+    yield from wrong(
+        partial(providers.to_anthropic, found, model="m"),
+        model=TEXTS,
+        max_tokens=(*POSITIONS, 0),
+        tools=(5, None, [5], "x", [print], [agent.ToolSpec("a", "", {})] * 2),
+        tool_choice=(5, "auto"),
+        media=PLACES,
+        stream=FLAGS,
+        max_token=(5,),
+    )
+
+
+def of_projections(bus: Bus) -> Iterator[Case]:
+    one = bus.session("s1")
+    yield from firsts(
+        OBJECTS,
+        *(partial(each, projection=USAGE) for each in (projections.project, projections.look, projections.rebuild)),
+    )
+    yield from wrong(partial(projections.project, one), (None, "usage"))
+    yield from wrong(partial(projections.follow, one), (None, "usage"))
+    yield from wrong(partial(projections.follow, one, USAGE), after=CURSORS[:-1], store_every=COUNTS)
+    yield from wrong(partial(projections.look, one, USAGE), known=PLACES)
+    for each in (projections.follow_all, projections.project_all, projections.rebuild_all):
+        yield from wrong(partial(each, projection=USAGE, merge=first), OBJECTS)
+        yield from wrong(partial(each, bus, merge=first), OBJECTS)
+        yield from wrong(partial(each, bus, USAGE), OBJECTS)
+        yield from wrong(partial(each, bus, USAGE, first), bounds=PLACES)
+    yield from wrong(partial(projection, version=1), NAMES)
+    yield from wrong(partial(projection, "n", version=1), version=COUNTS, lanes=(42, "llm", [42]), kinds=(42, [42]))
+    yield from wrong(projection("n", version=1), (42, "x", None))
+    yield from firsts(
+        OBJECTS, projections.Views, projections.read_links, projections.session_lines, projections.summary
+    )
+    yield from wrong(partial(projections.session_lines, bus), PLACES, heads=(5, "x", [5]))
+    yield from wrong(projections.tree_usage, OBJECTS)
+    yield from wrong(partial(projections.trim_session, before=1), OBJECTS)
+    yield from wrong(partial(projections.trim_session, one), POSITIONS)
+    yield from wrong(partial(projections.trim_session, one, 1), force=FLAGS)
+    yield from wrong(projections.find_projection, (*OBJECTS, "", "json:nothing"))
+
+
+def first(state: State, _: State) -> State:
+    return state
+
+
+def of_bounds(bus: Bus) -> Iterator[Case]:
+    del bus
+    found = [each for module in ("bounds", "agent", "projections", "mcp") for each in names(f"lanebus.{module}")]
+    kinds = [kind for kind in found if inspect.isclass(kind) and kind.__name__.endswith("Bounds")]
+    assert len(kinds) > 10
+    for kind in kinds:
+        yield from wrong(kind, **dict.fromkeys(inspect.signature(kind).parameters, (None, "x", -1, [], math.nan)))
+
+
+def names(module: str) -> list[Callable[..., object]]:
+    """Return what a module exports."""
+    found = import_module(module)
+    return [getattr(found, name) for name in found.__all__]
 
 
 @tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
-
-
-def loop() -> AgentLoop:
-    return AgentLoop(OfflineModel())
-
-
-loads = cast("Callable[..., object]", load_model)
-loops = partial(cast("Callable[..., object]", AgentLoop), OfflineModel())
-
-
-def works(bus: Bus, **arguments: object) -> object:
-    return cast("Callable[..., object]", Worker)(bus, loop(), **arguments)
 
 
 async def done(result: object) -> None:
@@ -383,28 +417,45 @@ async def done(result: object) -> None:
         await result
 
 
-async def faults(cases: dict[str, tuple[Values, Call]]) -> AsyncIterator[str]:
-    """Yield the calls that took a wrong value, or raised a raw error or one without advice."""
-    for name, (values, call) in cases.items():
+async def faults(*cases: Case) -> list[str]:
+    """Return the calls that took a wrong value, or raised a raw error or one without advice."""
+    found = list[str]()
+    for name, values, call in cases:
         for value in values:
             try:
                 with anyio.fail_after(30):
-                    await done(call(cast("Never", value)))
-                yield f"{name}: took {value!r}"
+                    await done(call(value))
+                found.append(f"{name}: took {value!r}")
             except BusError as error:
                 if isinstance(error, InvalidArgument) and not error.advice:
-                    yield f"{name}: {value!r}: {error}"
+                    found.append(f"{name}: {value!r}: {error}")
             except Exception as error:  # noqa: BLE001  # a raw error is what the test looks for
-                yield f"{name}: {value!r}: {error!r}"
+                found.append(f"{name}: {value!r}: {error!r}")
+    return found
 
 
-@pytest.mark.parametrize("of", [of_bus, of_session, of_functions])
-async def test_a_wrong_argument_raises_a_typed_error(
-    of: Callable[[Bus], dict[str, tuple[Values, Call]]],
-) -> None:
+@pytest.mark.parametrize("of", [of_bus, of_session, of_commands, of_agents, of_values, of_bounds])
+async def test_a_wrong_argument_raises_a_typed_error(of: Callable[[Bus], Iterator[Case]]) -> None:
     async with fresh_bus() as bus:
         await bus.session("s1").publish(HI)
-        assert [fault async for fault in faults(of(bus))] == []
+        assert await faults(*of(bus)) == []
+
+
+async def test_a_wrong_argument_of_a_fold_raises_a_typed_error() -> None:
+    async with fresh_bus() as bus:
+        await bus.session("s1").publish(HI)
+        found = await context.build_context(bus.session("s1"))
+        assert await faults(*of_contexts(bus, found), *of_projections(bus)) == []
+
+
+MODULES = ("", ".messages", ".agent", ".context", ".projections", ".providers", ".codecs", ".media", ".archive", ".mcp")
+
+
+@pytest.mark.parametrize("module", [f"lanebus{each}" for each in MODULES])
+def test_every_exported_function_has_a_row_with_wrong_arguments(module: str) -> None:
+    known = {*re.findall(r"\w+", Path(__file__).read_text(encoding="utf-8"))}
+    functions = [each for each in names(module) if inspect.isfunction(each) and inspect.signature(each).parameters]
+    assert [each.__name__ for each in functions if each.__name__ not in known] == []
 
 
 async def test_a_wrong_argument_of_a_recorded_turn_raises_a_typed_error_and_records_nothing() -> None:
@@ -413,24 +464,32 @@ async def test_a_wrong_argument_of_a_recorded_turn_raises_a_typed_error_and_reco
         await session.publish(HI)
         async with Recorder(session) as recorder, recorder.turn(model="m") as turn:
             before = (await session.head()).position
-            found = of_recorder(recorder, turn)
-            assert [fault async for fault in faults({k: v for k, v in found.items() if "approval" not in k})] == []
+            of_tools = [*wrong(turn.tool, (*MESSAGES, "c1"))]
+            of_tools += wrong(partial(turn.tool_result, result="x"), (*MESSAGES, "c1"))
+            cases = [
+                *wrong(recorder.wait_for_work, SECONDS),
+                *wrong(recorder.turn, model=(None, 42, {})),
+                *wrong(
+                    partial(recorder.turn, model="m"),
+                    provider=SOME_TEXT,
+                    tools=([42], ["x"], [print], 42, add, "x"),
+                    max_tokens=COUNTS,
+                ),
+                *wrong(recorder.end, (None, 42, "finished")),
+                *wrong(partial(recorder.end, "stop"), SOME_TEXT),
+                *firsts(MESSAGES, turn.piece, turn.fail),
+                *wrong(turn.answer, MESSAGES[1:]),
+                *wrong(partial(turn.answer, "x"), usage=TEXTS),
+            ]
+            assert await faults(*cases, *of_tools) == []
             assert (await session.head()).position == before
             await turn.answer(AssistantMessage(content=(ToolCallBlock(id="c1", name="t", arguments={}),)))
             before = (await session.head()).position
-            wrong = (
-                math.nan,
-                {"a": math.nan},
-                [object()],
-                ToolReply(cast("Never", 5)),
-                ToolReply("x", cast("Never", {1})),
-            )
-            rows: dict[str, tuple[Values, Call]] = {
-                "turn.tool_result result": (wrong, lambda bad: turn.tool_result(turn.calls[0], bad))
-            }
-            assert [fault async for fault in faults(rows)] == []
+            nan, reply = math.nan, cast("Callable[..., object]", agent.ToolReply)
+            results = (nan, {"a": nan}, [object()], reply(5), reply("x", {1}))
+            assert await faults(*wrong(partial(turn.tool_result, turn.calls[0]), results)) == []
             assert (await session.head()).position == before
-            assert [fault async for fault in faults({k: v for k, v in found.items() if "turn.tool" in k})] == []
+            assert await faults(*of_tools, *wrong(turn.approval, (*MESSAGES, "c1"))) == []
             await turn.tool_result(turn.calls[0], "done")
 
 
@@ -457,7 +516,7 @@ async def test_error_names_the_argument_its_value_and_what_to_pass() -> None:
         with pytest.raises(InvalidArgument, match="`seconds` is -1: pass seconds, as a number of 0 or more"):
             await bus.session("s1").publish(HI, seconds=-1)
         with pytest.raises(InvalidArgument, match="`when` is 'later': it should be 'now' or 'turn'"):
-            await abort(bus.session("s1"), when=cast("Never", "later"))
+            await agent.abort(bus.session("s1"), when=cast("Never", "later"))
         with pytest.raises(InvalidArgument, match="`after` is of type dict: pass a Cursor"):
             await done(bus.session("s1").read(after=cast("Never", {"secret": 1})))
         receipt = await bus.session("s1").publish(HI)
@@ -481,9 +540,9 @@ async def test_error_names_the_argument_as_the_caller_wrote_it() -> None:
             (lambda: one.fork(id=cast("Never", 5)), "id"),
             (lambda: one.publish(HI, epoch=cast("Never", "5")), "epoch"),
             (lambda: bus.consumer("g", "c", agents=cast("Never", 5)), "agents"),
-            (lambda: branch(one, cast("Never", "1")), "to"),
-            (lambda: label(one, cast("Never", "1"), "x"), "target"),
-            (lambda: loops(name=cast("Never", 5)), "name"),
+            (lambda: context.branch(one, cast("Never", "1")), "to"),
+            (lambda: context.label(one, cast("Never", "1"), "x"), "target"),
+            (lambda: cast("Callable[..., object]", AgentLoop)(MODEL, name=cast("Never", 5)), "name"),
             (lambda: SubAgent(cast("Never", 5), None, "d"), "name"),
         )
         for call, name in calls:
@@ -522,3 +581,103 @@ def test_a_data_directory_may_be_a_text(short_dir: Path) -> None:
         await stop_server(short_dir / "log")
 
     anyio.run(opened)
+
+
+def test_a_response_object_of_an_sdk_is_answered_with_the_call_that_makes_it_json() -> None:
+    with pytest.raises(InvalidArgument, match=r"`response` is of type object: .*model_dump\(mode=\"json\"\)"):
+        providers.from_anthropic(cast("Never", object()))
+
+
+def test_a_misspelt_option_of_a_request_is_answered_with_the_right_one() -> None:
+    with pytest.raises(InvalidArgument, match="did you mean `max_tokens`"):
+        cast("Callable[..., object]", providers.to_anthropic)(context.Context("s1"), model="m", max_token=5)
+
+
+@pytest.mark.parametrize("verdict", ["rejected", False, agent.Reject(cast("Never", 5))])
+async def test_a_guard_that_returns_no_verdict_does_not_let_messages_pass(verdict: object) -> None:
+    async def guard(_: object) -> object:
+        return verdict
+
+    await _refused(guard, "guard returns Reject")
+
+
+def silent(prompts: object) -> None:
+    """A guard that is not async."""
+    del prompts
+
+
+async def test_a_guard_that_is_not_async_does_not_let_messages_pass() -> None:
+    await _refused(silent, "`async def`")
+
+
+async def _refused(guard: object, text: str) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        worker = Worker(bus, AgentLoop(ScriptedModel("hello"), guards=[cast("Never", guard)]))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.run)
+            with pytest.raises(BusError, match=text):
+                await agent.ask(session, "hi", seconds=60)
+            tasks.cancel_scope.cancel()
+
+
+class _Opaque:
+    """A type that JSON cannot hold."""
+
+
+def of_opaque(a: _Opaque) -> int:
+    """Take an object."""
+    return id(a)
+
+
+def yields(a: int) -> Iterator[int]:
+    """Yield numbers."""
+    yield a
+
+
+async def yields_async(a: int) -> AsyncIterator[int]:
+    """Yield numbers."""
+    yield a
+
+
+@pytest.mark.parametrize(
+    ("function", "text"), [(of_opaque, "types that a model can pass"), (yields, "yields"), (yields_async, "yields")]
+)
+def test_a_function_that_cannot_be_a_tool_is_refused(function: Callable[..., object], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        tool(function)
+
+
+def test_a_fold_that_yields_is_refused() -> None:
+    def fold(state: int, envelope: Envelope) -> Iterator[int]:
+        yield state + envelope.position
+
+    with pytest.raises(InvalidProjection, match="its fold yields: return the state"):
+        projection("yielding", version=1, initial=0)(cast("Never", fold))
+
+
+async def test_what_is_entered_or_run_twice_says_so() -> None:
+    async with fresh_bus() as bus:
+        async with Recorder(bus.session("s1")) as recorder:
+            with pytest.raises(agent.RecorderMisused, match="open already: make another Recorder"):
+                await recorder.__aenter__()
+            assert not await recorder.wait_for_work(0)
+        worker = Worker(bus, AgentLoop(MODEL))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.run)
+            await anyio.wait_all_tasks_blocked()
+            with pytest.raises(SetupError, match="runs already"):
+                await worker.run()
+            tasks.cancel_scope.cancel()
+    with pytest.raises(Closed, match="open another"):  # and no exception group
+        await worker.run()
+
+
+async def test_what_bus_open_returned_is_entered_only_once() -> None:
+    opening = Bus.open("redis://127.0.0.1:1")
+    for match in ("refused", "entered twice"):
+        with pytest.raises(BusError, match=f"(?i){match}"):
+            async with opening:
+                pass
+    with pytest.raises(NotEntered):
+        await opening.__aenter__()

@@ -25,8 +25,6 @@ from tests.support.servers.clusters import wait_until
 from tests.support.servers.real import spawn
 from tests.support.servers.resp import Resp, ResponseError
 
-__all__ = ()
-
 Service = dict[str, object]
 
 TEXT = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
@@ -65,12 +63,16 @@ def parameters(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         return dict(context.params)
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_each_service_monitors_itself_and_logs_json(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = parameters(name, monkeypatch)
-    assert (found["monitor"], found["log_format"]) == ("0.0.0.0:9464", "json")  # inside the network
-    assert found["monitor_allowed"] == (name,)  # the name under which a Prometheus of the network asks
-    refuse_unknown(unexplained_variables(variables(name)))
+def test_each_service_monitors_itself_and_logs_json_and_waits_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in OURS:
+        found = parameters(name, monkeypatch)
+        assert (found["monitor"], found["log_format"]) == ("0.0.0.0:9464", "json")  # inside the network
+        assert found["monitor_allowed"] == (name,)  # the name under which a Prometheus of the network asks
+        refuse_unknown(unexplained_variables(variables(name)))
+        assert SERVICES[name]["depends_on"] == {"valkey": {"condition": "service_healthy"}}
+    assert {name: service["ports"] for name, service in SERVICES.items() if service.get("ports")} == {
+        "web": ["127.0.0.1:8420:8420"]  # no monitor is published
+    }
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -100,13 +102,6 @@ def test_the_health_check_of_each_service_asks_its_monitor(name: str, status: in
     assert (done.returncode, asked) == (code, ["/readyz"])
 
 
-def test_no_monitor_is_published_and_the_server_waits_for_its_health() -> None:
-    assert [name for name, service in SERVICES.items() if service.get("ports")] == ["web"]
-    assert SERVICES["web"]["ports"] == ["127.0.0.1:8420:8420"]
-    for name in OURS:
-        assert SERVICES[name]["depends_on"] == {"valkey": {"condition": "service_healthy"}}
-
-
 def test_a_forgotten_agent_or_password_is_an_error_that_says_what_to_set() -> None:
     needed = re.findall(r"\$\{(\w+):\?([^}]*)\}", TEXT)
     assert {name for name, _ in needed} == {"LANEBUS_AGENT", "VALKEY_PASSWORD"}
@@ -120,24 +115,18 @@ def test_the_server_has_a_password_a_limit_of_memory_and_what_keeps_messages(sho
     assert program == "valkey-server"
     place = short_dir / "s"
     process = spawn(str(find_binary()), *words, "--port", "0", "--unixsocket", str(place), "--dir", str(short_dir))
-    names = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save")
+    wanted = {"maxmemory": str(2**30), "maxmemory-policy": "noeviction", "appendonly": "yes"}
+    wanted |= {"appendfsync": "always", "save": ""}
     try:
         wait_until(place.exists)
         with Resp(place) as say:
             with pytest.raises(ResponseError, match="NOAUTH"):
                 say("PING")
             assert say("AUTH", ENVIRONMENT["VALKEY_PASSWORD"]) == "OK"
-            found = {name: say("CONFIG", "GET", name) for name in names}
+            assert {name: say.setting(name) for name in wanted} == wanted
     finally:
         process.kill()
         process.wait()
-    assert found == {
-        "maxmemory": ["maxmemory", str(2**30)],
-        "maxmemory-policy": ["maxmemory-policy", "noeviction"],
-        "appendonly": ["appendonly", "yes"],
-        "appendfsync": ["appendfsync", "always"],
-        "save": ["save", ""],
-    }
     assert variables("valkey") == {"REDISCLI_AUTH": ENVIRONMENT["VALKEY_PASSWORD"]}
     for name in OURS:
         assert variables(name)["LANEBUS_URL"] == f"redis://:{ENVIRONMENT['VALKEY_PASSWORD']}@valkey:6379"

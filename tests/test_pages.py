@@ -1,8 +1,10 @@
-"""Each code block in the README and the documentation runs as written, and type-checks."""
+"""The code blocks, links and paths of the README and the documentation are right, and the examples run."""
 
 import os
+import re
 import subprocess
 import sys
+import textwrap
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,8 +18,6 @@ from tests.support.backends.frameworks import marks_of
 from tests.support.docs.blocks import PAGES, Block, as_module, blocks, run_parts
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 PARTS = {
     page: [
         block for block in blocks(page) if block.language == "python" and block.reason is None and not block.is_program
@@ -25,6 +25,7 @@ PARTS = {
     for page in PAGES
 }
 PROGRAMS = [(page, block) for page in PAGES for block in blocks(page) if block.is_program]
+assert PROGRAMS
 SHELL = [(page, block) for page in PAGES for block in blocks(page) if block.language == "sh"]
 README = ROOT / "README.md"
 MARKS = {page: marks_of(block.code for block in blocks(page) if block.language == "python") for page in PAGES}
@@ -138,6 +139,109 @@ def test_blocks_of_pages_type_check(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_every_python_block_is_found() -> None:
-    assert len(PARTS[README]) == 1
-    assert len(PROGRAMS) >= 1
+# --- examples --------------------------------------------------------------------------------------------------------
+
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+MARKED = [pytest.param(path, id=path.stem, marks=marks_of([path.read_text("utf-8")])) for path in EXAMPLES]
+
+
+def promised(example: Path) -> str:
+    """Return the output in the example's docstring: the text after "prints"."""
+    docstring = example.read_text(encoding="utf-8").split('"""')[1]
+    return textwrap.dedent(docstring.split("\nprints\n")[1]).strip()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("example", MARKED)
+def test_an_example_prints_what_it_says(example: Path, short_dir: Path) -> None:
+    environment = {**os.environ, "LANEBUS_DATA_DIR": str(short_dir), "PYTHONPATH": str(ROOT)}
+    environment.pop("LANEBUS_URL", None)
+    run = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, env=environment, timeout=120, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.strip() == promised(example)
+
+
+def test_each_example_is_short_has_a_number_and_names_its_own_command() -> None:
+    numbers = [path.stem[:2] for path in EXAMPLES]
+    assert numbers[:12] == [f"{number:02}" for number in range(1, 13)]
+    assert len(set(numbers)) == len(numbers)
+    for example in EXAMPLES:
+        text = example.read_text(encoding="utf-8")
+        assert f"python examples/{example.name}" in text
+        assert len(text.splitlines()) < 65
+
+
+# --- links -----------------------------------------------------------------------------------------------------------
+
+LINKED = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "tests").glob("*.md")])
+_LINK = re.compile(r"(?:\]\(|^\[[\w.]+\]: )(?![a-z]+:)(?P<path>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?", re.MULTILINE)
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+def links_of(page: Path) -> list[tuple[str, str]]:
+    """Return the path and the anchor of each link to a file of the repository. Either may be ""."""
+    text = _CODE.sub("", page.read_text(encoding="utf-8"))
+    return [(found["path"], found["anchor"] or "") for found in _LINK.finditer(text)]
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts and the site make them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+assert ("docs/tutorial.md", "") in links_of(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_each_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
+    dead = list[str]()
+    for path, anchor in links_of(page):
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors_of(target)):
+            dead.append(f"{path}#{anchor}")
+    assert dead == []
+
+
+# --- paths and names in ARCHITECTURE.md and docs/contributing.md -----------------------------------------------------
+
+ARCHITECTURE = ROOT / "ARCHITECTURE.md"
+CONTRIBUTING = ROOT / "docs" / "contributing.md"
+TEXT = CONTRIBUTING.read_text()
+_PATH = re.compile(r"`((?:bench|bus|clients|docs|examples|handlers|lanebus|tests|\.ci)/(?:[\w./-]*\w)?/?)`")
+
+
+def paths_in(page: Path) -> list[str]:
+    """Return the paths of files and folders that a page names."""
+    return sorted({*_PATH.findall(page.read_text())})
+
+
+PATHS = paths_in(CONTRIBUTING)
+
+
+def test_each_path_of_the_text_is_there() -> None:
+    found = paths_in(ARCHITECTURE)
+    assert (len(found) > 50, len(PATHS) > 30) == (True, True)
+    assert [path for path in {*found, *PATHS} if not (ROOT / path).exists()] == []
+
+
+def test_each_file_is_named_with_its_folder() -> None:
+    """Otherwise the test above does not check it."""
+    names = re.findall(r"`([\w./-]+\.(?:py|lua|js))`", ARCHITECTURE.read_text() + TEXT)
+    assert [name for name in names if "/" not in name and name != "__init__.py"] == []
+
+
+def test_the_architecture_is_one_page_that_names_every_package() -> None:
+    text = ARCHITECTURE.read_text()
+    packages = [path.parent for top in ("bus", "handlers") for path in (ROOT / top).glob("*/__init__.py")]
+    assert [f"{path.relative_to(ROOT)}/" for path in packages if f"`{path.relative_to(ROOT)}/`" not in text] == []
+    assert len(text.splitlines()) <= 110
+
+
+def test_each_table_of_the_text_is_there() -> None:
+    texts = [(ROOT / path).read_text() for path in PATHS if path.endswith(".py")]
+    named = {*re.findall(r"`(_?[A-Z][A-Z_]+)`", TEXT)}
+    assert [name for name in named if not any(re.search(rf"^{name}\b", text, re.MULTILINE) for text in texts)] == []

@@ -14,8 +14,6 @@ from lanebus.context import Context
 from lanebus.testing import ScriptedModel, ScriptEnded
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 BLOCK = re.compile(r'^```python title="(?P<title>[^"]+)"\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
 PAGE = {
     found["title"]: found["code"]
@@ -85,21 +83,25 @@ def test_the_example_of_the_page_passes(tmp_path: Path) -> None:
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
+PLAIN = """
+import sys
+
+def test_plain():
+    assert {'pydantic', 'redis', 'lanebus.bus', 'lanebus.handlers'} & set(sys.modules) == set()
+"""
+
+
 @pytest.mark.full
 def test_a_run_that_uses_no_fixture_imports_nothing_of_the_bus(tmp_path: Path) -> None:
-    (tmp_path / "test_plain.py").write_text(
-        "import sys\n\n"
-        "def test_plain():\n"
-        "    found = {'pydantic', 'redis', 'lanebus.bus', 'lanebus.handlers'} & set(sys.modules)\n"
-        "    assert found == set()\n"
-    )
+    (tmp_path / "test_plain.py").write_text(PLAIN)
     done = run(tmp_path)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_plugin_is_an_entry_point_of_the_package() -> None:
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert '[project.entry-points.pytest11]\nlanebus = "lanebus.pytest_plugin"\n' in text
+    assert (
+        '[project.entry-points.pytest11]\nlanebus = "lanebus.pytest_plugin"\n' in (ROOT / "pyproject.toml").read_text()
+    )
 
 
 async def test_a_script_gives_its_answers_in_order_and_then_names_the_call_that_has_none() -> None:

@@ -16,8 +16,6 @@ from docs.site.tables import fill_in, without_marks
 from lanebus import agent
 from lanebus.bus.messages import CONTROLS
 
-__all__ = ()
-
 END = "<!-- end of what is made from code -->"
 CONTROL = f"<!-- made from code: control -->\n{END}\n"
 

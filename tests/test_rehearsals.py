@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import httpx2
 import pytest
@@ -29,8 +28,6 @@ from tests.support.paths import ROOT
 from tests.support.servers.clusters import real_sentinel
 from tests.support.servers.real import RealServer, copied, eventually, real_server
 from tests.support.servers.resp import ResponseError
-
-__all__ = ()
 
 FAULTS, BACK_UP, SECURE = (ROOT / f"docs/how-to/{name}.md" for name in ("faults", "back-up", "secure-server"))
 RUN_HERE = "test_rehearsals.py runs it"
@@ -55,13 +52,7 @@ class Rehearsal:
     """The steps below a heading, which a test takes one by one, and the server that they are about."""
 
     def __init__(self, steps: Sequence[Block], lanebus: CommandLine, stack: AsyncExitStack, folder: Path) -> None:
-        """
-        Args:
-            steps: of the page.
-            lanebus: runs the commands.
-            stack: ends the processes.
-            folder: stands for the root of the file system.
-        """
+        """Take the steps of a page, with `folder` as the root of the file system. The stack ends the processes."""
         self.steps, self.folder = [*steps], folder
         self.lanebus, self._stack = lanebus, stack
         programs = folder / "bin"
@@ -74,19 +65,16 @@ class Rehearsal:
         (programs / "valkey-cli").symlink_to(str(shutil.which("redis-cli")))
         self.server = stack.enter_context(real_server(server, "--logfile", "server.log"))
         self.url = self.server.url
-        self.units: dict[str, Callable[[], Awaitable[object]]] = {
+        self.env: dict[str, str] = {}  # more variables for the commands
+        self.units: dict[str, Callable[[], Awaitable[object]]] = {  # what `systemctl` does on this page
             "start valkey": partial(run_sync, self.server.start),
             "stop valkey": partial(run_sync, self.server.stop),
         }
-        """what `systemctl` does on this page"""
-        self.names = {
+        self.names = {  # places of the page, and where they are here
             "/run/valkey/valkey.sock": str(self.server.socket),
             "/var/log/valkey/valkey.log": str(self.server.directory / "server.log"),
             "/var/lib/valkey": str(self.server.directory),
         }
-        """places of the page, and where they are here"""
-        self.env: dict[str, str] = {}
-        """more variables for the commands"""
         for name in ("/etc/lanebus", "/var/backups/valkey", "/var/backups", "/srv", "/opt"):
             self.names[name] = f"{folder}{name}"
             Path(self.names[name]).mkdir(parents=True, exist_ok=True)
@@ -128,16 +116,9 @@ class Rehearsal:
             return terminal.said
         path = (str(self.folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"])
         env |= {"PATH": os.pathsep.join(path), "PYTHONPATH": str(ROOT)}
-        run = subprocess.run(
-            ["bash", "-c", line],
-            env={**os.environ, **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        return run.stdout
+        whole = {**os.environ, **env}
+        command = ["bash", "-c", f"exec 2>&1\n{line}"]
+        return subprocess.run(command, env=whole, capture_output=True, text=True, timeout=SECONDS, check=False).stdout
 
     async def logs(self, process: Monitored) -> None:
         """Wait until a process has logged the next block."""
@@ -168,8 +149,22 @@ class Rehearsal:
         return process
 
     async def worker(self, agent: str, *options: str) -> Monitored:
-        """Start a worker."""
         return await self.start("worker", agent, "--name", "w1", "--heartbeat", "2", *options)
+
+    def restart_with_users(self, *users: str) -> None:
+        """Restart the server with a file of these users, which `ACL SAVE` writes."""
+        file = self.folder / "users.acl"
+        file.write_text("".join(f"user {user}\n" for user in users), encoding="utf-8")
+        self.server.stop()
+        self.server.options += ("--aclfile", str(file))
+        self.server.start()
+
+    def secret(self, name: str, text: str) -> Path:
+        """Write a file of /etc/lanebus that only its owner can read."""
+        file = self.folder / "etc/lanebus" / name
+        file.touch(0o600)
+        file.write_text(text, encoding="utf-8")
+        return file
 
     async def publish(self, session: str, text: str, agent: str | None = None) -> None:
         async with Bus.open(self.url) as bus:
@@ -308,9 +303,7 @@ async def failover_with_loss(page: Rehearsal) -> None:
 
 async def password_replaced(page: Rehearsal) -> None:
     page.server.do("ACL", "SETUSER", "shop-bus", "on", ">the-old-password", "~*", "&*", "+@all")
-    file = page.folder / "etc/lanebus/password"
-    file.touch(0o600)
-    file.write_text("the-old-password\n", encoding="utf-8")
+    file = page.secret("password", "the-old-password\n")
     page.url = f"unix://shop-bus@{page.server.socket}?password_file={file}"
     worker = await page.worker(DEMO)
     page.server.do("ACL", "SETUSER", "shop-bus", "resetpass", ">the-new-password")
@@ -323,15 +316,9 @@ async def password_replaced(page: Rehearsal) -> None:
 
 async def password_rotated(page: Rehearsal) -> None:
     """The server restarts afterwards, and knows what `ACL SAVE` has kept."""
-    old, users, file = "the-old-password", page.folder / "users.acl", page.folder / "etc/lanebus/password"
-    rights = "~* &* +@all"
-    lines = f"user default on nopass {rights}", f"user admin on >secret {rights}", f"user shop-bus on >{old} {rights}"
-    users.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    file.touch(0o600)
-    file.write_text(f"{old}\n", encoding="utf-8")
-    page.server.stop()
-    page.server.options += ("--aclfile", str(users))
-    page.server.start()
+    old, rights = "the-old-password", "~* &* +@all"
+    file = page.secret("password", f"{old}\n")
+    page.restart_with_users(f"default on nopass {rights}", f"admin on >secret {rights}", f"shop-bus on >{old} {rights}")
     page.names["valkey-cli"] = f"valkey-cli -s {page.server.socket}"
     page.env["REDISCLI_AUTH"] = "secret"
     page.url = f"unix://shop-bus@{page.server.socket}?password_file={file}"
@@ -357,10 +344,7 @@ async def token_leaked(page: Rehearsal) -> None:
         ("--key-file", "lanebus.key", "a-key-that-signs-tokens-of-32-characters"),
         ("--revoked-file", "revoked.txt", ""),
     ):
-        file = page.folder / "etc/lanebus" / name
-        file.touch(0o600)
-        file.write_text(text, encoding="utf-8")
-        words += [option, str(file)]
+        words += [option, str(page.secret(name, text))]
     server = await page.start("serve", "--port", "0", *words)
     assert server.process.stdout is not None
     address = re.search("http://[0-9.:]+", await run_sync(server.process.stdout.readline))
@@ -423,16 +407,10 @@ async def agent_without_worker(page: Rehearsal) -> None:
 
 async def backed_up(page: Rehearsal) -> None:
     """All of the page on one log, in its order. The server has users, and its default user may only be looked at."""
-    users, rights = page.folder / "users.acl", "~* &* +@all"
-    lines = (
-        "user default on nopass ~* +info +hget",
-        f"user admin on >secret {rights}",
-        f"user shop-bus on >own {rights}",
+    rights = "~* &* +@all"
+    page.restart_with_users(
+        "default on nopass ~* +info +hget", f"admin on >secret {rights}", f"shop-bus on >own {rights}"
     )
-    users.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    page.server.stop()
-    page.server.options += ("--aclfile", str(users))
-    page.server.start()
     page.env["REDISCLI_AUTH"] = "secret"
     page.url = f"unix://shop-bus:own@{page.server.socket}"
     worker = await page.answered()
@@ -463,47 +441,41 @@ async def moved_to_redis(page: Rehearsal) -> None:
         await page.run()
 
 
-class Row(NamedTuple):
-    """A fault, and where its page has the steps."""
+Fault = Callable[[Rehearsal], Awaitable[None]]
 
-    heading: str
-    fault: Callable[[Rehearsal], Awaitable[None]]
-    page: Path = FAULTS
-
-
-ROWS = (
-    Row("## The server is unreachable", server_unreachable),
-    Row("## The memory is full", memory_full),
-    Row("## The disk is full", disk_full),
-    Row("## The server's file is torn", file_torn),
-    Row("## A backup of yesterday was restored", older_copy_restored),
-    Row("## A failover lost messages", failover_with_loss),
-    Row("## The password was replaced", password_replaced),
-    Row("## A token leaked", token_leaked),
-    Row("## Replace a password", password_rotated, SECURE),
-    Row("## Sessions are dead", session_dead),
-    Row("## A session hangs", session_hangs),
-    Row("## A release does not start", release_does_not_start),
-    Row("## An agent has no worker", agent_without_worker),
-    Row("# Back up", backed_up, BACK_UP),
+ROWS: tuple[tuple[Path, str, Fault], ...] = (
+    (FAULTS, "## The server is unreachable", server_unreachable),
+    (FAULTS, "## The memory is full", memory_full),
+    (FAULTS, "## The disk is full", disk_full),
+    (FAULTS, "## The server's file is torn", file_torn),
+    (FAULTS, "## A backup of yesterday was restored", older_copy_restored),
+    (FAULTS, "## A failover lost messages", failover_with_loss),
+    (FAULTS, "## The password was replaced", password_replaced),
+    (FAULTS, "## A token leaked", token_leaked),
+    (SECURE, "## Replace a password", password_rotated),
+    (FAULTS, "## Sessions are dead", session_dead),
+    (FAULTS, "## A session hangs", session_hangs),
+    (FAULTS, "## A release does not start", release_does_not_start),
+    (FAULTS, "## An agent has no worker", agent_without_worker),
+    (BACK_UP, "# Back up", backed_up),
 )
 
 
 @pytest.mark.full
 @pytest.mark.needs("redis-server")
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.fault.__name__)
+@pytest.mark.parametrize(("source", "heading", "fault"), ROWS, ids=[fault.__name__ for _, _, fault in ROWS])
 async def test_a_fault_shows_as_its_page_says_and_is_cured_by_its_commands(
-    row: Row, unopened: CommandLine, short_dir: Path
+    source: Path, heading: str, fault: Fault, unopened: CommandLine, short_dir: Path
 ) -> None:
     async with AsyncExitStack() as stack:
-        page = Rehearsal(steps_of(row.page, row.heading), unopened, stack, short_dir)
-        await row.fault(page)
+        page = Rehearsal(steps_of(source, heading), unopened, stack, short_dir)
+        await fault(page)
     assert page.steps == [], "the test does not take all steps of the page"
 
 
 def test_every_step_of_the_pages_is_rehearsed() -> None:
     for page in (FAULTS, BACK_UP, SECURE):
-        taken = [step for row in ROWS if row.page == page for step in steps_of(page, row.heading)]
+        taken = [step for source, heading, _ in ROWS if source == page for step in steps_of(page, heading)]
         assert taken == [each for each in blocks(page) if each.title or each.reason == RUN_HERE]
 
 

@@ -18,8 +18,6 @@ from docs.site.values import definition_of
 from lanebus.bus.messages import Wire
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 pytestmark = [
     pytest.mark.skipif(
         find_spec("zensical") is None and os.environ.get("CI") != "true",

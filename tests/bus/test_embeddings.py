@@ -20,8 +20,6 @@ from tests.support.log.said import said, words
 from tests.support.paths import ROOT
 from tests.support.servers.real import DEADLINE, RealServer
 
-__all__ = ()
-
 REFUSED = OpenedElsewhere.__name__
 
 

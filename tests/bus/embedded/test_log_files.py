@@ -68,35 +68,21 @@ def manifest(data_dir: Path) -> Path:
     return one(data_dir, "*.manifest")
 
 
-def cut(path: Path, size: int) -> None:
-    os.truncate(path, size)
+def only(data_dir: Path, kept: dict[str, Path]) -> None:
+    """Leave these files alone in a new directory."""
+    contents = {name: path.read_bytes() for name, path in kept.items()}
+    shutil.rmtree(data_dir)
+    data_dir.mkdir(mode=0o700)
+    for name, content in contents.items():
+        (data_dir / name).write_bytes(content)
+
+
+def in_the_wrong_place(data_dir: Path) -> None:
+    only(data_dir, {path.name: path for path in data_dir.glob("appendonlydir/*")})
 
 
 def without_last_line(path: Path) -> None:
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-
-
-def all_but_dump(data_dir: Path) -> None:
-    dump = (data_dir / "dump.rdb").read_bytes()
-    shutil.rmtree(data_dir)
-    data_dir.mkdir(mode=0o700)
-    (data_dir / "dump.rdb").write_bytes(dump)
-
-
-def flat(data_dir: Path) -> None:
-    """Copy the files of the log to the wrong place, into a new directory."""
-    kept = {path.name: path.read_bytes() for path in data_dir.glob("appendonlydir/*")}
-    shutil.rmtree(data_dir)
-    data_dir.mkdir(mode=0o700)
-    for name, content in kept.items():
-        (data_dir / name).write_bytes(content)
-
-
-def temporary_only(data_dir: Path) -> None:
-    base = one(data_dir, "*.base.rdb").read_bytes()
-    shutil.rmtree(data_dir)
-    data_dir.mkdir(mode=0o700)
-    (data_dir / "temp-rewriteaof-bg-77.aof").write_bytes(base)
 
 
 def linked(data_dir: Path) -> None:
@@ -113,13 +99,8 @@ def put_dump(data_dir: Path) -> None:
     (data_dir / "dump.rdb").write_bytes(one(data_dir, "*.base.rdb").read_bytes()[:-1] + b"x")
 
 
-def without_mark_and_manifest(data_dir: Path) -> None:
-    manifest(data_dir).unlink()
-    (data_dir / keeper.LOG_MARK).unlink()
-
-
-def emptied(data_dir: Path) -> None:
-    for path in data_dir.glob("appendonlydir/*"):
+def removed(*paths: Path) -> None:
+    for path in paths:
         path.unlink()
 
 
@@ -129,22 +110,25 @@ def damaged(data_dir: Path) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no manifest": (lambda at: manifest(at).unlink(), "manifest"),
-    "no manifest and no mark": (without_mark_and_manifest, "incr.aof"),
+    "no manifest": (lambda at: removed(manifest(at)), "manifest"),
+    "no manifest and no mark": (lambda at: removed(manifest(at), at / keeper.LOG_MARK), "incr.aof"),
     "a manifest of another name": (lambda at: manifest(at).rename(at / "appendonlydir" / "x.manifest"), "manifest"),
     "files of another name": (renamed_files, "other.aof"),
     "no directory of the log": (lambda at: shutil.rmtree(at / "appendonlydir"), "there was a log"),
-    "an empty directory of the log": (emptied, "there was a log"),
-    "a lone snapshot": (all_but_dump, "dump.rdb"),
+    "an empty directory of the log": (lambda at: removed(*at.glob("appendonlydir/*")), "there was a log"),
+    "a lone snapshot": (lambda at: only(at, {"dump.rdb": at / "dump.rdb"}), "dump.rdb"),
     "a snapshot put beside the log": (put_dump, "dump.rdb"),
-    "files in the wrong place": (flat, "base.rdb"),
-    "files of a rewrite only": (temporary_only, "temp-rewriteaof-bg-77.aof"),
-    "an empty manifest": (lambda at: cut(manifest(at), 0), "manifest"),
-    "a torn manifest": (lambda at: cut(manifest(at), 60), "manifest"),
+    "files in the wrong place": (in_the_wrong_place, "base.rdb"),
+    "files of a rewrite only": (
+        lambda at: only(at, {"temp-rewriteaof-bg-77.aof": one(at, "*.base.rdb")}),
+        "temp-rewriteaof-bg-77.aof",
+    ),
+    "an empty manifest": (lambda at: os.truncate(manifest(at), 0), "manifest"),
+    "a torn manifest": (lambda at: os.truncate(manifest(at), 60), "manifest"),
     "a manifest torn between two lines": (lambda at: without_last_line(manifest(at)), "incr.aof"),
     "no base": (lambda at: one(at, "*.base.rdb").unlink(), "base.rdb"),
-    "an empty base": (lambda at: cut(one(at, "*.base.rdb"), 0), "base.rdb"),
-    "a torn base": (lambda at: cut(one(at, "*.base.rdb"), 100), "backup"),
+    "an empty base": (lambda at: os.truncate(one(at, "*.base.rdb"), 0), "base.rdb"),
+    "a torn base": (lambda at: os.truncate(one(at, "*.base.rdb"), 100), "backup"),
     "a base of another kind": (lambda at: one(at, "*.base.rdb").write_text(FOREIGN), "base.rdb is no file of a log"),
     "an increment of another kind": (
         lambda at: one(at, "*.incr.aof").write_text(FOREIGN),

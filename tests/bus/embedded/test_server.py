@@ -1,6 +1,7 @@
 """The embedded server, with real processes that open it, close it and are killed."""
-# ruff: noqa: ASYNC240, ASYNC221  a test may look at a file without a thread: nobody else waits for its loop
+# ruff: noqa: ASYNC240  a test may look at a file without a thread: nobody else waits for its loop
 
+import json
 import os
 import pwd
 import shutil
@@ -15,15 +16,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
 from anyio.abc import Process
 
-from lanebus.bus import default_data_dir, open_server, server_status, stop_server
+from lanebus.bus import DataDir, default_data_dir, open_server, server_status, stop_server
 from lanebus.bus.embedded import keeper
 from lanebus.bus.embedded.data_dir import SOCKET_PATH_BYTES
-from lanebus.bus.embedded.server import find_binary
+from lanebus.bus.embedded.server import fault_of, find_binary
 from lanebus.bus.errors import (
     DirectoryNotCreated,
     DirectoryNotOwned,
@@ -41,8 +43,7 @@ IS_ROOT = os.geteuid() == 0
 ENDED = "stopped"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """A process that belongs to a data directory."""
 
     pid: int
@@ -64,19 +65,34 @@ def commands() -> Iterator[tuple[int, str]]:
 
 def processes(data_dir: Path) -> list[Found]:
     """Return the running servers and keepers of a directory."""
-    found: list[Found] = []
-    for pid, command in commands():
-        if f"{data_dir}" not in command:
-            continue
-        if "keeper.py" in command:
-            found.append(Found(pid, is_server=False))
-        elif "valkey-server" in command:
-            found.append(Found(pid, is_server=True))
-    return found
+    found = ((pid, command) for pid, command in commands() if f"{data_dir}" in command)
+    return [
+        Found(pid, "keeper.py" not in command)
+        for pid, command in found
+        if "keeper.py" in command or "valkey-server" in command
+    ]
 
 
 async def wait_ended(data_dir: Path) -> None:
     await eventually(lambda: not processes(data_dir))
+
+
+async def torn_with(data_dir: Path, end: bytes, *, entries: int = 0) -> None:
+    """Write entries with a server, end it, and append bytes to its log."""
+    async with open_server(data_dir):
+        await count_up(data_dir, entries)
+    await wait_ended(data_dir)
+    (path,) = (data_dir / "appendonlydir").glob("*.incr.aof")
+    with path.open("ab") as file:
+        file.write(end)
+
+
+def require_unshare(*command: str | Path) -> list[str]:
+    """Return a command in namespaces of its own, or skip the test where the machine does not allow them."""
+    words = ["unshare", "-r", *map(str, command)]
+    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("namespaces are made with unshare -r, which this machine does not allow")
+    return words
 
 
 @pytest.fixture
@@ -291,8 +307,7 @@ def spare_server(data_dir: Path) -> "Generator[subprocess.Popen[bytes]]":
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "victims",
-    ["opener", "server", "keeper", "server keeper", "opener server", "opener keeper", "opener server keeper"],
+    "victims", ["opener", "server", "keeper", "server keeper", "opener server", "opener keeper", "opener server keeper"]
 )
 async def test_sigkill_loses_and_doubles_nothing_and_leaves_no_process_running(data_dir: Path, victims: str) -> None:
     if sys.platform != "linux" and "keeper" in victims and "server" not in victims:
@@ -339,9 +354,7 @@ asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))
 
 @pytest.mark.full
 async def test_no_zombie_is_left_where_an_opener_is_process_1(data_dir: Path) -> None:
-    alone = ["unshare", "-r", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("an opener becomes process 1 by unshare -r --pid, which this machine does not allow")
+    alone = require_unshare("--pid", "--fork", "--kill-child", "--mount-proc")
     async with shortly():
         command = [*alone, sys.executable, "-c", FIRST, str(data_dir), *opener_command("hold", data_dir)]
         await anyio.run_process(command, cwd=ROOT)
@@ -404,18 +417,9 @@ async def test_no_second_server_starts_while_the_first_cannot_end(data_dir: Path
 
 
 async def test_a_torn_end_of_the_log_is_cut_and_the_rest_is_kept(data_dir: Path) -> None:
-    async with open_server(data_dir):
-        await count_up(data_dir, 10)
-    await wait_ended(data_dir)
-    with aof(data_dir).open("ab") as file:
-        file.write(encode("INCR", "n")[:-5])
+    await torn_with(data_dir, encode("INCR", "n")[:-5], entries=10)
     async with open_server(data_dir):
         assert counted(data_dir) == 10
-
-
-def aof(data_dir: Path) -> Path:
-    (path,) = (data_dir / "appendonlydir").glob("*.incr.aof")
-    return path
 
 
 @pytest.mark.parametrize("kind", ["pipe", "full pipe", "link", "device", "folder"])
@@ -458,14 +462,9 @@ async def test_a_log_that_is_no_regular_file_does_not_hang_the_server_or_its_kee
 
 
 async def test_a_damaged_log_raises_with_its_directory_and_the_servers_last_output(data_dir: Path) -> None:
-    async with open_server(data_dir):
-        await count_up(data_dir, 10)
-    await wait_ended(data_dir)
-    with aof(data_dir).open("ab") as file:
-        file.write(b"\0" * 64)
+    await torn_with(data_dir, bytes(64), entries=10)
     with pytest.raises(ServerFailed) as told:
-        async with open_server(data_dir):
-            pass
+        await open_server(data_dir).__aenter__()
     assert "Bad file format" in str(told.value)
     assert "`valkey-check-aof --fix`" in str(told.value.remedy)
     assert str(data_dir / "server.log") in str(told.value)
@@ -475,15 +474,8 @@ async def test_a_damaged_log_raises_with_its_directory_and_the_servers_last_outp
 async def test_a_full_disk_is_named_in_the_error(data_dir: Path) -> None:
     data_dir.mkdir(mode=0o700)
     script = 'mount -t tmpfs -o size=64k,mode=700 none "$0" && (head -c 99999 /dev/zero >"$0/filler"; exec "$@")'
-    if (
-        not shutil.which("unshare")
-        or subprocess.run(
-            ["unshare", "-rm", "sh", "-c", script, data_dir, "true"], capture_output=True, check=False
-        ).returncode
-    ):
-        pytest.skip("a full disk is made with unshare -rm and a tmpfs, which this machine does not allow")
-    command = ["unshare", "-rm", "sh", "-c", script, str(data_dir), *opener_command("hold", data_dir)]
-    run = await anyio.run_process(command, cwd=ROOT, check=False)
+    alone = require_unshare("-m", "sh", "-c", script, data_dir)
+    run = await anyio.run_process([*alone, *opener_command("hold", data_dir)], cwd=ROOT, check=False)
     assert run.returncode == 1
     assert run.stdout.decode().startswith("ServerFailed")
     assert "No space left on device" in run.stdout.decode()
@@ -506,19 +498,18 @@ async def test_the_longest_path_that_fits_works(data_dir: Path) -> None:
     await wait_ended(longest)
 
 
-@pytest.mark.parametrize("mode", [0o750, 0o701, 0o777])
-async def test_a_directory_that_others_may_enter_is_refused(data_dir: Path, mode: int) -> None:
-    data_dir.mkdir()
-    data_dir.chmod(mode)
-    with pytest.raises(DirectoryNotOwned, match=f"{mode:04o}"):
+@pytest.mark.parametrize("mode", [0o750, 0o701, 0o777, None])
+async def test_a_directory_that_others_may_enter_or_a_file_in_its_place_is_refused(
+    data_dir: Path, mode: int | None
+) -> None:
+    if mode is None:
+        data_dir.touch()
+    else:
+        data_dir.mkdir()
+        data_dir.chmod(mode)
+    with pytest.raises(DirectoryNotOwned, match="." if mode is None else f"{mode:04o}"):
         await open_server(data_dir).__aenter__()
-    assert list(data_dir.iterdir()) == []
-
-
-async def test_a_file_in_place_of_the_directory_is_refused(data_dir: Path) -> None:
-    data_dir.touch()
-    with pytest.raises(DirectoryNotOwned):
-        await open_server(data_dir).__aenter__()
+    assert mode is None or list(data_dir.iterdir()) == []
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
@@ -597,11 +588,7 @@ async def test_the_embedded_server_is_private_and_syncs_before_it_answers(data_d
 
 @pytest.mark.full
 async def test_a_log_that_takes_time_to_load_is_waited_for(data_dir: Path) -> None:
-    async with open_server(data_dir):
-        pass
-    await wait_ended(data_dir)
-    with aof(data_dir).open("ab") as file:
-        file.writelines(encode("SET", f"key-{n}", "x" * 50) for n in range(200_000))
+    await torn_with(data_dir, b"".join(encode("SET", f"key-{n}", "x" * 50) for n in range(200_000)))
     async with open_server(data_dir) as server:
         with Resp(server.socket) as connection:
             assert connection("DBSIZE") == 200_000
@@ -753,3 +740,112 @@ async def test_a_path_that_names_no_directory_is_refused(data_dir: Path, path: s
     (data_dir.parent / "file").touch()
     with pytest.raises(DirectoryNotCreated, match="LANEBUS_DATA_DIR"):
         await open_server(Path(path.format(parent=data_dir.parent))).__aenter__()
+
+
+# --- a disk that fails or fills while the server runs ---------------------------------------------------------------
+
+OPENED = """
+import asyncio, sys
+from lanebus import Bus
+async def main():
+    async with Bus.open(data_dir=sys.argv[1]):
+        print(flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+asyncio.run(main())
+"""
+FILLED = """
+import asyncio, json, logging, resource, subprocess, sys
+from pathlib import Path
+from lanebus import Bus, BusError, UserMessage
+
+data_dir, how, opened = sys.argv[1:]
+lines = []
+
+class Kept(logging.Handler):
+    def emit(self, record):
+        lines.append(record.getMessage())
+
+async def main():
+    other = None
+    if how == "limit":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, resource.RLIM_INFINITY))
+    else:  # another process has started the server
+        program = [sys.executable, "-c", opened, data_dir]
+        other = subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        other.stdout.readline()
+    told, large = "", "x" * 300_000
+    async with Bus.open(data_dir=data_dir) as bus:
+        await bus.session("s").publish(UserMessage.text("kept"))
+        if how == "disk":
+            try:
+                Path(data_dir, "filler").write_bytes(bytes(1 << 25))
+            except OSError:
+                pass
+        while "AOF" not in told:
+            try:
+                await bus.session("s").publish(UserMessage.text(large), seconds=3)
+            except BusError as error:
+                told = str(error)
+        if other is not None:
+            other.communicate(b"")
+    print(json.dumps([told, lines]))
+
+logging.getLogger().addHandler(Kept())
+asyncio.run(main())
+"""
+MOUNTED = 'mount -t tmpfs -o size=4m,mode=700 none "$0" && exec "$@"'
+
+
+def filled(data_dir: Path, how: str, *before: str) -> tuple[str, list[str]]:
+    """Publish until the disk is full. Return the error and the lines of the log."""
+    command = [*before, sys.executable, "-c", FILLED, str(data_dir), how, OPENED]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=True)
+    told, lines = json.loads(run.stdout)
+    return told, lines
+
+
+@pytest.mark.full
+def test_a_limit_on_files_that_a_running_server_meets_is_named_in_the_error_and_the_log(data_dir: Path) -> None:
+    told, lines = filled(data_dir, "limit")
+    for text in (told, *(line for line in lines if "has ended" in line)):
+        assert "AOF" in text
+        assert "ulimit -f" in text
+    assert any("has ended" in line for line in lines)
+
+
+@pytest.mark.full
+def test_a_disk_that_fills_is_named_to_a_process_that_has_not_started_the_server(data_dir: Path) -> None:
+    data_dir.mkdir(mode=0o700)
+    told, lines = filled(data_dir, "disk", *require_unshare("-m", "sh", "-c", MOUNTED, data_dir))
+    assert "free space on the disk" in told
+    assert any("has ended" in line and "free space on the disk" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        ("Error writing to the AOF file: No space left on device", "free space"),
+        ("Error writing to the AOF file: Disk quota exceeded", "quota"),
+        ("Error writing to the AOF file: File too large", "ulimit -f"),
+        ("Error writing to the AOF file: Read-only file system", "mount"),
+        ("Can't persist AOF for fsync error when the AOF fsync policy is 'always': Input/output error", "disk fails"),
+    ],
+)
+def test_a_fault_of_the_disk_has_its_remedy(words: str, remedy: str) -> None:
+    fault = fault_of(DataDir(Path("/d")), f"exit 1\n7:M 28 Nov 2026 12:47:20.561 # {words}\n")
+    assert fault is not None
+    assert words in fault.reason
+    assert remedy in fault.remedy
+    assert "/d/server.log" in fault.remedy
+
+
+async def test_what_ended_a_server_is_known_to_its_opener(data_dir: Path) -> None:
+    async with open_server(data_dir) as server:
+        assert server.fault() is None
+        victim = (await server_status(data_dir)).pid
+        assert victim
+        os.kill(victim, signal.SIGKILL)
+        async with shortly():
+            while (fault := server.fault()) is None:  # noqa: ASYNC110  another process writes it
+                await anyio.sleep(0.01)
+        assert "signal 9" in fault.reason

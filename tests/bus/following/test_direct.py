@@ -10,8 +10,6 @@ from tests.support.page.serving import temporary_bus
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness
 
-__all__ = ()
-
 
 class Moody:
     """Receives some items, refuses some, and fails at some."""

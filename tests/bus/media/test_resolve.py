@@ -70,6 +70,11 @@ async def stored(*datas: bytes) -> Watched:
     return store
 
 
+def shows(*media: MediaRef) -> list[UserMessage]:
+    """Return one message with these images."""
+    return [UserMessage.of(*map(image, media))]
+
+
 async def test_each_reference_is_loaded_once_wherever_it_occurs() -> None:
     store = await stored(PNG, PDF)
     messages = [
@@ -89,20 +94,14 @@ async def test_each_reference_is_loaded_once_wherever_it_occurs() -> None:
     }
     assert store.gets == Counter({reference(PNG).sha256: 1, reference(PDF).sha256: 1})
     assert [media.kind for message in messages for media in media_of(message)] == [
-        *("sha256", "url", "sha256", "data", "sha256", "sha256"),
+        *("sha256", "url", "sha256", "data", "sha256", "sha256")
     ]
 
 
 async def test_resolved_media_have_the_detected_type_or_else_the_declared_one() -> None:
     store = await stored(PNG, b"words", b"more")
-    messages = [
-        UserMessage.of(
-            image(reference(PNG, mime_type="text/html")),
-            image(reference(b"words", mime_type="text/plain")),
-            image(reference(b"more")),
-        )
-    ]
-    found = await resolve_media(messages, store)
+    html, plain = reference(PNG, mime_type="text/html"), reference(b"words", mime_type="text/plain")
+    found = await resolve_media(shows(html, plain, reference(b"more")), store)
     assert [media.mime_type for media in found.values()] == ["image/png", "text/plain", None]
 
 
@@ -110,7 +109,7 @@ async def test_without_references_no_store_is_needed_or_asked() -> None:
     messages = [UserMessage.text("a"), UserMessage.of(image(MediaRef.from_bytes(PNG)))]
     assert await resolve_media(messages, None) == {}
     with pytest.raises(NoMediaStore):
-        await resolve_media([UserMessage.of(image(reference(PNG)))], None)
+        await resolve_media(shows(reference(PNG)), None)
 
 
 async def test_missing_and_damaged_media_stay_unresolved(caplog: pytest.LogCaptureFixture) -> None:
@@ -119,7 +118,7 @@ async def test_missing_and_damaged_media_stay_unresolved(caplog: pytest.LogCaptu
     store = await stored(PNG)
     damaged = reference(PDF)
     await obstore.put_async(store.objects, f"lanebus/sha256/{(damaged.sha256 or '')[:2]}/{damaged.sha256}", b"other")
-    messages = [UserMessage.of(image(reference(PNG)), image(damaged), image(reference(b"never put")))]
+    messages = shows(reference(PNG), damaged, reference(b"never put"))
     assert [*await resolve_media(messages, store)] == [reference(PNG).sha256]
     assert "damaged" in caplog.text
     assert "not found" in caplog.text
@@ -133,7 +132,7 @@ async def test_a_store_that_cannot_be_reached_is_no_missing_media() -> None:
     store = Gone()
     await store.put_if_absent(PNG)
     with pytest.raises(Unavailable):
-        await resolve_media([UserMessage.of(image(reference(PNG)))], store)
+        await resolve_media(shows(reference(PNG)), store)
 
 
 async def test_the_newest_media_come_first_if_not_all_fit() -> None:
@@ -143,12 +142,8 @@ async def test_the_newest_media_come_first_if_not_all_fit() -> None:
     found = await resolve_media(messages, store, limit_bytes=250)
     assert {*found} == {reference(middle).sha256, reference(new).sha256}
     assert store.gets[reference(old).sha256 or ""] == 0
-
-
-async def test_the_size_that_a_message_declares_is_not_trusted() -> None:
-    store = await stored(PNG)
-    assert await resolve_media([UserMessage.of(image(reference(PNG, size_bytes=1)))], store, limit_bytes=5) == {}
-    assert store.gets == Counter()
+    # The size that a message declares is not trusted.
+    assert await resolve_media(shows(reference(new, size_bytes=1)), store, limit_bytes=5) == {}
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -156,8 +151,7 @@ async def test_lookups_are_concurrent_up_to_the_bound(most: int) -> None:
     datas = [bytes([number]) for number in range(40)]
     store = await stored(*datas)
     async with shortly():
-        messages = [UserMessage.of(*(image(reference(data)) for data in datas))]
-        found = await resolve_media(messages, store, bounds=MediaBounds(loads_at_once=most))
+        found = await resolve_media(shows(*map(reference, datas)), store, bounds=MediaBounds(loads_at_once=most))
     assert len(found) == 40
     assert store.most == most
 
@@ -165,7 +159,7 @@ async def test_lookups_are_concurrent_up_to_the_bound(most: int) -> None:
 async def test_a_signing_store_returns_urls_and_reads_no_media(s3: "S3Store") -> None:
     store = ObjectMedia(s3)
     await store.put_if_absent(PNG, mime_type="image/png")
-    messages = [UserMessage.of(image(reference(PNG, mime_type="image/png")), image(reference(b"never put")))]
+    messages = shows(reference(PNG, mime_type="image/png"), reference(b"never put"))
     found = await resolve_media(messages, store, sign_seconds=60)
     (media,) = found.values()
     assert (media.kind, media.mime_type, media.data) == ("url", "image/png", None)
@@ -173,7 +167,7 @@ async def test_a_signing_store_returns_urls_and_reads_no_media(s3: "S3Store") ->
 
 
 async def test_a_store_that_cannot_sign_returns_all_media_inline() -> None:
-    found = await resolve_media([UserMessage.of(image(reference(PNG)))], await stored(PNG), sign_seconds=60)
+    found = await resolve_media(shows(reference(PNG)), await stored(PNG), sign_seconds=60)
     assert [media.data for media in found.values()] == [inline(PNG)]
 
 
@@ -222,7 +216,7 @@ async def test_an_agentflow_key_resolves_to_the_callers_media() -> None:
     assert await keyed.put(PNG) == key
     assert await keyed.get(key) == (PNG, "image/png")
     url = f"agentflow://media/{key}"
-    messages = [UserMessage.of(image(MediaRef.from_url(url)), image(MediaRef.from_url("agentflow://media/other")))]
+    messages = shows(MediaRef.from_url(url), MediaRef.from_url("agentflow://media/other"))
     store = await stored(PNG)
     found = await resolve_media(messages, store, keys=keyed.keys)
     assert {address: media.data for address, media in found.items()} == {url: inline(PNG)}
@@ -231,7 +225,7 @@ async def test_an_agentflow_key_resolves_to_the_callers_media() -> None:
 
 async def test_the_same_media_under_two_addresses_are_read_once() -> None:
     store = await stored(PNG)
-    messages = [UserMessage.of(image(reference(PNG)), image(MediaRef.from_url("agentflow://media/k")))]
+    messages = shows(reference(PNG), MediaRef.from_url("agentflow://media/k"))
     assert len(await resolve_media(messages, store, keys={"k": reference(PNG)})) == 2
     assert store.gets == Counter({reference(PNG).sha256: 1})
 
@@ -243,7 +237,7 @@ async def test_a_text_that_is_no_key_is_not_looked_up() -> None:
     with pytest.raises(MediaMissing):
         await keyed.get("nobody")
     odd = MediaRef.from_url("agentflow://media/..%2f..%2fetc")
-    assert await resolve_media([UserMessage.of(image(odd))], await stored(), keys=keyed.keys) == {}
+    assert await resolve_media(shows(odd), await stored(), keys=keyed.keys) == {}
 
 
 def test_a_reference_is_written_as_seed_003_does() -> None:

@@ -1,14 +1,8 @@
-"""Nodes of an author's tree, and the parts of a loop's id."""
+"""Ids of the nodes of an author's tree."""
 
 import pytest
 
-from lanebus import UserMessage
-from lanebus.bus.messages import NodeTag
-from lanebus.bus.wire import encode
-from lanebus.handlers.formats.two_lane_agent.codec import TAG_OF, node_text, parse_node_id
-from lanebus.messages import TurnId, read_message
-
-__all__ = ()
+from lanebus.handlers.formats.two_lane_agent.codec import node_text, parse_node_id
 
 
 @pytest.mark.parametrize(
@@ -19,22 +13,3 @@ __all__ = ()
 def test_a_node_id_is_read_with_and_without_its_prefix(text: str, node: int | None) -> None:
     assert parse_node_id(text) == node
     assert node is None or parse_node_id(node_text(node)) == node
-
-
-def test_a_message_keeps_its_node_and_its_tags() -> None:
-    tag = NodeTag(kind=TAG_OF["failure"], text="do not", created_at_turn=2, abandoned_node_ids=(3, 4))
-    message = UserMessage.text("x").with_node(5, 2).model_copy(update={"tags": (tag,)})
-    assert read_message(encode(message)) == message
-    assert b'"nodeId":5,"parentId":2,"tags":[{"kind":"lesson","text":"do not","created_at_turn":2,' in encode(message)
-    assert tag.is_decaying
-    assert b"node" not in encode(UserMessage.text("x"))
-    assert b"tags" not in encode(UserMessage.text("x"))
-
-
-@pytest.mark.parametrize(
-    ("loop", "session", "config"),
-    [("s.main.1", "s", "main"), ("s.a.b.2", "s", "a.b"), ("s.1", "s", None), ("s", "s", None), ("", "", None)],
-)
-def test_a_loop_id_contains_its_session_and_configuration(loop: str, session: str, config: str | None) -> None:
-    turn = TurnId(loop_id=loop, turn_index=0)
-    assert (turn.session, turn.config_segment) == (session, config)

@@ -12,8 +12,6 @@ from lanebus.bus.messages import DEPTH_LIMIT, JsonBounds, parse_json, require_fe
 from lanebus.errors import DecodeError
 from tests.support.suite.scale import count, randomness
 
-__all__ = ()
-
 
 def nested(depth: int) -> JsonValue:
     value: JsonValue = 1

@@ -40,11 +40,8 @@ def test_other_error_texts_are_not_an_overflow(text: str) -> None:
     assert not says_overflow(text)
 
 
-def test_an_overflow_text_counts_only_in_a_failed_answer() -> None:
-    assert not AssistantMessage(stop_reason="aborted", error_message=_TOO_LONG[0]).is_context_overflow()
-
-
 def test_the_exact_mode_accepts_ambiguous_phrases_and_rate_limits_as_seed_001_does() -> None:
+    assert not AssistantMessage(stop_reason="aborted", error_message=_TOO_LONG[0]).is_context_overflow()
     for text in _OTHERWISE[1:5]:
         assert says_overflow(text, exact_001=True)
         assert AssistantMessage(stop_reason="error", error_message=text).is_context_overflow(exact_001=True)

@@ -17,8 +17,6 @@ from lanebus.bus.messages import (
 )
 from lanebus.messages import split_reasoning
 
-__all__ = ()
-
 IMAGE = ImageBlock(media=MediaRef(kind="url", url="https://example.com/a"))
 
 

@@ -1,7 +1,6 @@
 """The outbox of a session: given replies, which outcomes callers get and which publishes are sent next."""
 
 import asyncio
-from collections.abc import Sequence
 
 import pytest
 
@@ -91,13 +90,9 @@ async def test_refused_append_frees_its_number_and_later_publishes_keep_their_or
     given.answer(first, b"refused OOM")
     given.outbox.park(c)
     given.answer(second, b"gap 0 0")
-    assert error_of_none(a, b, c)
+    assert not any(each.future.done() for each in (a, b, c))
     assert given.next_batch() == [a, b, c]
     assert given.send(a, b, c).number == 1
-
-
-def error_of_none(*publishes: PendingPublish) -> bool:
-    return not any(publish.future.done() for publish in publishes)
 
 
 async def test_after_a_final_refusal_nothing_is_sent_until_the_appends_in_flight_are_answered() -> None:
@@ -205,13 +200,8 @@ async def test_waiting_bytes_are_counted_until_they_are_sent_or_dropped() -> Non
     batch = given.outbox.next_batch(2, 1_000_000)
     assert given.parked == 100
     given.answer(given.send(*batch), b"2 0 i ")
-    fail(publishes[2:], BusError())
+    for each in publishes[2:]:
+        each.fail(BusError())
+        each.future.exception()  # it is retrieved
     assert given.outbox.end_trouble_if_settled()
     assert given.parked == 0
-
-
-def fail(publishes: Sequence[PendingPublish], error: BusError) -> None:
-    for publish in publishes:
-        publish.fail(error)
-        if not publish.future.cancelled():
-            publish.future.exception()

@@ -1,18 +1,21 @@
-"""Addresses that cannot work are refused with a reason, and an environment's URL is the default."""
+"""Addresses that cannot work are refused with a reason, and those that others can read cause a warning, once."""
 
 import asyncio
+import logging
 from pathlib import Path
 
 import pytest
 
-from lanebus import Bus, SetupError, Unavailable, UserMessage
-from lanebus.bus.servers import topology_at
+from lanebus import Bounds, Bus, SetupError, Unavailable, UserMessage
+from lanebus.bounds import ConnectionBounds
+from lanebus.bus.servers import topology_at, transport_risk
+from lanebus.bus.servers.health import warn_of_transport
 from tests.support.servers.real import RealServer
 
-__all__ = ()
+LOGGER = "lanebus.bus.servers.health"
 
 
-@pytest.mark.parametrize("url", ["redis:/127.0.0.1:6379", "localhost:6379", "http://localhost", "redis", ""])
+@pytest.mark.parametrize("url", ["redis:/127.0.0.1:6379", "localhost:6379", "http://localhost", "nonsense", ""])
 async def test_url_of_another_form_is_refused_and_the_forms_are_named(url: str) -> None:
     with pytest.raises(SetupError, match=r"redis://, .*redis\+sentinel://, .*redis\+cluster://"):
         async with Bus.open(url):
@@ -154,3 +157,96 @@ async def test_data_directory_wins_over_the_url_of_the_environment(
     monkeypatch.setenv("LANEBUS_URL", "redis://127.0.0.1:1")
     async with Bus.open(data_dir=short_dir) as bus:
         await bus.session("s").publish(UserMessage.text("a"))
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("redis+cluster://", "host is missing"),
+        ("redis+cluster://a:1,,b:2", "host is missing"),
+        ("redis+cluster://a:1,b:port", "ort"),
+        ("redis+cluster://a:1/1", "database"),
+        ("redis+cluster://a:1/?db=1", "database"),
+        ("redis+cluster://a:1/name", "only database 0"),
+        ("redis+cluster://a:1?no=1", "no"),
+        ("redis+sentinel://a:1", "service"),
+        ("redis+sentinel://a:1/", "service"),
+        ("redis+sentinel://a:1/x/y", "service"),
+        ("redis+sentinel:///x", "host is missing"),
+        ("redis+sentinel://a:1/x?db=y", "db"),
+        ("redis+other://a:1", "scheme"),
+        ("redis+cluster://[::1", "URL"),
+        ("redis://localhost:port", "ort"),
+        ("redis://localhost?db=x", "db"),
+    ],
+)
+def test_an_invalid_url_is_refused_with_its_fault(url: str, fault: str) -> None:
+    with pytest.raises(SetupError, match=fault):
+        topology_at(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+cluster://localhost",
+        "redis+cluster://user:a%40b@one:7000,two,[::1]:7001/",
+        "rediss+cluster://:secret@one:7000/0?ssl_cert_reqs=none",
+        "redis+sentinel://one,two:26380/service",
+        "redis+sentinel://user:pw@one/service?db=2&sentinel_username=s&sentinel_password=p%2Fq",
+    ],
+)
+def test_a_url_of_several_servers_is_parsed(url: str) -> None:
+    assert topology_at(url).is_one == ("sentinel" in url)
+
+
+# --- who can read a connection ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("redis://localhost:6379", ""),
+        ("redis://", ""),
+        ("redis://user:p%40ss@127.0.0.1/0", ""),
+        ("redis://127.1.2.3", ""),
+        ("redis://[::1]:6379/0", ""),
+        ("redis://db.localhost:6379", ""),
+        ("unix:///run/valkey.sock", ""),
+        ("rediss://db.example:6379?ssl_ca_certs=/ca.pem", ""),
+        ("rediss+cluster://a,b", ""),
+        ("rediss://localhost?ssl_cert_reqs=none", ""),
+        ("redis://db.example:6379", "db.example:6379 is not encrypted"),
+        ("REDIS://10.0.0.1", "10.0.0.1 is not encrypted"),
+        ("redis://[fe80::1]:6379/0", "[fe80::1]:6379 is not encrypted"),
+        ("redis://localhost.example", "localhost.example is not encrypted"),
+        ("redis://localhost@db.example", "db.example is not encrypted"),
+        ("redis+sentinel://localhost,b:26379/mymaster?db=1", "b:26379 is not encrypted"),
+        ("redis+cluster://a:1,b:2/", "a:1, b:2 is not encrypted"),
+        ("rediss://db.example?ssl_cert_reqs=none", "the certificate of db.example is not checked"),
+        ("rediss://db.example?ssl_check_hostname=False", "the certificate of db.example is not checked"),
+    ],
+)
+def test_url_shows_whether_other_machines_can_read_its_connection(url: str, fault: str) -> None:
+    risk = transport_risk(url)
+    assert (risk is not None) is bool(fault)
+    if risk is not None:
+        assert fault in risk.fault
+        assert risk.remedy
+
+
+def test_risk_is_logged_once_and_without_the_password(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for _ in range(2):
+            warn_of_transport("redis://user:hunter2@once.example:6379")
+    assert len(caplog.records) == 1
+    assert "once.example:6379" in caplog.text
+    assert "use rediss://" in caplog.text
+    assert "hunter2" not in caplog.text
+
+
+async def test_opening_a_bus_at_another_machine_without_tls_warns(caplog: pytest.LogCaptureFixture) -> None:
+    bounds = Bounds(connection=ConnectionBounds(connect_seconds=0.2))
+    with caplog.at_level(logging.WARNING, LOGGER), pytest.raises(Unavailable):
+        async with Bus.open("redis://nowhere.invalid:6379", bounds=bounds):
+            pass
+    assert "the connection to nowhere.invalid:6379 is not encrypted" in caplog.text

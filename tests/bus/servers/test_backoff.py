@@ -4,26 +4,16 @@ import pytest
 
 from lanebus.bus.servers import Backoff
 
-__all__ = ()
 
-
-def test_pauses_grow_by_the_factor_up_to_the_longest() -> None:
+def test_pauses_grow_by_the_factor_up_to_the_longest_and_begin_anew_after_a_reset() -> None:
     backoff = Backoff(0.5, 3.0)
     assert [backoff.advance() for _ in range(5)] == [0.5, 1.0, 2.0, 3.0, 3.0]
-    quick = Backoff(1.0, factor=4.0)
-    assert [quick.advance() for _ in range(3)] == [1.0, 4.0, 16.0]
-
-
-def test_reset_starts_again_with_the_first_pause() -> None:
-    backoff = Backoff(0.5, 3.0)
-    backoff.advance()
     backoff.reset()
     assert (backoff.next_pause, backoff.advance(), backoff.advance()) == (0.5, 0.5, 1.0)
-
-
-def test_a_first_pause_above_the_longest_is_used_once() -> None:
-    backoff = Backoff(5.0, 1.0)
-    assert [backoff.advance() for _ in range(3)] == [5.0, 1.0, 1.0]
+    quick = Backoff(1.0, factor=4.0)
+    assert [quick.advance() for _ in range(3)] == [1.0, 4.0, 16.0]
+    high = Backoff(5.0, 1.0)  # a first pause above the longest is used once
+    assert [high.advance() for _ in range(3)] == [5.0, 1.0, 1.0]
 
 
 def test_jitter_draws_from_its_share_of_the_pause() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -14,130 +14,107 @@ from lanebus.bus.servers import Endpoint
 from lanebus.bus.servers.calls import refusal_of
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 CERTIFICATE = ROOT / "tests/support/servers/localhost.pem"
 
 
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
 @asynccontextmanager
-async def listening(answer: bytes, *, is_tls: bool) -> AsyncGenerator[int]:
-    """Run a server that answers one request of each connection with these bytes, and closes. Yield its port."""
+async def listening(serve: Serve, *, is_tls: bool = False) -> AsyncGenerator[int]:
+    """Run a server of this function, which closes each connection afterwards. Yield its port."""
     answering = list[asyncio.Task[None] | None]()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if is_tls else None
     if context is not None:
         context.load_cert_chain(CERTIFICATE)
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         answering.append(asyncio.current_task())
         with suppress(ConnectionError):
-            if await reader.read(1000):
-                writer.write(answer)
+            await serve(reader, writer)
             writer.close()
             await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-    async with server:
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
         yield server.sockets[0].getsockname()[1]
         await asyncio.gather(*filter(None, answering))
 
 
-async def fault(url: str) -> tuple[str, str]:
+def once(answer: bytes) -> Serve:
+    """Return a function that answers one request with these bytes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(1000):
+            writer.write(answer)
+
+    return serve
+
+
+async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    del writer
+    await reader.read()
+
+
+async def full(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    del reader  # unread bytes: the client's kernel may drop what is told
+    writer.write(b"-ERR max number of clients reached\r\n")
+
+
+async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a greeting without TLS alone, as servers that wait for the rest of the line."""
+    while words := await reader.read(1000):
+        if words.startswith(b"PING"):
+            writer.write(b"-NOAUTH Authentication required.\r\n")
+
+
+async def fault(url: str, bounds: ConnectionBounds | None = None) -> tuple[str, str]:
     with pytest.raises(Unavailable) as caught:
-        await Endpoint(url).connect()
+        await Endpoint(url, bounds or ConnectionBounds()).connect()
     return caught.value.fault, caught.value.remedy
 
 
 async def test_refused_connection_is_named() -> None:
-    text, remedy = await fault("redis://127.0.0.1:1")
-    assert text == "server at 127.0.0.1:1: Connection refused"
-    assert remedy == "check its address, and that it runs"
+    found = await fault("redis://127.0.0.1:1")
+    assert found == ("server at 127.0.0.1:1: Connection refused", "check its address, and that it runs")
 
 
-async def test_the_words_of_a_server_that_quotes_the_password_are_cut() -> None:
-    answer = b"-ERR unknown command 'AUTH', with args beginning with: 'u' 'hunter2'\r\n"
-    async with listening(answer, is_tls=False) as port:
-        text, _ = await fault(f"redis://u:hunter2@127.0.0.1:{port}")
-    assert text.endswith("unknown command 'AUTH'")
+QUOTED = b"-ERR unknown command 'AUTH', with args beginning with: 'u' 'hunter2'\r\n"
 
 
-async def test_unknown_certificate_is_named() -> None:
-    async with listening(b"+OK\r\n", is_tls=True) as port:
-        text, remedy = await fault(f"rediss://localhost:{port}")
-    assert "its certificate was refused: self" in text
-    assert "ssl_ca_certs" in remedy
-
-
-async def test_tls_to_a_port_without_tls_is_named() -> None:
-    async with listening(b"-ERR unknown command\r\n", is_tls=False) as port:
-        text, remedy = await fault(f"rediss://localhost:{port}")
-    assert text.endswith("it does not speak TLS on this port")
-    assert remedy == "use redis:// instead of rediss://"
-
-
-async def test_plain_text_to_a_tls_port_is_named() -> None:
-    async with listening(b"+OK\r\n", is_tls=True) as port:
-        text, remedy = await fault(f"redis://localhost:{port}")
-    assert text.endswith("it closed the connection without an answer")
-    assert "rediss://" in remedy
-
-
-async def test_a_server_that_has_too_many_clients_is_told_as_that() -> None:
-    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        del reader  # unread bytes: the client's kernel may drop what is told
-        answering.append(asyncio.current_task())
-        writer.write(b"-ERR max number of clients reached\r\n")
-        writer.close()
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-
-    answering = list[asyncio.Task[None] | None]()
-    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
-        text, remedy = await fault(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}")
-        await asyncio.gather(*filter(None, answering))
-    assert (text.endswith("it has too many clients"), "maxclients" in remedy) == (True, True)
-
-
-async def test_another_protocol_is_named() -> None:
-    async with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n", is_tls=False) as port:
-        text, remedy = await fault(f"redis://localhost:{port}")
-    assert "it is not a Redis or Valkey server" in text
-    assert remedy == "check its host and port"
+@pytest.mark.parametrize(
+    ("scheme", "serve", "is_tls", "told", "remedy"),
+    [
+        ("redis://u:hunter2@", once(QUOTED), False, "unknown command 'AUTH'", ""),
+        ("rediss://", once(b"+OK\r\n"), True, "its certificate was refused: self", "ssl_ca_certs"),
+        ("rediss://", once(b"-ERR unknown command\r\n"), False, "it does not speak TLS on this port", "use redis://"),
+        ("redis://", once(b"+OK\r\n"), True, "it closed the connection without an answer", "rediss://"),
+        ("redis://", full, False, "it has too many clients", "maxclients"),
+        ("redis://", once(b"HTTP/1.1 400 Bad\r\n\r\n"), False, "it is not a Redis or Valkey server", "check its host"),
+    ],
+    ids=["quoted password", "unknown certificate", "TLS to plain", "plain to TLS", "too many clients", "HTTP"],
+)
+async def test_the_cause_of_a_failed_connection_and_its_remedy_are_named(
+    scheme: str, serve: Serve, *, is_tls: bool, told: str, remedy: str
+) -> None:
+    async with listening(serve, is_tls=is_tls) as port:
+        text, advice = await fault(f"{scheme}localhost:{port}")
+    assert told in text
+    assert remedy in advice
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize(("scheme", "is_named"), [("redis", False), ("rediss", True)])
 async def test_silence_after_a_tls_greeting_names_the_url_without_tls(scheme: str, is_named: bool) -> None:
-    ignoring = list[asyncio.Task[None] | None]()
-
-    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        ignoring.append(asyncio.current_task())
-        await reader.read()
-        writer.close()
-        await writer.wait_closed()
-
-    async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        with pytest.raises(Unavailable, match="no answer") as caught:
-            await Endpoint(f"{scheme}://localhost:{port}", ConnectionBounds(connect_seconds=0.2)).connect()
-        await asyncio.gather(*filter(None, ignoring))
-    assert ("use redis://" in caught.value.remedy) is is_named
+    async with listening(silent) as port:
+        text, remedy = await fault(f"{scheme}://localhost:{port}", ConnectionBounds(connect_seconds=0.2))
+    assert "no answer" in text
+    assert ("use redis://" in remedy) is is_named
 
 
 async def test_tls_to_a_silent_port_that_answers_without_it_needs_another_url() -> None:
-    async def answer_plainly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answering.append(asyncio.current_task())
-        with suppress(ConnectionError):
-            while words := await reader.read(1000):  # as servers that wait for the rest of the line
-                if words.startswith(b"PING"):
-                    writer.write(b"-NOAUTH Authentication required.\r\n")
-            writer.close()
-            await writer.wait_closed()
-
-    answering = list[asyncio.Task[None] | None]()
-    async with await asyncio.start_server(answer_plainly, "127.0.0.1", 0) as server:
-        url = f"rediss://localhost:{server.sockets[0].getsockname()[1]}"
+    async with listening(plain) as port:
         with pytest.raises(Unconnectable, match="does not speak TLS on this port"):
-            await Endpoint(url, ConnectionBounds(connect_seconds=0.2)).connect()
-        await asyncio.gather(*filter(None, answering))
+            await Endpoint(f"rediss://localhost:{port}", ConnectionBounds(connect_seconds=0.2)).connect()
 
 
 async def test_time_that_passes_in_a_busy_process_is_told_as_silence() -> None:

@@ -9,7 +9,7 @@ import pytest
 from lanebus import Bus, SetupError
 from lanebus.bounds import ConnectionBounds
 from lanebus.bus.errors import Redirected, Refused, Unavailable
-from lanebus.bus.servers import Argument, Connection, Endpoint, topology_at
+from lanebus.bus.servers import Argument, Connection, Endpoint
 from lanebus.bus.servers.connection import ConnectionPool
 from lanebus.bus.servers.discovery import Cluster, key_of, slot_of
 from tests.support.log.said import said, words
@@ -23,27 +23,19 @@ async def client_count(connection: Connection) -> int:
     return len(listed.splitlines())
 
 
-async def test_a_closed_connection_raises_and_does_not_reconnect(shared_valkey: RealServer) -> None:
+@pytest.mark.parametrize("closed_by", ["client", "server"])
+async def test_a_closed_connection_raises_and_does_not_reconnect(shared_valkey: RealServer, closed_by: str) -> None:
     server = Endpoint(shared_valkey.url)
-    watching = await server.connect()
-    connection = await server.connect()
-    await connection.close()
+    watching, connection = await server.connect(), await server.connect()
+    number = await connection.call("CLIENT", "ID")
+    assert isinstance(number, int)
+    if closed_by == "client":
+        await connection.close()
+    else:
+        await watching.call("CLIENT", "KILL", "ID", number)
     async with shortly():
         while await client_count(watching) > 1:  # the server notices the end a little later
             await anyio.lowlevel.checkpoint()
-    with pytest.raises(Unavailable):
-        await connection.call("PING")
-    assert await client_count(watching) == 1
-    await watching.close()
-
-
-async def test_a_connection_that_the_server_closed_stays_broken(valkey: RealServer) -> None:
-    server = Endpoint(valkey.url)
-    watching = await server.connect()
-    connection = await server.connect()
-    number = await connection.call("CLIENT", "ID")
-    assert isinstance(number, int)
-    await watching.call("CLIENT", "KILL", "ID", number)
     for _ in range(3):
         with pytest.raises(Unavailable):
             await connection.call("PING")
@@ -102,44 +94,6 @@ async def test_a_refusal_keeps_the_first_word_and_quotes_no_arguments(shared_val
 
 
 # --- where servers are --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("url", "fault"),
-    [
-        ("redis+cluster://", "host is missing"),
-        ("redis+cluster://a:1,,b:2", "host is missing"),
-        ("redis+cluster://a:1,b:port", "ort"),
-        ("redis+cluster://a:1/1", "database"),
-        ("redis+cluster://a:1/?db=1", "database"),
-        ("redis+cluster://a:1/name", "only database 0"),
-        ("redis+cluster://a:1?no=1", "no"),
-        ("redis+sentinel://a:1", "service"),
-        ("redis+sentinel://a:1/", "service"),
-        ("redis+sentinel://a:1/x/y", "service"),
-        ("redis+sentinel:///x", "host is missing"),
-        ("redis+sentinel://a:1/x?db=y", "db"),
-        ("redis+other://a:1", "scheme"),
-        ("redis+cluster://[::1", "URL"),
-    ],
-)
-def test_an_invalid_url_of_several_servers_is_refused_with_its_fault(url: str, fault: str) -> None:
-    with pytest.raises(SetupError, match=fault):
-        topology_at(url)
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis+cluster://localhost",
-        "redis+cluster://user:a%40b@one:7000,two,[::1]:7001/",
-        "rediss+cluster://:secret@one:7000/0?ssl_cert_reqs=none",
-        "redis+sentinel://one,two:26380/service",
-        "redis+sentinel://user:pw@one/service?db=2&sentinel_username=s&sentinel_password=p%2Fq",
-    ],
-)
-def test_a_url_of_several_servers_is_parsed(url: str) -> None:
-    assert topology_at(url).is_one == ("sentinel" in url)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,6 @@ from tests.support.servers.clusters import SERVICE, RealSentinel
 from tests.support.servers.real import RealServer, eventually, shortly
 from tests.support.servers.resp import Resp
 
-__all__ = ()
-
 pytestmark = pytest.mark.sentinel("the primary changes while the previous one still answers")
 
 WATCHFUL = Bounds(connection=ConnectionBounds(watch_seconds=0.02, answer_seconds=600.0))

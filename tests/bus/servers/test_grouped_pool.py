@@ -11,8 +11,6 @@ from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.servers.grouped_pool import GroupedPool
 from tests.support.servers.real import shortly
 
-__all__ = ()
-
 
 class Counting:
     """A pool that returns the names of the commands and records each write."""
@@ -65,26 +63,17 @@ async def call_all(pool: GroupedPool, *commands: Argument) -> list[Reply | Excep
     return [found[command] for command in commands]
 
 
-async def test_concurrent_calls_share_a_write() -> None:
+async def test_concurrent_calls_share_a_write_and_a_failure_or_refusal_reaches_only_its_caller() -> None:
     inner = Counting()
     pool = GroupedPool(inner)
     assert await call_all(pool, "a", "b", "c") == [b"a", b"b", b"c"]
     assert inner.writes == [[("a",), ("b",), ("c",)]]
-
-
-async def test_a_refusal_reaches_only_its_caller() -> None:
-    pool = GroupedPool(Counting())
     with pytest.raises(Refused):
         await pool.call("NO", "WRONGTYPE")
     replies = await pool.call_many([("a",), ("NO", "WRONGTYPE")])
     assert replies[0] == b"a"
     assert isinstance(replies[1], Refused)
-
-
-async def test_a_failing_call_does_not_fail_the_others_of_its_group() -> None:
-    inner = Counting()
     inner.poison = b"bad"
-    pool = GroupedPool(inner)
     first, bad, last = await call_all(pool, "a", b"bad", "c")
     assert (first, last) == (b"a", b"c")
     assert isinstance(bad, Unavailable)
@@ -100,17 +89,13 @@ async def test_a_cancelled_call_does_not_affect_the_others_of_its_group() -> Non
     assert inner.writes[-1] == [("b",)]
 
 
-async def test_a_call_that_must_not_run_twice_is_sent_alone() -> None:
+async def test_a_call_that_must_not_run_twice_is_sent_alone_and_a_closed_pool_refuses_calls() -> None:
     inner = Counting()
     pool = GroupedPool(inner)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pool.call, "a")
         tasks.start_soon(lambda: pool.call("b", again=False))
     assert sorted(map(len, inner.writes)) == [1, 1]
-
-
-async def test_a_closed_pool_refuses_calls() -> None:
-    pool = GroupedPool(Counting())
     await pool.close()
     with pytest.raises(Closed):
         await pool.call("a")

@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from lanebus.bus.errors import DirectoryNotOwned
-from lanebus.bus.storage import open_owned
-
-__all__ = ()
+from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned
+from lanebus.bus.storage import StateFile, open_owned
 
 FOREIGN = 4711
 """the number of a user that no machine has"""
@@ -50,17 +48,13 @@ def test_a_file_that_only_its_owner_can_write_is_opened(file: Path, mode: int) -
     assert content(file) == "own"
 
 
-@pytest.mark.parametrize("mode", [0o646, 0o666, 0o602])
-def test_a_file_that_all_can_write_is_refused(file: Path, mode: int) -> None:
-    file.chmod(mode)
+@pytest.mark.parametrize(("part", "mode"), [("file", 0o646), ("file", 0o602), ("folder", 0o777), ("folder", 0o702)])
+def test_a_file_or_a_folder_on_the_way_that_all_can_write_is_refused(file: Path, part: str, mode: int) -> None:
+    place = file if part == "file" else file.parent.parent
+    place.chmod(mode)
+    assert f"{place} has mode {mode:04o}" in refusal(file) or part == "file"
     assert f"has mode {mode:04o}, so other users may write to it" in refusal(file)
-    assert f"chmod go-w {file}" in refusal(file)
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o757, 0o702])
-def test_a_folder_on_the_way_that_all_can_write_is_refused(file: Path, mode: int) -> None:
-    file.parent.parent.chmod(mode)
-    assert f"{file.parent.parent} has mode {mode:04o}" in refusal(file)
+    assert f"chmod go-w {place}" in refusal(file)
 
 
 def test_in_a_sticky_folder_ours_is_opened(file: Path) -> None:
@@ -167,3 +161,51 @@ def test_the_group_of_a_user_that_has_no_name_is_not_its_own(file: Path, monkeyp
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     file.chmod(0o660)
     assert "has mode 0660" in refusal(file)
+
+
+# --- a state file is replaced as a whole ------------------------------------------------------------------------
+
+
+async def test_an_object_is_read_back_and_only_its_owner_can_read_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "s.json"
+    assert await StateFile(path).read() == {}
+    await StateFile(path).write({"looks": 1})
+    await StateFile(path).write({"looks": 2})
+    assert await StateFile(path).read() == {"looks": 2}
+    assert os.listdir(path.parent) == ["s.json"]
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", "[" * 4_000, " " * 5_000])
+async def test_a_damaged_file_is_empty(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(text)
+    assert await StateFile(path).read() == {}
+
+
+async def test_a_file_or_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "d" / "s.json"
+    await StateFile(path).write({})
+    path.chmod(0o666)
+    with pytest.raises(DirectoryNotOwned, match="--state-dir"):
+        await StateFile(path).read()
+    path.chmod(0o600)
+    path.parent.chmod(0o777)
+    for call in (StateFile(path).read(), StateFile(path).write({})):
+        with pytest.raises(DirectoryNotOwned, match="--state-dir"):
+            await call
+
+
+async def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DirectoryNotCreated, match="--state-dir"):
+        await StateFile(tmp_path / "file" / "s.json").write({})
+
+
+async def test_a_folder_keeps_only_the_newest_files(tmp_path: Path) -> None:
+    for number in range(5):
+        path = tmp_path / f"{number}.json"
+        await StateFile(path, most_files=3).write({})
+        os.utime(path, (number, number))
+    (tmp_path / "other").touch()
+    assert {*os.listdir(tmp_path)} == {"2.json", "3.json", "4.json", "other"}

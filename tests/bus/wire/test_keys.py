@@ -46,11 +46,8 @@ def test_two_sessions_have_different_keys(one: str, two: str) -> None:
     assert one == two or not ours & theirs
 
 
-def test_the_key_of_media_has_no_session_and_no_bucket() -> None:
+def test_the_bucket_of_a_session_never_changes_and_media_have_none() -> None:
     assert Keys("ns").media("0" * 64) == "ns:media:" + "0" * 64
-
-
-def test_the_bucket_of_a_session_never_changes() -> None:
     assert [bucket_of(name, 64) for name in ("s1", "support-42", "pi")] == [56, 57, 22]
     assert bucket_of("123456789", 65_536) == 0x31C3  # the check value of CRC-16/XMODEM
 

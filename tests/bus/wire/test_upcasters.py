@@ -1,6 +1,5 @@
 """Entries of older versions are converted as they are read. Newer ones are reported, and the others still read."""
 
-from contextlib import aclosing
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -16,11 +15,10 @@ from lanebus.bus.wire.codec import UPCASTERS, MessageJson, require_steps
 from lanebus.context import build_context
 from lanebus.handlers.projections import SESSIONS, TURNS, USAGE
 from lanebus.projections import project
+from tests.support.log.following import Subscriber
 from tests.support.log.said import said, told, word
 from tests.support.log.stored import header
-from tests.support.servers.real import RealServer
-
-__all__ = ()
+from tests.support.servers.real import RealServer, eventually
 
 KEYS = Keys()
 
@@ -99,10 +97,10 @@ def test_an_old_live_delta_is_converted_too() -> None:
 @pytest.mark.usefixtures("third")
 @pytest.mark.parametrize("body", [b"", b"[]", b"1", b"\xff", b'{"role":"user","text":'])
 def test_a_malformed_old_entry_is_unreadable(body: bytes) -> None:
-    found = one(body, 1)
-    assert isinstance(found.message, DecodeFailure)
-    assert isinstance(found.message.error, DecodeError)
-    assert found.message.raw == body
+    found = one(body, 1).message
+    assert isinstance(found, DecodeFailure)
+    assert isinstance(found.error, DecodeError)
+    assert found.raw == body
 
 
 @pytest.mark.usefixtures("third")
@@ -185,22 +183,15 @@ async def test_an_entry_of_a_newer_version_is_reported_and_the_others_are_read(s
 
 
 async def test_a_follower_receives_a_newer_version_as_unknown_and_continues(server: RealServer) -> None:
-    seen: list[str] = []
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
-
-        async def follow() -> None:
-            async with aclosing(session.follow()) as envelopes:
-                async for envelope in envelopes:
-                    seen.append(word(envelope))
-                    if len(seen) == 4:
-                        return
-
-        tasks.start_soon(follow)
+        follower = Subscriber(session).start(tasks)
         with pytest.MonkeyPatch.context() as newer:
             newer.setattr("lanebus.bus.publishing.outbox.VERSION", 2)
             async with Bus.open(server.url) as other:
                 await other.session("s").publish(said("b"), told("c"))
         await session.publish(said("d"))
-    assert seen == ["a", "UnknownVersion", "UnknownVersion", "d"]
+        await eventually(follower.has_taken(4))
+        assert [word(each) for each in follower.envelopes] == ["a", "UnknownVersion", "UnknownVersion", "d"]
+        tasks.cancel_scope.cancel()

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from lanebus.bus.errors import DirectoryNotOwned
-from lanebus.bus.storage import Folder
+from lanebus.bus.storage import Folder, Objects
 from lanebus.bus.storage.blobs import BlobHead
 from tests.support.servers.real import shortly
 
@@ -154,3 +154,24 @@ async def test_many_stores_may_create_one_directory_at_once(tmp_path: Path) -> N
             folder = Folder(tmp_path / "a" / "b" / "media", "media directory")
             tasks.start_soon(folder.put_if_absent, f"ns/{number}", b"x")
     assert len(contents(tmp_path / "a" / "b" / "media" / "ns")) == 8
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("image/png", "image/png"),
+        ("text/plain; charset=utf-8", "text/plain; charset=utf-8"),
+        *(
+            (told, "application/octet-stream")
+            for told in ("image/png\r\nX-Evil: 1", "text/plain\n", "é/x", "", None, "a" * 10_000, " text/plain")
+        ),
+    ],
+)
+async def test_a_type_that_can_be_no_header_is_not_sent_to_the_store(told: str | None, kept: str) -> None:
+    from obstore.store import MemoryStore
+
+    objects = Objects(MemoryStore(), "media store")
+    await objects.put_if_absent("a", b"x", content_type=told)
+    head = await objects.head("a")
+    assert head is not None
+    assert head.content_type == kept

@@ -1,4 +1,4 @@
-"""The text of an error has no credentials, is bounded, and takes time in proportion to its length."""
+"""Texts from outside: error texts without credentials, numbers, and text that UTF-8 cannot hold."""
 
 import io
 import logging
@@ -6,13 +6,25 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lanebus.bus.text import describe_error, logged, without_login, without_secrets
-from lanebus.errors import Unavailable
+from lanebus import AssistantMessage, TextBlock, ToolCallBlock
+from lanebus.bus.text import (
+    describe_error,
+    logged,
+    number_in,
+    split_half,
+    whole_json,
+    whole_model,
+    whole_text,
+    without_login,
+    without_secrets,
+)
+from lanebus.errors import DecodeError, Unavailable
+from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
-
-__all__ = ()
 
 CANARY = "CANARY0123456789abcdef"
 
@@ -82,21 +94,7 @@ def test_a_secret_at_the_limit_is_removed(before: int) -> None:
     assert len(without_secrets(text, 45, spare=60)) <= 45
 
 
-UNITS = (
-    "a",
-    "://",
-    "?",
-    "?a",
-    ";",
-    "sk-",
-    "eyJ",
-    "a.eyJa",
-    "bearer ",
-    "authorization:",
-    "password=",
-    "-----BEGIN ",
-    " ",
-)
+UNITS = ("a", "://", "?", "?a", ";", "sk-", "eyJ", "a.eyJa", "bearer ", "authorization:", "password=", "-----BEGIN ")
 
 
 @pytest.mark.full
@@ -193,3 +191,68 @@ def test_a_url_that_is_none_of_a_bus_keeps_an_at_sign_in_its_path() -> None:
     assert without_login(url, is_of_bus=False) == url
     assert without_login("s3://key:a',b@bucket/x", is_of_bus=False) == "s3://***@bucket/x"
     assert without_login("redis://u:p/@h", is_of_bus=False) == "redis://***@h"
+
+
+# --- numbers and halves of characters ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "number"), [("0", 0), ("007", 7), ("9" * 18, 10**18 - 1)])
+def test_a_text_of_digits_is_a_number(text: str, number: int) -> None:
+    assert number_in(text) == number
+
+
+@pytest.mark.parametrize("text", ["", " 1", "1\n", "-1", "+1", "1_0", "1.0", "\u0663", "\u00b2", "9" * 19, "9" * 5_000])
+def test_any_other_text_is_no_number(text: str) -> None:
+    assert number_in(text) is None
+    with pytest.raises(DecodeError):
+        TurnId.from_text(f"s.main.1#{text}")
+
+
+HIGH, LOW, LONE = "\ud83d", "\ude00", "\ufffd"
+texts = st.text(st.sampled_from(["a", "é", "😀", "\0", HIGH, LOW, LONE]))
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("", ""),
+        ("aé😀\0", "aé😀\0"),
+        (f"a{HIGH}{LOW}b", "a😀b"),
+        (HIGH, LONE),
+        (f"{HIGH}b{LOW}", f"{LONE}b{LONE}"),
+        (f"{HIGH}{HIGH}{LOW}", f"{LONE}😀"),
+        (f"{LOW}{HIGH}", LONE * 2),
+        ("report-\udcff.txt", f"report-{LONE}.txt"),
+    ],
+)
+def test_halves_of_a_pair_are_joined_and_lone_halves_are_replaced(text: str, whole: str) -> None:
+    assert whole_text(text) == whole
+
+
+@given(texts)
+def test_a_whole_text_can_be_encoded_and_stays_as_it_is(text: str) -> None:
+    whole = whole_text(text)
+    assert whole.encode().decode() == whole == whole_text(whole)
+
+
+@given(st.lists(texts))
+def test_pieces_that_are_split_at_halves_join_to_the_same_text(pieces: list[str]) -> None:
+    shown, half = "", ""
+    for piece in pieces:
+        text, half = split_half(half + piece)
+        shown += whole_text(text)
+    assert shown + whole_text(half) == whole_text("".join(pieces))
+
+
+def test_keys_that_become_equal_stay_apart() -> None:
+    found = whole_json({f"a{HIGH}": 1, f"a{LONE}": 2, f"a{LOW}": [{"b": HIGH}, (LOW,)]})
+    assert found == {f"a{LONE * 2}": 1, f"a{LONE}": 2, f"a{LONE * 3}": [{"b": LONE}, [LONE]]}
+
+
+def test_a_message_keeps_its_types() -> None:
+    call = ToolCallBlock(id="c1", name="ls", arguments={HIGH: [LOW]}, metadata={"n": 1})
+    message = AssistantMessage(content=(TextBlock(text=f"{HIGH}{LOW}"), call), stop_reason="toolUse")
+    whole = AssistantMessage(
+        content=(TextBlock(text="😀"), call.model_copy(update={"arguments": {LONE: [LONE]}})), stop_reason="toolUse"
+    )
+    assert whole_model(message) == whole
