@@ -111,6 +111,18 @@ def test_handlers_use_the_bus_and_each_other_by_faces_alone() -> None:
     assert wrong == []
 
 
+def test_integrations_use_public_names_alone() -> None:
+    """So an integration can become a distribution of its own."""
+    public = {path.stem for path in sources("lanebus")}
+    assert [
+        f"{path}:{line} imports {name}"
+        for path in sources("handlers/integrations")
+        for line, name in read(path)
+        if is_in(name, "lanebus") and not is_in(name, "lanebus.handlers.integrations")
+        if name != "lanebus.bus.faces.lazy_names" and name.count(".") > 1 and name.split(".")[1] not in public
+    ] == []
+
+
 @pytest.mark.parametrize("face", [*FACES, *(f"lanebus.handlers.{name}" for name in ORDERS["handlers"].split()[:-1])])
 def test_a_face_has_the_names_that_it_lists_and_none_is_a_module(face: str) -> None:
     module = import_module(face)

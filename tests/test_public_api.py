@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 GROUPS = (
     *("access", "agent", "archive", "bounds", "codecs", "context", "errors", "groups", "mcp", "media", "messages"),
-    *("projections", "providers", "telemetry", "testing"),
+    *("integration", "projections", "providers", "telemetry", "testing"),
 )
 BACKENDS = tuple(name for name in FRAMEWORKS if (ROOT / "lanebus" / f"{name}.py").exists())
 """groups whose names cannot be imported without a framework"""
