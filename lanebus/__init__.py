@@ -7,7 +7,8 @@
 
 This module exports the names that most programs need. Other names are grouped in `lanebus.messages`, `lanebus.errors`,
 `lanebus.agent`, `lanebus.context`, `lanebus.projections`, `lanebus.providers`, `lanebus.codecs`, `lanebus.media`,
-`lanebus.archive`, `lanebus.groups`, `lanebus.bounds`, `lanebus.mcp`, `lanebus.telemetry` and `lanebus.testing`.
+`lanebus.archive`, `lanebus.groups`, `lanebus.bounds`, `lanebus.mcp`, `lanebus.telemetry`, `lanebus.testing` and
+`lanebus.integration`.
 """
 
 from importlib import import_module

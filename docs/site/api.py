@@ -22,6 +22,7 @@ GROUPS = (
     "lanebus.access",
     "lanebus.telemetry",
     "lanebus.testing",
+    "lanebus.integration",
 )
 
 
