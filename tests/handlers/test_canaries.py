@@ -13,16 +13,7 @@ import pytest
 from pydantic import JsonValue
 from starlette.requests import Request
 
-from lanebus import (
-    AssistantMessage,
-    Bus,
-    BusError,
-    Envelope,
-    Lane,
-    SetupError,
-    ToolCallBlock,
-    UserMessage,
-)
+from lanebus import AssistantMessage, Bus, BusError, Envelope, Lane, SetupError, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, Recorder, SubAgent, TryAgain, Worker, tool
 from lanebus.bus import Tracing
 from lanebus.bus.servers import Endpoint

@@ -334,11 +334,7 @@ async def test_a_hook_identify_that_fails_refuses_also_right_tokens(
         return cast("Principal", await failing(fault))
 
     bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
-    async with (
-        temporary_bus() as bus,
-        serving(bus, identify=identify, bounds=bounds) as served,
-        client(served) as page,
-    ):
+    async with temporary_bus() as bus, serving(bus, identify=identify, bounds=bounds) as served, client(served) as page:
         reply = await page.get("/api/access")
         assert (reply.status_code, reply.json()["error"]) == (401, "hook_failed")
     assert refusals(caplog) == ["hook_failed"]

@@ -49,12 +49,7 @@ from tests.support.servers.resp import Resp
 HOST = "127.0.0.1:8420"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 PROBLEM = {"type", "title", "status", "detail", "error"}
-SECURITY = {
-    "content-security-policy",
-    "x-content-type-options",
-    "referrer-policy",
-    "cache-control",
-}
+SECURITY = {"content-security-policy", "x-content-type-options", "referrer-policy", "cache-control"}
 
 
 @asynccontextmanager
@@ -347,7 +342,7 @@ async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors()
             await session.publish(ExtensionMessage.of("done"))
             after = await reader.take(1)
     assert [(name, place(id)) for name, id, _ in history + live + after] == [
-        *(("entry", "1-0"), ("entry", "2-0"), ("delta", "2-1"), ("delta", "2-2"), ("entry", "3-0")),
+        *(("entry", "1-0"), ("entry", "2-0"), ("delta", "2-1"), ("delta", "2-2"), ("entry", "3-0"))
     ]
     assert set(history[0][2]) == {"position", "delta", "cursor", "lane", "time", "producer", "message"}
     assert [frame["lane"] for _, _, frame in history] == ["llm", "extension"]

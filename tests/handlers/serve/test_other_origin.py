@@ -87,8 +87,7 @@ async def test_a_page_of_an_allowed_origin_sends_follows_and_resumes_and_of_anot
         assert everything.count("event: entry") == 3
         last = (await session.head()).cursor_at(2)
         rest = await page.evaluate(
-            FOLLOW,
-            {"base": base, "token": TOKEN, "headers": {"last-event-id": str(last)}, "until": "event: caughtup"},
+            FOLLOW, {"base": base, "token": TOKEN, "headers": {"last-event-id": str(last)}, "until": "event: caughtup"}
         )
         assert (rest.count("event: entry"), '"position":3' in rest.replace(" ", "")) == (1, True)
         status, problem, _ = await ask(page, base, "GET", "/api/sessions", token="wrong")

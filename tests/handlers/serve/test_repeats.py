@@ -40,11 +40,7 @@ async def begun() -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
         ("messages", with_picture(PICTURE[:100]), with_picture(PICTURE[:101])),
         ("messages", with_picture(PICTURE), {"text": "see", "key": "k"}),
         ("commands", {"command": "abort", "key": "k"}, {"command": "abort", "key": "k", "when": "turn"}),
-        (
-            "commands",
-            {"command": "steer", "key": "k", "text": "one"},
-            {"command": "steer", "key": "k", "text": "two"},
-        ),
+        ("commands", {"command": "steer", "key": "k", "text": "one"}, {"command": "steer", "key": "k", "text": "two"}),
         ("close", {"reason": "solved", "key": "k"}, {"reason": "not solved", "key": "k"}),
     ],
 )

@@ -449,11 +449,7 @@ async def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> N
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "link").symlink_to(tmp_path / "open")
     for name in ("open", "link"):
-        async with (
-            temporary_bus() as bus,
-            serving(bus, uploads=tmp_path / name) as served,
-            client_of(served) as client,
-        ):
+        async with temporary_bus() as bus, serving(bus, uploads=tmp_path / name) as served, client_of(served) as client:
             assert error_of(await client.post(UPLOADS, json=told(b"a"))) == (500, "directory_not_owned")
 
 

@@ -43,8 +43,7 @@ def identify(
     names = dict[str, object]()
     exec(compile(code, str(PAGE), "exec"), names)  # noqa: S102  # our own text
     return cast(
-        "Callable[[Mapping[str, str], str], Awaitable[Principal | None]]",
-        SimpleNamespace(**names).identify_by_login,
+        "Callable[[Mapping[str, str], str], Awaitable[Principal | None]]", SimpleNamespace(**names).identify_by_login
     )
 
 

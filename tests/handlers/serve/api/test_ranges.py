@@ -21,11 +21,7 @@ ENTRIES, EVENTS = "/api/sessions/s1/entries", "/api/sessions/s1/events"
 @asynccontextmanager
 async def opened(bounds: UiBounds | None = None) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
     """Yield a session with 12 entries: a user message at each third position, else ticks."""
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=bounds or UiBounds()) as served,
-        client_of(served) as client,
-    ):
+    async with temporary_bus() as bus, serving(bus, bounds=bounds or UiBounds()) as served, client_of(served) as client:
         for at in range(1, 13):
             message = ExtensionMessage.of("tick.a" if at % 2 else "tick.b", at) if at % 3 else UserMessage.text(str(at))
             await bus.session("s1").publish(message)
@@ -117,11 +113,7 @@ async def test_a_range_of_a_wrong_form_is_refused(query: str) -> None:
 
 
 async def frames(
-    client: httpx2.AsyncClient,
-    query: str,
-    *,
-    until: str,
-    caught_up: Callable[[], Awaitable[object]] | None = None,
+    client: httpx2.AsyncClient, query: str, *, until: str, caught_up: Callable[[], Awaitable[object]] | None = None
 ) -> list[tuple[str, str]]:
     """Return the events and ids of a stream until an event, or until a message with this data. A frame that has only an
     id is "moved".

@@ -35,10 +35,7 @@ async def test_a_fork_shares_the_entries_up_to_its_position_and_is_listed_with_i
         taken = await client.post(f"{S}/forks", json={"position": 1, "id": "s2"})
         assert (taken.status_code, taken.json()["error"]) == (409, "session_exists")
         children = (await client.get(f"{S}/forks")).json()
-        assert children == {
-            "origin": None,
-            "forks": [{"session": "s2", "position": 2, "agent": "agent", "last": 2}],
-        }
+        assert children == {"origin": None, "forks": [{"session": "s2", "position": 2, "agent": "agent", "last": 2}]}
         assert (await client.get("/api/sessions/s2/forks")).json()["origin"] == {"session": "s1", "position": 2}
 
 
