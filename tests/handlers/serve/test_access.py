@@ -21,9 +21,9 @@ from lanebus.handlers.serve.access.access import Access, Refusal
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials, Identified
 from lanebus.handlers.serve.api.context import ApiContext
 from lanebus.handlers.serve.api.openapi import endpoints
-from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+from tests.support.serve import Client, UiBounds, error_of
 
 __all__ = ()
 
@@ -31,7 +31,7 @@ ALICE = Principal(name="alice", token_id="of-alice")
 EVENTS = "/api/sessions/s1/events?lanes=all"
 
 
-def client(served: Served, token: str | None = TOKEN, **headers: str) -> httpx2.AsyncClient:
+def client(served: Served, token: str | None = TOKEN, **headers: str) -> Client:
     sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
     return httpx2.AsyncClient(base_url=served.base, headers={**sent, **headers}, timeout=120)
 
@@ -107,7 +107,7 @@ async def test_a_revocation_ends_open_streams_and_refuses_requests(
                 await other.wait()
                 tasks.cancel_scope.cancel()  # the stream of another principal is still open
         reply = await alice.get("/api/access")
-        assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        assert error_of(reply) == (401, "token_unknown")
         ended = [vars(record) for record in caplog.records if vars(record).get("event") == "access.ended"]
         assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
 
@@ -318,7 +318,7 @@ async def test_a_hook_authorize_that_fails_refuses_with_one_line(fault: str, cap
         client(served) as page,
     ):
         reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
-        assert (reply.status_code, reply.json()["error"]) == (403, "access_refused")
+        assert error_of(reply) == (403, "access_refused")
         assert (await bus.session("s1").head()).position == 0
     assert refusals(caplog) == ["no decision in time: try again" if fault == "hangs" else "hook_failed"]
     assert ("the hook authorize failed" in caplog.text) == (fault != "hangs")
@@ -336,7 +336,7 @@ async def test_a_hook_identify_that_fails_refuses_also_right_tokens(
     bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
     async with temporary_bus() as bus, serving(bus, identify=identify, bounds=bounds) as served, client(served) as page:
         reply = await page.get("/api/access")
-        assert (reply.status_code, reply.json()["error"]) == (401, "hook_failed")
+        assert error_of(reply) == (401, "hook_failed")
     assert refusals(caplog) == ["hook_failed"]
     assert "the hook identify" in caplog.text
     assert PASSWORD not in caplog.text

@@ -17,9 +17,9 @@ from lanebus.bus.messages import CONTROLS, AgentStarted, Lane, MessageStarted, T
 from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.handlers.serve import ACTIONS, Principal, TokenFiles, new_key, sign_token
 from lanebus.handlers.serve.api.openapi import endpoints
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+from tests.support.serve import Client, UiBounds
 
 __all__ = ()
 
@@ -161,7 +161,7 @@ async def fill(bus: Bus, name: str) -> None:
 @asynccontextmanager
 async def opened(
     folder: Path, *, allowed_origins: Iterable[str] = (), base_path: str = ""
-) -> AsyncGenerator[tuple[Bus, Served, dict[str, httpx2.AsyncClient]]]:
+) -> AsyncGenerator[tuple[Bus, Served, dict[str, Client]]]:
     """Yield a client for each principal."""
     key = new_key()
     (folder / "key").write_text(key)
@@ -225,7 +225,7 @@ def run_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
 
 
 async def chat_stream(
-    client: httpx2.AsyncClient, method: str, path: str, until: bytes, body: JsonValue = None
+    client: Client, method: str, path: str, until: bytes, body: JsonValue = None
 ) -> tuple[str, bytes]:
     """Return whether a chat is answered, and its bytes until a text that is in all of these streams."""
     received = bytearray()
@@ -250,7 +250,7 @@ def found(reply: httpx2.Response) -> str:
     return "answered" if reply.status_code in {200, 201} else str(reply.status_code)
 
 
-async def read_changes(bus: Bus, client: httpx2.AsyncClient, visible: Iterable[str]) -> tuple[str, bytes]:
+async def read_changes(bus: Bus, client: Client, visible: Iterable[str]) -> tuple[str, bytes]:
     """Return whether the stream of changes is answered, and its bytes until it names the last visible session."""
     received = bytearray()
     async with client.stream("GET", CHANGES) as reply:
@@ -269,7 +269,7 @@ async def read_changes(bus: Bus, client: httpx2.AsyncClient, visible: Iterable[s
     return "answered", bytes(received)
 
 
-async def read_stream(bus: Bus, client: httpx2.AsyncClient, path: str, session: str) -> tuple[str, bytes]:
+async def read_stream(bus: Bus, client: Client, path: str, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
     received = bytearray()
     async with client.stream("GET", path.format(session=session) + QUERIES.get(path, "")) as reply:
@@ -495,7 +495,7 @@ def test_every_route_has_its_actions() -> None:
     assert {(method, path.partition("?")[0]) for method, path in ACTIONS_OF} == routes
 
 
-async def status_of(client: httpx2.AsyncClient, method: str, path: str, actions: Iterable[str] = ()) -> int:
+async def status_of(client: Client, method: str, path: str, actions: Iterable[str] = ()) -> int:
     """Return the status of a request to a route, with exactly these actions."""
     at = path.replace("{path:path}", "app.js").replace("{agent}", "agent").replace("{sha256}", "0" * 64)
     at = (MEDIA if path == MEDIA else at).replace("{position:int}", "8").replace("{sha256}", "0" * 64)
@@ -540,7 +540,7 @@ async def test_each_route_needs_its_actions_and_no_other() -> None:
 ALLOWED, FOREIGN = "https://app.example.com", "https://evil.example"
 
 
-async def status(client: httpx2.AsyncClient, method: str, path: str, origin: str, body: JsonValue = None) -> str:
+async def status(client: Client, method: str, path: str, origin: str, body: JsonValue = None) -> str:
     """Return the outcome of a request as a browser sends it from a page of another site, and check what it may read."""
     headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
     async with client.stream(method, path, json=body, headers=headers) as reply:

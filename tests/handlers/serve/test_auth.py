@@ -11,9 +11,9 @@ from lanebus.access import AccessBounds
 from lanebus.handlers.serve import Principal
 from lanebus.handlers.serve.access.access import Access, RateLimit
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
-from lanebus.handlers.serve.bounds import HttpBounds
 from lanebus.handlers.serve.errors import InvalidHost
 from lanebus.handlers.serve.guard import CrossOrigin, Guard, local_hosts, parse_host
+from tests.support.serve import Client, HttpBounds, error_of
 
 HOST = "127.0.0.1:8420"
 TOKEN = "start-token"
@@ -36,7 +36,7 @@ def guard(bounds: AccessBounds = DEFAULT_ACCESS_BOUNDS) -> Guard:
 GUARD = guard()
 
 
-def visitor(app: Guard | None = None, /, *, address: str = "127.0.0.1", **headers: str) -> httpx2.AsyncClient:
+def visitor(app: Guard | None = None, /, *, address: str = "127.0.0.1", **headers: str) -> Client:
     """A client at an address that sends these headers in addition to its own."""
     transport = httpx2.ASGITransport(app=app or GUARD, client=(address, 1))
     return httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=headers)
@@ -61,7 +61,7 @@ REFUSED_ORIGINS = [
 async def test_an_unknown_host_is_refused(host: str) -> None:
     async with visitor(None, Host=host, **BEARER) as client:
         reply = await client.get("/api/sessions")
-    assert (reply.status_code, reply.json()["error"]) == (403, "host_refused")
+    assert error_of(reply) == (403, "host_refused")
 
 
 @pytest.mark.parametrize("origin", REFUSED_ORIGINS)
@@ -72,7 +72,7 @@ async def test_a_foreign_origin_can_neither_read_nor_write(origin: str) -> None:
             await client.get("/api/sessions"),
             await client.post("/api/sessions/s1/messages", json={"text": "hi"}),
         ]
-        assert [(reply.status_code, reply.json()["error"]) for reply in replies] == [(403, "origin_refused")] * 3
+        assert [error_of(reply) for reply in replies] == [(403, "origin_refused")] * 3
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ async def test_headers_of_one_name_are_joined_and_a_head_over_the_bounds_is_refu
             await client.get("/" + "x" * 1_000),
             await client.get("/?" + "x" * 1_000),
         ):
-            assert (reply.status_code, reply.json()["error"]) == (431, "head_too_large")
+            assert error_of(reply) == (431, "head_too_large")
     (headers,) = seen
     assert (headers["a"], headers["b"]) == ("1, 3", "2")
 

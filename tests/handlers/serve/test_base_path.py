@@ -13,6 +13,7 @@ from lanebus.handlers.serve.errors import InvalidBasePath
 from lanebus.handlers.serve.guard import local_hosts, parse_base_path
 from lanebus.handlers.serve.server import create_app
 from tests.support.page.serving import TOKEN, serving
+from tests.support.serve import Client
 from tests.support.servers.real import RealServer
 
 __all__ = ()
@@ -22,9 +23,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @asynccontextmanager
-async def visitor(
-    server: RealServer, base_path: str = "/lanebus", mounted: str = ""
-) -> AsyncGenerator[httpx2.AsyncClient]:
+async def visitor(server: RealServer, base_path: str = "/lanebus", mounted: str = "") -> AsyncGenerator[Client]:
     """Yield a client of an application, which may be a part of another one."""
     async with server.bus() as bus:
         app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420), base_path=base_path)

@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.budget import ByteBudget, Share
 from lanebus.handlers.serve.errors import ServerBusy
+from tests.support.serve import UiBounds
 
 __all__ = ()
 

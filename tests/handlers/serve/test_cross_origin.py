@@ -7,11 +7,11 @@ import httpx2
 import pytest
 
 from lanebus.access import AccessBounds
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.errors import InvalidOrigin
 from lanebus.handlers.serve.guard import local_hosts, parse_origin
 from lanebus.handlers.serve.server import create_app
 from tests.support.page.serving import TOKEN
+from tests.support.serve import Client, UiBounds, error_of
 from tests.support.servers.real import RealServer
 
 __all__ = ()
@@ -29,7 +29,7 @@ async def visitor(
     bounds: UiBounds | None = None,
     allowed_hosts: Iterable[str] = (),
     base_url: str = f"http://{HOST}",
-) -> AsyncGenerator[httpx2.AsyncClient]:
+) -> AsyncGenerator[Client]:
     """Yield a client of an application that allows `APP`, or that has other names and allows no origin."""
     async with server.bus() as bus:
         app = create_app(
@@ -125,7 +125,7 @@ async def test_another_origin_is_refused_also_beside_an_allowed_one(
 ) -> None:
     async with visitor(shared_valkey, BEARER) as client:
         reply = await client.get("/api/sessions", headers=[("Origin", origin) for origin in origins])
-    assert (reply.status_code, reply.json()["error"]) == (403, "origin_refused")
+    assert error_of(reply) == (403, "origin_refused")
     assert "access-control-allow-origin" not in reply.headers
     assert reply.headers["vary"] == "Origin"
     named = next(origin for origin in origins if origin != APP)

@@ -11,15 +11,15 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from lanebus import START, Cursor, Delta, ExtensionMessage, Session, UserMessage
+from lanebus import START, Bus, Cursor, Delta, ExtensionMessage, Session, UserMessage
 from lanebus.access import AccessBounds, AccessRequest, Decision, authorize_by_rights
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.handlers.serve.api.context import Changes
 from lanebus.handlers.serve.api.events import MergedFrames, cursors_text, parse_cursors
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.budget import ByteBudget, Share
 from lanebus.handlers.serve.frames import Frame, Outlet, SharedFrames
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus
+from tests.support.serve import Client, UiBounds
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness
 
@@ -52,45 +52,47 @@ async def frames_of(source: httpx2.EventSource, last: list[str]) -> AsyncGenerat
 
 
 @pytest.mark.full
-async def test_a_merged_stream_that_is_cut_anywhere_resumes_without_loss_and_without_repeats() -> None:
+async def test_a_merged_stream_that_is_cut_anywhere_resumes_without_loss_and_without_repeats(
+    bus: Bus, client: httpx2.AsyncClient
+) -> None:
     chance, counts, seen, last = randomness("cuts"), dict.fromkeys(NAMES, 0), defaultdict[str, list[int]](list), [""]
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
 
-        async def publish(count: int) -> None:
-            for _ in range(count):
-                name = chance.choice(NAMES)
-                counts[name] += 1
-                await bus.session(name).publish(ExtensionMessage.of("tick", counts[name]))
+    async def publish(count: int) -> None:
+        for _ in range(count):
+            name = chance.choice(NAMES)
+            counts[name] += 1
+            await bus.session(name).publish(ExtensionMessage.of("tick", counts[name]))
 
-        await publish(20)
-        for _ in range(12):
-            headers = {"Last-Event-ID": last[0]} if last[0] else {}
-            async with (
-                client.sse(MERGED, headers=headers) as source,
-                aclosing(frames_of(source, last)) as frames,
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(publish, 10)
-                left = sum(counts.values()) - sum(map(len, seen.values()))
-                for name, number in await take(frames, chance.randint(1, left)):
-                    seen[name].append(number)
+    await publish(20)
+    for _ in range(12):
+        headers = {"Last-Event-ID": last[0]} if last[0] else {}
         async with (
-            client.sse(MERGED, headers={"Last-Event-ID": last[0]}) as source,
+            client.sse(MERGED, headers=headers) as source,
             aclosing(frames_of(source, last)) as frames,
+            anyio.create_task_group() as tasks,
         ):
-            for name, number in await take(frames, sum(counts.values()) - sum(map(len, seen.values()))):
+            tasks.start_soon(publish, 10)
+            left = sum(counts.values()) - sum(map(len, seen.values()))
+            for name, number in await take(frames, chance.randint(1, left)):
                 seen[name].append(number)
+    async with (
+        client.sse(MERGED, headers={"Last-Event-ID": last[0]}) as source,
+        aclosing(frames_of(source, last)) as frames,
+    ):
+        for name, number in await take(frames, sum(counts.values()) - sum(map(len, seen.values()))):
+            seen[name].append(number)
     assert {name: seen[name] for name in NAMES} == {name: [*range(1, counts[name] + 1)] for name in NAMES}
 
 
-async def test_a_merged_stream_has_deltas_and_notices_with_their_session_and_all_cursors() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        await bus.session("a").publish(UserMessage.text("hi"))
-        async with client.sse(MERGED) as source, aclosing(frames_of(source, [""])) as frames:
-            with anyio.fail_after(120):
-                begun = [await anext(frames) for _ in range(4)]  # the entry, and one notice a session
-                await bus.session("b").preview(Delta(kind="text", message_id="m1", delta="x"))
-                name, id, data = await anext(frames)
+async def test_a_merged_stream_has_deltas_and_notices_with_their_session_and_all_cursors(
+    bus: Bus, client: httpx2.AsyncClient
+) -> None:
+    await bus.session("a").publish(UserMessage.text("hi"))
+    async with client.sse(MERGED) as source, aclosing(frames_of(source, [""])) as frames:
+        with anyio.fail_after(120):
+            begun = [await anext(frames) for _ in range(4)]  # the entry, and one notice a session
+            await bus.session("b").preview(Delta(kind="text", message_id="m1", delta="x"))
+            name, id, data = await anext(frames)
     assert sorted((name, str(data["session"])) for name, _, data in begun) == [
         *(("caughtup", "a"), ("caughtup", "b"), ("caughtup", "c"), ("entry", "a"))
     ]
@@ -141,30 +143,27 @@ async def test_no_session_writes_at_once_while_a_frame_of_another_is_not_sent_ye
         assert later == [True, True]
 
 
-async def test_a_merged_stream_starts_after_the_cursors_it_is_given_and_ignores_other_sessions() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        for name in ("a", "b"):
-            await bus.session(name).publish(*[ExtensionMessage.of("tick", number) for number in (1, 2)])
-        path = "/api/events?sessions=a,b&lanes=all&after=a:1-0,gone:7-0"
-        async with client.sse(path) as source, aclosing(frames_of(source, [""])) as frames:
-            assert sorted(await take(frames, 3)) == [("a", 2), ("b", 1), ("b", 2)]
+async def test_a_merged_stream_starts_after_the_cursors_it_is_given_and_ignores_other_sessions(
+    bus: Bus, client: Client
+) -> None:
+    for name in ("a", "b"):
+        await bus.session(name).publish(*[ExtensionMessage.of("tick", number) for number in (1, 2)])
+    path = "/api/events?sessions=a,b&lanes=all&after=a:1-0,gone:7-0"
+    async with client.sse(path) as source, aclosing(frames_of(source, [""])) as frames:
+        assert sorted(await take(frames, 3)) == [("a", 2), ("b", 1), ("b", 2)]
 
 
-async def test_an_erased_session_ends_alone_and_the_others_go_on() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        await bus.session("a").publish(ExtensionMessage.of("tick", 1))
-        await bus.session("a").erase()
-        async with (
-            client.sse("/api/events?sessions=a,b&lanes=all") as source,
-            aclosing(frames_of(source, [""])) as frames,
-        ):
-            with anyio.fail_after(120):
-                begun = [await anext(frames) for _ in range(2)]
-            assert {(name, data["session"]) for name, _, data in begun} == {("failed", "a"), ("caughtup", "b")}
-            (failure,) = (data for name, _, data in begun if name == "failed")
-            assert (failure["status"], failure["error"]) == (409, "session_erased")
-            await bus.session("b").publish(ExtensionMessage.of("tick", 1))
-            assert await take(frames, 1) == [("b", 1)]
+async def test_an_erased_session_ends_alone_and_the_others_go_on(bus: Bus, client: Client) -> None:
+    await bus.session("a").publish(ExtensionMessage.of("tick", 1))
+    await bus.session("a").erase()
+    async with client.sse("/api/events?sessions=a,b&lanes=all") as source, aclosing(frames_of(source, [""])) as frames:
+        with anyio.fail_after(120):
+            begun = [await anext(frames) for _ in range(2)]
+        assert {(name, data["session"]) for name, _, data in begun} == {("failed", "a"), ("caughtup", "b")}
+        (failure,) = (data for name, _, data in begun if name == "failed")
+        assert (failure["status"], failure["error"]) == (409, "session_erased")
+        await bus.session("b").publish(ExtensionMessage.of("tick", 1))
+        assert await take(frames, 1) == [("b", 1)]
 
 
 async def test_a_merged_stream_of_no_session_or_of_too_many_or_with_a_wrong_cursor_is_refused() -> None:
@@ -277,7 +276,7 @@ async def test_a_client_that_is_gone_before_its_stream_begins_leaves_nothing_ope
         await eventually(lambda: len(anyio.get_running_tasks()) <= before)
 
 
-async def open_briefly(client: httpx2.AsyncClient) -> int:
+async def open_briefly(client: Client) -> int:
     async with client.stream("GET", "/api/changes") as reply:
         return reply.status_code
 

@@ -19,13 +19,13 @@ from lanebus.handlers.serve import Authorize, Principal, TokenFiles, new_key, si
 from lanebus.handlers.serve.access.access import Access
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
 from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
-from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
 from lanebus.handlers.serve.budget import ByteBudget
 from lanebus.handlers.serve.frames import session_frames
 from lanebus.handlers.serve.gate import SessionRight
 from lanebus.handlers.serve.transfer import History
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+from tests.support.serve import DEFAULT_UI_BOUNDS, Client, error_of
 
 __all__ = ()
 
@@ -51,7 +51,7 @@ async def only_support(request: AccessRequest) -> Decision:
 
 
 @asynccontextmanager
-async def opened(folder: Path, authorize: Authorize | None = None) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
+async def opened(folder: Path, authorize: Authorize | None = None) -> AsyncGenerator[tuple[Bus, Client]]:
     """Yield a bus with a session of the agent `support`, and a client that may see only this agent's sessions."""
     (folder / "key").write_text(new_key())
     token = TOKEN
@@ -64,13 +64,13 @@ async def opened(folder: Path, authorize: Authorize | None = None) -> AsyncGener
             yield bus, client
 
 
-def client_of(served: Served, token: str) -> httpx2.AsyncClient:
+def client_of(served: Served, token: str) -> Client:
     headers = {"Authorization": f"Bearer {token}"}
     return httpx2.AsyncClient(base_url=served.base, headers=headers, timeout=120)
 
 
 @asynccontextmanager
-async def stream(client: httpx2.AsyncClient, path: str) -> AsyncGenerator[httpx2.Response]:
+async def stream(client: Client, path: str) -> AsyncGenerator[httpx2.Response]:
     body: JsonValue = {"threadId": "s1", "runId": "r1", "messages": []}
     method, sent = ("POST", body) if path.startswith("/agui") else ("GET", None)
     async with client.stream(method, path, json=sent) as reply:
@@ -294,7 +294,7 @@ async def test_what_was_allowed_for_one_agent_is_not_done_to_the_session_of_the_
 
     async with opened(tmp_path, slow) as (bus, client):
         reply = await client.post(f"/api/sessions/s1/{path}", json=body)
-        assert (reply.status_code, reply.json()["error"]) == (409, "wrong_agent")
+        assert error_of(reply) == (409, "wrong_agent")
         head = await bus.session("s1").head()
         assert (head.agent, head.is_closed, head.trimmed) == ("billing", path == "reopen", 0)
         assert (await bus.session("s2").head()).position == 0
@@ -321,7 +321,7 @@ async def test_a_handover_is_of_the_agent_that_the_session_had_and_not_of_the_on
     async with opened(tmp_path, slow) as (bus, client):
         body = {"agent": "legal", "key": "k1"}
         reply = await client.post("/api/sessions/s1/agent", json=body)
-        assert (reply.status_code, reply.json()["error"]) == (409, "wrong_agent")
+        assert error_of(reply) == (409, "wrong_agent")
         assert (await client.post("/api/sessions/s1/agent", json=body)).status_code == 201
         await bus.session("s1").hand_over("billing")
         assert (await client.post("/api/sessions/s1/agent", json=body)).json()["duplicate"] is True
@@ -353,7 +353,7 @@ async def test_nothing_is_done_for_a_token_that_was_revoked_while_a_hook_decided
         before = await session.head()
         async with client_of(served, token) as client:
             reply = await client.post(f"/api/sessions/s1/{path}", json=body)
-        assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        assert error_of(reply) == (401, "token_unknown")
         after = await session.head()
         assert (after.position, after.agent, after.trimmed) == (before.position, before.agent, before.trimmed)
         assert (await bus.session("s2").head()).position == 0

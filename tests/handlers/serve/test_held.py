@@ -20,8 +20,8 @@ from lanebus.access import AccessBounds
 from lanebus.handlers.context import Breather
 from lanebus.handlers.serve import HostedApp, Principal
 from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
 from tests.support.page.serving import Served, serving, temporary_bus
+from tests.support.serve import Client, HttpBounds, UiBounds, error_of
 from tests.support.servers.real import eventually
 
 __all__ = ()
@@ -59,7 +59,7 @@ class Watched:
     served: Served
     api: ApiContext
 
-    def client(self, name: str) -> httpx2.AsyncClient:
+    def client(self, name: str) -> Client:
         return httpx2.AsyncClient(base_url=self.served.base, headers={"X-User": name}, timeout=120)
 
     @asynccontextmanager
@@ -132,7 +132,7 @@ async def test_a_request_without_memory_in_time_gets_503_with_the_time_to_come_b
         async with server.client("bob") as bob, server.api.budget.share(lambda: None, owner="others") as share:
             await share.take(HELD)
             reply = await bob.post("/api/sessions/s/messages", json={"text": "x" * 1_000})
-        assert (reply.status_code, reply.json()["error"]) == (503, "server_busy")
+        assert error_of(reply) == (503, "server_busy")
         assert int(reply.headers["Retry-After"]) > 0
         assert (await bus.session("s").head()).position == 0
 
@@ -297,10 +297,10 @@ async def test_what_a_request_appends_counts_in_the_limit_of_its_principal(path:
         await bus.session("s", agent="agent").publish(UserMessage.text("first"), wake=False)
         async with server.client("mallory") as client:
             reply = await client.post(path, json=body)
-            assert (reply.status_code, reply.json()["error"]) == (413, "too_much_at_once")
+            assert error_of(reply) == (413, "too_much_at_once")
         async with server.client("bob") as client:
             assert (await client.post("/api/sessions/s/messages", json={"text": "y" * 450})).status_code == 201
             reply = await client.post("/api/sessions/s/messages", json={"text": "z" * 450})
-            assert (reply.status_code, reply.json()["error"]) == (429, "too_many_requests")
+            assert error_of(reply) == (429, "too_many_requests")
             assert int(reply.headers["Retry-After"]) > 0
         assert (await bus.session("s").head()).position == 2

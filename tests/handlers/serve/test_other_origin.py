@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, UserMessage
 from lanebus.access import AccessBounds
-from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.reverse_proxy import ReverseProxy, files_app, running
 from tests.support.page.serving import TOKEN, serving, temporary_bus
+from tests.support.serve import UiBounds
 
 if TYPE_CHECKING:
     from playwright.async_api import Page

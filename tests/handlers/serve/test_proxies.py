@@ -9,11 +9,11 @@ import pytest
 
 from lanebus.access import AccessBounds
 from lanebus.handlers.serve import Identify, Principal
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.errors import InvalidProxy
 from lanebus.handlers.serve.guard import parse_proxies
 from lanebus.handlers.serve.server import create_app
 from tests.support.page.serving import TOKEN
+from tests.support.serve import Client, UiBounds
 from tests.support.servers.real import RealServer
 
 __all__ = ()
@@ -52,7 +52,7 @@ async def visitor(
     host: str = PUBLIC,
     proxies: Iterable[str] = PROXIES,
     bounds: UiBounds | None = None,
-) -> AsyncGenerator[httpx2.AsyncClient]:
+) -> AsyncGenerator[Client]:
     """Yield a client at an address."""
     async with server.bus() as bus:
         app = create_app(

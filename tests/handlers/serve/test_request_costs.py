@@ -26,10 +26,10 @@ from lanebus.access import AccessBounds
 from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.serve import HostedApp
 from lanebus.handlers.serve.api.openapi import endpoints
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.server import create_app
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, temporary_bus
+from tests.support.serve import UiBounds
 
 __all__ = ()
 

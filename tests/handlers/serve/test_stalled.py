@@ -17,12 +17,12 @@ from anyio.abc import Process
 
 from lanebus import Bus, ExtensionMessage, Session
 from lanebus.handlers.agent import ConnectionCounts
-from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
 from lanebus.handlers.serve.guard import parse_proxies
 from lanebus.handlers.serve.http_server import ConnectionGate
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 from tests.support.page.sse_parser import parse
 from tests.support.paths import ROOT
+from tests.support.serve import Client, HttpBounds, UiBounds, error_of
 from tests.support.servers.real import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -36,7 +36,6 @@ import sys, anyio
 from pathlib import Path
 from lanebus import Bus
 from lanebus.handlers.cli.access import run
-from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
 from lanebus.handlers.serve.server import serve
 
 async def main():
@@ -293,7 +292,7 @@ def _event(record: logging.LogRecord) -> object:
     return vars(record).get("event")
 
 
-async def _is_served(client: httpx2.AsyncClient) -> bool:
+async def _is_served(client: Client) -> bool:
     try:
         return (await client.get("/api/access")).status_code == 200
     except httpx2.TransportError:  # refused before it was sent
@@ -360,7 +359,7 @@ async def test_a_head_that_is_too_large_is_refused_however_it_arrives_and_one_at
         assert await _status(served.port, _head(served.port, *[b"a:"] * 40_000), 10_000) in {b"431", b""}
         async with client_of(served) as client:
             reply = await client.get("/api/access", headers=[("a", "")] * 20)
-            assert (reply.status_code, reply.json()["error"]) == (431, "head_too_large")
+            assert error_of(reply) == (431, "head_too_large")
             # The body is no part of the head, also where it arrives with it.
             reply = await client.post("/api/sessions/s/messages", json={"text": "\n" * 5_000 + "x"})
             assert reply.status_code == 201

@@ -18,12 +18,12 @@ from lanebus import Bus
 from lanebus.access import AccessBounds
 from lanebus.bus.messages import Lane
 from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.uploads.folder import UploadBounds
 from lanebus.handlers.serve.uploads.records import Upload
 from lanebus.handlers.serve.uploads.uploads import Uploads
 from lanebus.messages import ImageBlock, TextBlock, UserMessage
 from tests.support.page.serving import TOKEN, client_of, served_by_command, serving, temporary_bus, temporary_dir
+from tests.support.serve import Client, UiBounds
 from tests.support.servers.real import eventually
 
 __all__ = ()
@@ -45,7 +45,7 @@ def place(data: bytes, session: str = "s") -> str:
     return f"/api/sessions/{session}/uploads/{digest_of(data)}"
 
 
-async def sent(client: httpx2.AsyncClient, data: bytes, session: str = "s", **more: JsonValue) -> dict[str, JsonValue]:
+async def sent(client: Client, data: bytes, session: str = "s", **more: JsonValue) -> dict[str, JsonValue]:
     """Upload a file in one piece."""
     begun = await client.post(f"/api/sessions/{session}/uploads", json=told(data, **more))
     assert begun.status_code in {200, 201}, begun.text
@@ -56,7 +56,7 @@ async def sent(client: httpx2.AsyncClient, data: bytes, session: str = "s", **mo
 
 
 async def piece(
-    client: httpx2.AsyncClient, data: bytes, offset: int, until: int | None = None, session: str = "s"
+    client: Client, data: bytes, offset: int, until: int | None = None, session: str = "s"
 ) -> httpx2.Response:
     part = data[offset:until]
     return await client.patch(f"{place(data, session)}?offset={offset}", content=part, headers=BYTES)

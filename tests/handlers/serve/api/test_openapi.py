@@ -21,10 +21,10 @@ from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, ToolResultM
 from lanebus.access import AccessBounds
 from lanebus.bus.messages import AgentStarted, MessageStarted, ToolWaiting, TurnEnded, TurnStarted
 from lanebus.handlers.serve.api.openapi import document_text, endpoints
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, ModelChange, TurnId, Usage
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
 from tests.support.paths import ROOT
+from tests.support.serve import UiBounds
 from tests.support.suite.scale import SCALE
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import pytest
 from pydantic import JsonValue
 
-from lanebus import UserMessage
-from tests.support.page.serving import client_of, serving, temporary_bus
+from lanebus import Bus, UserMessage
+from tests.support.serve import Client
 
 __all__ = ()
 
@@ -56,18 +56,17 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.path} {case.body}")
-async def test_a_problem_names_the_fault_and_the_remedy(case: Case) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("one"))
-        await session.publish(UserMessage.text("two"))
-        await session.save_checkpoint("mirror", (await session.head()).cursor_at(0))
-        if case.body is None:
-            reply = await client.get(case.path)
-        else:
-            reply = await client.post(case.path, json=case.body, headers={"Content-Type": case.content_type})
-        problem = reply.json()
-        assert (problem["status"], problem["error"]) == (case.status, case.error)
-        assert case.detail in problem["detail"]
-        for foreign in ("lanebus ", "Input should", "Extra inputs", "Field required", "Value error", "--", "str("):
-            assert foreign not in problem["detail"]
+async def test_a_problem_names_the_fault_and_the_remedy(bus: Bus, client: Client, case: Case) -> None:
+    session = bus.session("s1")
+    await session.publish(UserMessage.text("one"))
+    await session.publish(UserMessage.text("two"))
+    await session.save_checkpoint("mirror", (await session.head()).cursor_at(0))
+    if case.body is None:
+        reply = await client.get(case.path)
+    else:
+        reply = await client.post(case.path, json=case.body, headers={"Content-Type": case.content_type})
+    problem = reply.json()
+    assert (problem["status"], problem["error"]) == (case.status, case.error)
+    assert case.detail in problem["detail"]
+    for foreign in ("lanebus ", "Input should", "Extra inputs", "Field required", "Value error", "--", "str("):
+        assert foreign not in problem["detail"]

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 
 import anyio
-import httpx2
 import pytest
 
 from lanebus import AssistantMessage, Bus, Usage, UserMessage
@@ -21,17 +20,17 @@ from lanebus.bus.messages import (
     TurnStarted,
 )
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.session_index import IndexBounds
 from lanebus.messages import Cost, TurnId
 from tests.support.agent.agents import fresh_bus, until
 from tests.support.page.serving import client_of, serving
+from tests.support.serve import Client, UiBounds
 
 __all__ = ()
 
 
 @asynccontextmanager
-async def opened(bounds: IndexBounds | None = None) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
+async def opened(bounds: IndexBounds | None = None) -> AsyncGenerator[tuple[Bus, Client]]:
     ui = UiBounds(index=bounds or IndexBounds(fold_seconds=60))
     async with fresh_bus() as bus, serving(bus, bounds=ui) as served, client_of(served) as client:
         yield bus, client
@@ -75,7 +74,7 @@ async def fill(bus: Bus) -> None:
         await (session.close(*messages) if name == "e-closed" else session.publish(*messages))
 
 
-async def ids(client: httpx2.AsyncClient, query: str) -> list[str]:
+async def ids(client: Client, query: str) -> list[str]:
     reply = await client.get(f"/api/sessions{query}")
     assert reply.status_code == 200, reply.text
     return [each["id"] for each in reply.json()["sessions"]]

@@ -10,9 +10,9 @@ import pytest
 from lanebus import UserMessage
 from lanebus.bus.messages import Lane
 from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
-from lanebus.handlers.serve.bounds import McpServerBounds
 from tests.support.mcp.mcp_sessions import Era, fields, filled, http_client, items, read, refused
 from tests.support.page.serving import TOKEN, serving
+from tests.support.serve import McpServerBounds, error_of
 from tests.support.servers.real import RealServer
 
 __all__ = ()
@@ -80,7 +80,7 @@ async def test_a_body_of_too_many_values_is_refused_before_it_is_parsed(shared_v
         replies = [
             await http.post(f"{served.base}{path}", content=call) for path in ("/mcp", "/api/sessions/s/messages")
         ]
-    assert [(each.status_code, each.json()["error"]) for each in replies] == [(400, "decode_error")] * 2
+    assert [error_of(each) for each in replies] == [(400, "decode_error")] * 2
     assert "too many values" in replies[0].json()["detail"]
 
 
