@@ -19,7 +19,7 @@ from lanebus.handlers.serve.api.events import MergedFrames, cursors_text, parse_
 from lanebus.handlers.serve.budget import ByteBudget, Share
 from lanebus.handlers.serve.frames import Frame, Outlet, SharedFrames
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus
-from tests.support.serve import Client, UiBounds
+from tests.support.serve import Client, UiBounds, api
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness
 
@@ -167,11 +167,7 @@ async def test_an_erased_session_ends_alone_and_the_others_go_on(bus: Bus, clien
 
 
 async def test_a_merged_stream_of_no_session_or_of_too_many_or_with_a_wrong_cursor_is_refused() -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=UiBounds(streamed_sessions=2)) as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=UiBounds(streamed_sessions=2)) as (_, client):
         for query in ("", "?sessions=", "?sessions=a,b,c", "?sessions=a b", "?sessions=a&after=7-0", "?sessions=a&x=1"):
             assert (await client.get(f"/api/events{query}")).status_code == 400, query
         many = cursors_text(dict.fromkeys(NAMES, START))
@@ -204,11 +200,7 @@ async def test_the_memory_of_a_part_is_freed_when_the_client_of_its_response_is_
 
 
 async def test_the_stream_of_changes_names_the_sessions_that_have_new_entries() -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=UiBounds(changes_seconds=0.01)) as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=UiBounds(changes_seconds=0.01)) as (bus, client):
         await bus.session("old").publish(ExtensionMessage.of("tick"))
         async with client.sse("/api/changes") as source, aclosing(frames_of(source, [""])) as frames:
             with anyio.fail_after(120):
@@ -283,11 +275,7 @@ async def open_briefly(client: Client) -> int:
 
 async def test_a_token_may_have_a_limited_number_of_open_streams() -> None:
     bounds = UiBounds(access=AccessBounds(streams=2), heartbeat_seconds=15.5)
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=bounds, reader_token="reader-token") as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=bounds, reader_token="reader-token") as (_, client):
         async with AsyncExitStack() as stack:
             for path in ("/api/sessions/s/events?lanes=all", "/api/changes"):
                 await stack.enter_async_context(client.sse(path))
@@ -308,11 +296,7 @@ async def test_a_token_may_have_a_limited_number_of_open_streams() -> None:
 
 async def test_a_merged_stream_counts_once_for_each_session_that_it_follows() -> None:
     bounds = UiBounds(access=AccessBounds(followed=5))
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=bounds, reader_token="reader-token") as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=bounds, reader_token="reader-token") as (_, client):
         other = {"Authorization": "Bearer reader-token"}
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(client.sse(MERGED))

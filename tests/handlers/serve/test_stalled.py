@@ -22,7 +22,7 @@ from lanebus.handlers.serve.http_server import ConnectionGate
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 from tests.support.page.sse_parser import parse
 from tests.support.paths import ROOT
-from tests.support.serve import Client, HttpBounds, UiBounds, error_of
+from tests.support.serve import Client, HttpBounds, UiBounds, api, error_of
 from tests.support.servers.real import eventually
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -376,7 +376,7 @@ async def _status(port: int, request: bytes, size: int) -> bytes:
 
 async def test_entries_are_returned_in_answers_of_bounded_size_that_continue_after_a_cursor() -> None:
     bounds = UiBounds(answer_bytes=2_000, read_bytes=1_000)
-    async with temporary_bus() as bus, serving(bus, bounds=bounds) as served, client_of(served) as client:
+    async with api(bounds=bounds) as (bus, client):
         await bus.session("s").publish(*[ExtensionMessage.of("big", "x" * 400) for _ in range(40)])
         found, after, answers = list[int](), "0", 0
         while True:

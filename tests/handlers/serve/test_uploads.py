@@ -3,27 +3,26 @@
 import hashlib
 import json
 import os
-import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
-from anyio.to_thread import run_sync
 from pydantic import JsonValue
 
 from lanebus import Bus
 from lanebus.access import AccessBounds
 from lanebus.bus.messages import Lane
-from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
+from lanebus.handlers.serve import Principal
 from lanebus.handlers.serve.uploads.folder import UploadBounds
 from lanebus.handlers.serve.uploads.records import Upload
 from lanebus.handlers.serve.uploads.uploads import Uploads
 from lanebus.messages import ImageBlock, TextBlock, UserMessage
-from tests.support.page.serving import TOKEN, client_of, served_by_command, serving, temporary_bus, temporary_dir
-from tests.support.serve import Client, UiBounds
+from tests.support.agent.agents import until
+from tests.support.page.serving import client_of, served_by_command, serving, temporary_bus, temporary_dir
+from tests.support.serve import Client, UiBounds, api, client_at, connected, error_of, head_of, held, signed
 from tests.support.servers.real import eventually
 
 __all__ = ()
@@ -31,6 +30,13 @@ __all__ = ()
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 400
 BYTES = {"Content-Type": "application/octet-stream"}
 UPLOADS = "/api/sessions/s/uploads"
+MESSAGES = "/api/sessions/s/messages"
+
+
+@pytest.fixture
+async def client(bus: Bus, tmp_path: Path) -> AsyncGenerator[Client]:
+    async with held(serving(bus, uploads=tmp_path / "u")) as served, client_of(served) as client:
+        yield client
 
 
 def digest_of(data: bytes) -> str:
@@ -66,87 +72,71 @@ def image(data: bytes) -> dict[str, JsonValue]:
     return {"content": [{"type": "image", "media": {"kind": "sha256", "sha256": digest_of(data)}}]}
 
 
-def error_of(reply: httpx2.Response) -> tuple[int, str]:
-    found: Mapping[str, str] = reply.json()
-    return reply.status_code, found["error"]
-
-
-def begin_raw(port: int, data: bytes, offset: int, until: int) -> socket.socket:
-    """Announce a piece with the rest of the data, and send only a part of it."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
-    header = (
-        f"PATCH {place(data)}?offset={offset} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
-        f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/octet-stream\r\n"
-        f"Content-Length: {len(data) - offset}\r\n\r\n"
-    )
-    connection.sendall(header.encode() + data[offset:until])
-    return connection
+async def begin_raw(stack: AsyncExitStack, client: Client, data: bytes, until: int) -> None:
+    """Announce a piece with all of the data, and send only a part of it. The connection is cut with the stack."""
+    head = head_of(client, f"PATCH {place(data)}?offset=0", "Content-Type: application/octet-stream")
+    length = f"Content-Length: {len(data)}\r\n\r\n".encode()
+    await stack.enter_async_context(connected(client, head.removesuffix(b"\r\n") + length + data[:until]))
 
 
 async def media_are_stored(bus: Bus, data: bytes) -> bool:
     return await bus.media.head(digest_of(data)) is not None
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Ask the server until a condition holds."""
-    with anyio.fail_after(60):
-        while not await condition():  # noqa: ASYNC110  the server does not set our events
-            await anyio.sleep(0.01)
+async def offset_of(client: Client, data: bytes) -> int:
+    return int((await client.get(place(data))).json()["offset"])
 
 
 def files_in(folder: Path) -> list[str]:
     return sorted(path.suffix for path in folder.rglob("*") if path.is_file() and path.name != "lock")
 
 
-async def test_a_file_is_sent_in_pieces_and_a_message_shows_it(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        begun = await client.post(UPLOADS, json=told(PICTURE, mimeType="image/png", filename="../a.png"))
-        assert (begun.status_code, begun.headers["location"]) == (201, place(PICTURE))
-        reply = begun
-        for start in range(0, len(PICTURE), 40_000):
-            reply = await piece(client, PICTURE, start, start + 40_000)
-            assert reply.json()["offset"] == min(start + 40_000, len(PICTURE))
-            assert not await media_are_stored(bus, PICTURE)
-        assert reply.json() == {
-            "session": "s",
-            **told(PICTURE, mimeType="image/png", filename="a.png"),
-            "offset": len(PICTURE),
-            "isComplete": True,
-            "pieceBytes": UploadBounds().piece_bytes,
-        }
-        text: JsonValue = {"type": "text", "text": "look"}
-        body: dict[str, JsonValue] = {"content": [text, *json.loads(json.dumps(image(PICTURE)["content"]))], "key": "k"}
-        first = await client.post("/api/sessions/s/messages", json=body)
-        again = await client.post("/api/sessions/s/messages", json=body)
-        assert (first.status_code, again.status_code, again.json()["duplicate"]) == (201, 200, True)
-        assert files_in(tmp_path) == [".json"]
-        (envelope,) = [each async for each in bus.session("s").read(lanes={Lane.LLM})]
-        message = envelope.message
-        assert isinstance(message, UserMessage)
-        words, shown = message.content
-        assert isinstance(words, TextBlock)
-        assert isinstance(shown, ImageBlock)
-        facts = (shown.media.kind, shown.media.sha256, shown.media.size_bytes, shown.media.mime_type)
-        assert facts == ("sha256", digest_of(PICTURE), len(PICTURE), "image/png")
-        read = await client.get(f"/api/sessions/s/entries/{envelope.position}/media/{digest_of(PICTURE)}")
-        assert (read.content, read.headers["content-type"]) == (PICTURE, "image/png")
+async def test_a_file_is_sent_in_pieces_and_a_message_shows_it(
+    bus: Bus, client: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    begun = await client.post(UPLOADS, json=told(PICTURE, mimeType="image/png", filename="../a.png"))
+    assert (begun.status_code, begun.headers["location"]) == (201, place(PICTURE))
+    reply = begun
+    for start in range(0, len(PICTURE), 40_000):
+        reply = await piece(client, PICTURE, start, start + 40_000)
+        assert reply.json()["offset"] == min(start + 40_000, len(PICTURE))
+        assert not await media_are_stored(bus, PICTURE)
+    assert reply.json() == {
+        "session": "s",
+        **told(PICTURE, mimeType="image/png", filename="a.png"),
+        "offset": len(PICTURE),
+        "isComplete": True,
+        "pieceBytes": UploadBounds().piece_bytes,
+    }
+    text: JsonValue = {"type": "text", "text": "look"}
+    body: dict[str, JsonValue] = {"content": [text, *json.loads(json.dumps(image(PICTURE)["content"]))], "key": "k"}
+    first = await client.post(MESSAGES, json=body)
+    again = await client.post(MESSAGES, json=body)
+    assert (first.status_code, again.status_code, again.json()["duplicate"]) == (201, 200, True)
+    assert files_in(tmp_path) == [".json"]
+    (envelope,) = [each async for each in bus.session("s").read(lanes={Lane.LLM})]
+    message = envelope.message
+    assert isinstance(message, UserMessage)
+    words, shown = message.content
+    assert isinstance(words, TextBlock)
+    assert isinstance(shown, ImageBlock)
+    facts = (shown.media.kind, shown.media.sha256, shown.media.size_bytes, shown.media.mime_type)
+    assert facts == ("sha256", digest_of(PICTURE), len(PICTURE), "image/png")
+    read = await client.get(f"/api/sessions/s/entries/{envelope.position}/media/{digest_of(PICTURE)}")
+    assert (read.content, read.headers["content-type"]) == (PICTURE, "image/png")
 
 
-async def test_a_piece_that_is_cut_keeps_what_has_come_and_goes_on_there(tmp_path: Path) -> None:
+async def test_a_piece_that_is_cut_keeps_what_has_come_and_goes_on_there() -> None:
     bounds = UiBounds(uploads=UploadBounds(buffer_bytes=1))
-    async with (
-        temporary_bus() as bus,
-        serving(bus, uploads=tmp_path / "u", bounds=bounds) as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=bounds) as (_, client), AsyncExitStack() as cut:
         await client.post(UPLOADS, json=told(PICTURE))
-        connection = await run_sync(begin_raw, served.port, PICTURE, 0, 30_001)
+        await begin_raw(cut, client, PICTURE, 30_001)
 
         async def has_come() -> bool:
-            return bool((await client.get(place(PICTURE))).json()["offset"] == 30_001)
+            return await offset_of(client, PICTURE) == 30_001
 
         await until(has_come)
-        connection.close()
+        await cut.aclose()
 
         async def is_done() -> bool:
             reply = await piece(client, PICTURE, 30_001)
@@ -155,23 +145,23 @@ async def test_a_piece_that_is_cut_keeps_what_has_come_and_goes_on_there(tmp_pat
         await until(is_done)
 
 
-async def test_a_cut_that_the_server_has_not_noticed_makes_the_next_piece_wait(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
+async def test_a_cut_that_the_server_has_not_noticed_makes_the_next_piece_wait(client: Client) -> None:
+    async with AsyncExitStack() as cut:
         await client.post(UPLOADS, json=told(PICTURE))
-        connection = await run_sync(begin_raw, served.port, PICTURE, 0, 70_000)
+        await begin_raw(cut, client, PICTURE, 70_000)
 
         async def is_writing() -> bool:
-            return bool((await client.get(place(PICTURE))).json()["offset"])
+            return await offset_of(client, PICTURE) > 0
 
         await until(is_writing)
         assert error_of(await piece(client, PICTURE, 0)) == (503, "upload_busy")
-        connection.close()
+        await cut.aclose()
 
-        async def is_free() -> bool:
-            offset = (await client.get(place(PICTURE))).json()["offset"]
-            return offset == 70_000 and (await piece(client, PICTURE, offset)).status_code == 200
+    async def is_free() -> bool:
+        offset = await offset_of(client, PICTURE)
+        return offset == 70_000 and (await piece(client, PICTURE, offset)).status_code == 200
 
-        await until(is_free)
+    await until(is_free)
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
@@ -193,127 +183,99 @@ async def test_bytes_that_wait_in_memory_are_kept_at_a_cut(tmp_path: Path, *, is
         assert (await uploads.find("me", "s", wanted.sha256)).offset == 2
 
 
-async def test_a_restarted_server_continues_an_upload(tmp_path: Path) -> None:
-    async with temporary_bus() as bus:
-        async with serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-            await client.post(UPLOADS, json=told(PICTURE))
-            await piece(client, PICTURE, 0, 50_000)
-        async with serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-            begun = await client.post(UPLOADS, json=told(PICTURE))
-            assert (begun.status_code, begun.json()["offset"]) == (200, 50_000)
-            assert (await piece(client, PICTURE, 50_000)).json()["isComplete"] is True
-        async with serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-            assert (await client.post("/api/sessions/s/messages", json=image(PICTURE))).status_code == 201
-
-
 @pytest.mark.full
 async def test_a_server_that_was_killed_in_a_piece_continues_the_upload_after_its_start() -> None:
-    headers = {"Authorization": f"Bearer {TOKEN}"}
     data = PICTURE * 4
     async with temporary_dir() as folder:
-        async with served_by_command(folder) as (base, process):
-            async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=120) as client:
-                assert (await client.post(UPLOADS, json=told(data))).status_code == 201
-                connection = await run_sync(begin_raw, int(base.rpartition(":")[2]), data, 0, 200_000)
+        async with served_by_command(folder) as (base, process), client_at(base) as client, AsyncExitStack() as cut:
+            assert (await client.post(UPLOADS, json=told(data))).status_code == 201
+            await begin_raw(cut, client, data, 200_000)
 
-                async def is_writing() -> bool:
-                    return bool((await client.get(place(data))).json()["offset"])
+            async def is_writing() -> bool:
+                return await offset_of(client, data) > 0
 
-                await until(is_writing)
+            await until(is_writing)
             process.kill()
             await process.wait()
-            connection.close()
-        async with (
-            served_by_command(folder) as (base, _),
-            httpx2.AsyncClient(base_url=base, headers=headers, timeout=120) as client,
-        ):
+        async with served_by_command(folder) as (base, _), client_at(base) as client:
             begun = await client.post(UPLOADS, json=told(data))
             offset = begun.json()["offset"]
             assert begun.status_code == 200
             assert 65_536 <= offset <= 200_000
             assert (await piece(client, data, offset)).json()["isComplete"] is True
-            assert (await client.post("/api/sessions/s/messages", json=image(data))).status_code == 201
+            assert (await client.post(MESSAGES, json=image(data))).status_code == 201
 
 
-async def test_two_servers_of_one_directory_share_uploads_and_others_say_what_to_do(tmp_path: Path) -> None:
+async def test_servers_of_one_directory_share_uploads_also_after_a_restart_and_others_say_what_to_do(
+    bus: Bus, tmp_path: Path
+) -> None:
     async with (
-        temporary_bus() as bus,
-        serving(bus, uploads=tmp_path / "u") as one,
-        serving(bus, uploads=tmp_path / "u") as two,
         serving(bus) as apart,
-        client_of(one) as first,
-        client_of(two) as second,
-        client_of(apart) as third,
+        serving(bus, uploads=tmp_path / "u") as other,
+        client_of(apart) as stranger,
+        client_of(other) as second,
     ):
-        await first.post(UPLOADS, json=told(PICTURE))
-        await piece(first, PICTURE, 0, 50_000)
-        assert (await piece(second, PICTURE, 50_000)).json()["isComplete"] is True
-        reply = await third.get(place(PICTURE))
-        assert error_of(reply) == (404, "upload_missing")
-        assert "another server process has it" in reply.json()["detail"]
+        async with serving(bus, uploads=tmp_path / "u") as served, client_of(served) as first:
+            await first.post(UPLOADS, json=told(PICTURE))
+            await piece(first, PICTURE, 0, 50_000)
+            assert (await second.get(place(PICTURE))).json()["offset"] == 50_000
+            reply = await stranger.get(place(PICTURE))
+            assert error_of(reply) == (404, "upload_missing")
+            assert "another server process has it" in reply.json()["detail"]
+        async with serving(bus, uploads=tmp_path / "u") as served, client_of(served) as again:
+            begun = await again.post(UPLOADS, json=told(PICTURE))
+            assert (begun.status_code, begun.json()["offset"]) == (200, 50_000)
+            assert (await piece(second, PICTURE, 50_000)).json()["isComplete"] is True
+            assert (await again.post(MESSAGES, json=image(PICTURE))).status_code == 201
 
 
-async def test_bytes_with_another_sha256_are_removed(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        await client.post(UPLOADS, json=told(PICTURE))
-        wrong = bytes(len(PICTURE))
-        reply = await client.patch(f"{place(PICTURE)}?offset=0", content=wrong, headers=BYTES)
-        assert error_of(reply) == (400, "upload_damaged")
-        assert error_of(await client.get(place(PICTURE))) == (404, "upload_missing")
-        assert files_in(tmp_path) == []
-        assert not await media_are_stored(bus, PICTURE)
-        assert not await media_are_stored(bus, wrong)
+async def test_bytes_with_another_sha256_a_wrong_offset_and_too_many_bytes_add_nothing(
+    bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    await client.post(UPLOADS, json=told(PICTURE))
+    wrong = bytes(len(PICTURE))
+    reply = await client.patch(f"{place(PICTURE)}?offset=0", content=wrong, headers=BYTES)
+    assert error_of(reply) == (400, "upload_damaged")
+    assert error_of(await client.get(place(PICTURE))) == (404, "upload_missing")
+    assert files_in(tmp_path) == []
+    assert not [data for data in (PICTURE, wrong) if await media_are_stored(bus, data)]
+    await client.post(UPLOADS, json=told(PICTURE))
+    await piece(client, PICTURE, 0, 10)
+    for offset in (0, 9, 11):
+        reply = await piece(client, PICTURE, offset, offset + 5)
+        assert error_of(reply) == (409, "wrong_offset")
+        assert "continue at 10" in reply.json()["detail"]
+    more = await client.patch(f"{place(PICTURE)}?offset=10", content=PICTURE, headers=BYTES)
+    assert error_of(more) == (413, "body_too_large")
+    assert (await client.patch(f"{place(PICTURE)}?offset=10", content=b"x")).status_code == 415
+    assert error_of(await client.patch(place(PICTURE), content=b"x", headers=BYTES)) == (400, "invalid_parameter")
+    assert await offset_of(client, PICTURE) == 10
 
+    async def chunks() -> AsyncGenerator[bytes]:
+        yield PICTURE[10:-1]
+        yield bytes(9)
 
-async def test_a_wrong_offset_and_too_many_bytes_add_nothing(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        await client.post(UPLOADS, json=told(PICTURE))
-        await piece(client, PICTURE, 0, 10)
-        for offset in (0, 9, 11):
-            reply = await piece(client, PICTURE, offset, offset + 5)
-            assert error_of(reply) == (409, "wrong_offset")
-            assert "continue at 10" in reply.json()["detail"]
-        more = await client.patch(f"{place(PICTURE)}?offset=10", content=PICTURE, headers=BYTES)
-        assert error_of(more) == (413, "body_too_large")
-        assert (await client.patch(f"{place(PICTURE)}?offset=10", content=b"x")).status_code == 415
-        assert error_of(await client.patch(place(PICTURE), content=b"x", headers=BYTES)) == (400, "invalid_parameter")
-        assert (await client.get(place(PICTURE))).json()["offset"] == 10
-
-
-async def test_bytes_of_unknown_number_stop_at_the_size_of_the_file(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        await client.post(UPLOADS, json=told(PICTURE))
-
-        async def chunks() -> AsyncGenerator[bytes]:
-            yield PICTURE[:-1]
-            yield bytes(9)
-
-        reply = await client.patch(f"{place(PICTURE)}?offset=0", content=chunks(), headers=BYTES)
-        assert error_of(reply) == (413, "body_too_large")
-        # What the server received at once with the first byte too many is not kept.
-        assert 0 < (await client.get(place(PICTURE))).json()["offset"] < len(PICTURE)
+    reply = await client.patch(f"{place(PICTURE)}?offset=10", content=chunks(), headers=BYTES)
+    assert error_of(reply) == (413, "body_too_large")
+    # What the server received at once with the first byte too many is not kept.
+    assert 10 <= await offset_of(client, PICTURE) < len(PICTURE)
 
 
 async def test_the_same_content_is_sent_once_by_a_principal_and_again_by_another(tmp_path: Path) -> None:
-    key = new_key()
-    (tmp_path / "key").write_text(key)
-    other = sign_token(Principal(name="other", actions=("send",)), key, seconds=3600)[0]
-    files = TokenFiles(key=tmp_path / "key")
+    files, other = signed(tmp_path, Principal(name="other", actions=("send",)))
     async with (
-        temporary_bus() as bus,
-        serving(bus, token_files=files, uploads=tmp_path / "u") as served,
-        client_of(served) as client,
-        httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {other}"}, timeout=120) as stranger,
+        api(token_files=files, uploads=tmp_path / "u") as (_, client),
+        client_at(client.base_url, other) as stranger,
     ):
         await sent(client, PICTURE)
         begun = await client.post(UPLOADS, json=told(PICTURE))
         assert (begun.status_code, begun.json()["isComplete"]) == (200, True)
-        assert (await client.post("/api/sessions/s/messages", json=image(PICTURE))).status_code == 201
+        assert (await client.post(MESSAGES, json=image(PICTURE))).status_code == 201
         # Neither the upload of another principal nor media that are stored tell a stranger that they exist.
         for data in (PICTURE, b"never seen"):
             assert error_of(await stranger.get(place(data))) == (404, "upload_missing")
             assert error_of(await stranger.delete(place(data))) == (404, "upload_missing")
-            named = await stranger.post("/api/sessions/s/messages", json=image(data))
+            named = await stranger.post(MESSAGES, json=image(data))
             assert error_of(named) == (400, "decode_error")
             assert named.json()["detail"].startswith("content.0.media.sha256: names no complete upload of yours")
         begun = await stranger.post(UPLOADS, json=told(PICTURE))
@@ -323,46 +285,35 @@ async def test_the_same_content_is_sent_once_by_a_principal_and_again_by_another
         assert error_of(await stranger.post("/api/sessions/own/messages", json=image(PICTURE))) == (400, "decode_error")
 
 
-async def test_an_upload_is_for_one_session_and_cannot_be_named_before_its_end(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        await client.post(UPLOADS, json=told(PICTURE))
-        await piece(client, PICTURE, 0, 50_000)
-        assert error_of(await client.post("/api/sessions/s/messages", json=image(PICTURE))) == (400, "decode_error")
-        await piece(client, PICTURE, 50_000)
-        assert error_of(await client.post("/api/sessions/t/messages", json=image(PICTURE))) == (400, "decode_error")
-        assert (await client.post("/api/sessions/s/messages", json=image(PICTURE))).status_code == 201
+async def test_an_upload_is_for_one_session_until_it_is_deleted_and_what_a_message_named_stays(
+    bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    refused = (400, "decode_error")
+    await client.post(UPLOADS, json=told(PICTURE))
+    await piece(client, PICTURE, 0, 50_000)
+    assert error_of(await client.post(MESSAGES, json=image(PICTURE))) == refused  # before its end
+    assert (await client.delete(place(PICTURE))).status_code == 200
+    assert error_of(await piece(client, PICTURE, 50_000)) == (404, "upload_missing")
+    assert files_in(tmp_path) == []
+    await sent(client, PICTURE)
+    assert error_of(await client.post("/api/sessions/t/messages", json=image(PICTURE))) == refused
+    assert (await client.post(MESSAGES, json=image(PICTURE))).status_code == 201
+    assert (await client.delete(place(PICTURE))).status_code == 200
+    assert await media_are_stored(bus, PICTURE)
 
 
-async def test_a_deleted_upload_is_gone_and_a_named_one_leaves_its_media(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        await client.post(UPLOADS, json=told(PICTURE))
-        await piece(client, PICTURE, 0, 50_000)
-        assert (await client.delete(place(PICTURE))).status_code == 200
-        assert error_of(await piece(client, PICTURE, 50_000)) == (404, "upload_missing")
-        assert files_in(tmp_path) == []
-        await sent(client, PICTURE)
-        await client.post("/api/sessions/s/messages", json=image(PICTURE))
-        assert (await client.delete(place(PICTURE))).status_code == 200
-        assert await media_are_stored(bus, PICTURE)
-
-
-async def test_media_that_were_deleted_since_are_uploaded_again(tmp_path: Path) -> None:
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        await sent(client, PICTURE)
-        assert (await client.post("/api/sessions/s/messages", json=image(PICTURE))).status_code == 201
-        await bus.media.delete(digest_of(PICTURE))
-        assert error_of(await client.post("/api/sessions/s/messages", json=image(PICTURE))) == (400, "decode_error")
-        await sent(client, PICTURE)
-        assert (await client.post("/api/sessions/s/messages", json=image(PICTURE))).status_code == 201
+async def test_media_that_were_deleted_since_are_uploaded_again(bus: Bus, client: Client) -> None:
+    await sent(client, PICTURE)
+    assert (await client.post(MESSAGES, json=image(PICTURE))).status_code == 201
+    await bus.media.delete(digest_of(PICTURE))
+    assert error_of(await client.post(MESSAGES, json=image(PICTURE))) == (400, "decode_error")
+    await sent(client, PICTURE)
+    assert (await client.post(MESSAGES, json=image(PICTURE))).status_code == 201
 
 
 async def test_files_pieces_and_uploads_over_their_bounds_are_refused(tmp_path: Path) -> None:
     tiny = UploadBounds(file_bytes=10, piece_bytes=4, files=3, principal_bytes=12, buffer_bytes=1)
-    async with (
-        temporary_bus() as bus,
-        serving(bus, uploads=tmp_path / "u", bounds=UiBounds(uploads=tiny)) as served,
-        client_of(served) as client,
-    ):
+    async with api(uploads=tmp_path / "u", bounds=UiBounds(uploads=tiny)) as (_, client):
         assert error_of(await client.post(UPLOADS, json=told(bytes(11)))) == (413, "media_too_large")
         assert error_of(await client.post(UPLOADS, json=told(b""))) == (400, "decode_error")
         data = b"0123456789"
@@ -376,7 +327,7 @@ async def test_files_pieces_and_uploads_over_their_bounds_are_refused(tmp_path: 
         assert (await client.post(UPLOADS, json=told(b"ab"))).status_code == 201
         # A message takes its upload off the count of bytes, and another one may take its place.
         document: JsonValue = {"type": "document", "media": {"kind": "sha256", "sha256": digest_of(data)}}
-        assert (await client.post("/api/sessions/s/messages", json={"content": [document]})).status_code == 201
+        assert (await client.post(MESSAGES, json={"content": [document]})).status_code == 201
         for data in (b"abc", b"d"):
             assert (await client.post(UPLOADS, json=told(data))).status_code == 201
         assert error_of(await client.post(UPLOADS, json=told(b"e"))) == (429, "too_many_uploads")
@@ -408,11 +359,7 @@ async def test_a_message_that_waits_for_memory_holds_up_no_other_principal(tmp_p
 
 async def test_idle_uploads_make_room_and_old_ones_are_removed(tmp_path: Path) -> None:
     bounds = UploadBounds(files=2, sweep_seconds=0.02)
-    async with (
-        temporary_bus() as bus,
-        serving(bus, uploads=tmp_path / "u", bounds=UiBounds(uploads=bounds)) as served,
-        client_of(served) as client,
-    ):
+    async with api(uploads=tmp_path / "u", bounds=UiBounds(uploads=bounds)) as (_, client):
         for data in (b"a", b"b"):
             await client.post(UPLOADS, json=told(data))
         assert error_of(await client.post(UPLOADS, json=told(b"c"))) == (429, "too_many_uploads")
@@ -436,11 +383,7 @@ def age(files: list[Path], seconds: float) -> None:
 async def test_all_principals_together_have_a_bound(tmp_path: Path) -> None:
     for bounds in (UploadBounds(all_files=1), UploadBounds(all_bytes=1)):
         folder = tmp_path / str(bounds.all_files)
-        async with (
-            temporary_bus() as bus,
-            serving(bus, uploads=folder, bounds=UiBounds(uploads=bounds)) as served,
-            client_of(served) as client,
-        ):
+        async with api(uploads=folder, bounds=UiBounds(uploads=bounds)) as (_, client):
             assert (await client.post(UPLOADS, json=told(b"a"))).status_code == 201
             assert error_of(await client.post(UPLOADS, json=told(b"b"))) == (503, "uploads_full")
 
@@ -449,41 +392,38 @@ async def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> N
     (tmp_path / "open").mkdir(mode=0o755)
     (tmp_path / "link").symlink_to(tmp_path / "open")
     for name in ("open", "link"):
-        async with temporary_bus() as bus, serving(bus, uploads=tmp_path / name) as served, client_of(served) as client:
+        async with api(uploads=tmp_path / name) as (_, client):
             assert error_of(await client.post(UPLOADS, json=told(b"a"))) == (500, "directory_not_owned")
 
 
-async def test_types_that_the_bytes_do_not_show_are_not_believed(tmp_path: Path) -> None:
+async def test_types_that_the_bytes_do_not_show_are_not_believed(client: httpx2.AsyncClient) -> None:
     page = b"<!doctype html><script>alert(1)</script>"
-    async with temporary_bus() as bus, serving(bus, uploads=tmp_path / "u") as served, client_of(served) as client:
-        assert (await sent(client, page, mimeType="image/png"))["mimeType"] is None
-        named = await client.post("/api/sessions/s/messages", json=image(page))
-        assert error_of(named) == (400, "decode_error")
-        assert named.json()["detail"].startswith("content.0.type: is image")
+    assert (await sent(client, page, mimeType="image/png"))["mimeType"] is None
+    named = await client.post(MESSAGES, json=image(page))
+    assert error_of(named) == (400, "decode_error")
+    assert named.json()["detail"].startswith("content.0.type: is image")
 
 
-async def test_pieces_of_a_principal_with_small_bodies_are_small(tmp_path: Path) -> None:
+async def test_pieces_are_no_larger_than_a_body_of_the_principal_and_what_it_may_send_at_once() -> None:
     async def identify(headers: Mapping[str, str], address: str) -> Principal:
         del address
-        return Principal(name=headers["x-user"], actions=("send",), body_bytes=300)
+        return Principal(
+            name=headers["x-user"], actions=("send",), body_bytes=300 if headers["x-user"] == "small" else None
+        )
 
-    async with (
-        temporary_bus() as bus,
-        serving(bus, identify=identify, uploads=tmp_path / "u") as served,
-        httpx2.AsyncClient(base_url=served.base, headers={"X-User": "small"}, timeout=120) as client,
-    ):
-        assert (await client.post(UPLOADS, json=told(PICTURE))).json()["pieceBytes"] == 300
+    limits = AccessBounds(burst=10, requests_per_second=0.000_1, append_bytes=1_000)
+    async with api(identify=identify, bounds=UiBounds(access=limits)) as (_, client):
+        for user, size in (("small", 300), ("large", 10_000)):
+            client.headers["X-User"] = user
+            assert (await client.post(UPLOADS, json=told(PICTURE))).json()["pieceBytes"] == size
+        client.headers["X-User"] = "small"
         assert error_of(await piece(client, PICTURE, 0, 301)) == (413, "body_too_large")
         assert (await piece(client, PICTURE, 0, 300)).status_code == 200
 
 
 async def test_the_bytes_of_uploads_count_in_the_limit_of_their_sender() -> None:
     limits = AccessBounds(burst=60, requests_per_second=0.000_1, append_bytes=1_000)
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=UiBounds(access=limits)) as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=UiBounds(access=limits)) as (_, client):
         await sent(client, PICTURE[:40_000])  # 2 requests, and 39 for the further bytes
         data = PICTURE[1:30_001]
         assert (await client.post(UPLOADS, json=told(data))).status_code == 201
@@ -497,13 +437,3 @@ async def test_the_bytes_of_uploads_count_in_the_limit_of_their_sender() -> None
             assert int(reply.headers["Retry-After"]) > 0
         found = (await client.get(place(data))).json()
         assert found["offset"] == 0
-
-
-async def test_a_piece_is_never_larger_than_what_may_be_sent_at_once() -> None:
-    limits = AccessBounds(burst=10, requests_per_second=0.000_1, append_bytes=1_000)
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=UiBounds(access=limits)) as served,
-        client_of(served) as client,
-    ):
-        assert (await client.post(UPLOADS, json=told(PICTURE))).json()["pieceBytes"] == 10_000

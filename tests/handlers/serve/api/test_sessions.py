@@ -24,7 +24,7 @@ from lanebus.handlers.serve.session_index import IndexBounds
 from lanebus.messages import Cost, TurnId
 from tests.support.agent.agents import fresh_bus, until
 from tests.support.page.serving import client_of, serving
-from tests.support.serve import Client, UiBounds
+from tests.support.serve import Client, UiBounds, api
 
 __all__ = ()
 
@@ -32,7 +32,7 @@ __all__ = ()
 @asynccontextmanager
 async def opened(bounds: IndexBounds | None = None) -> AsyncGenerator[tuple[Bus, Client]]:
     ui = UiBounds(index=bounds or IndexBounds(fold_seconds=60))
-    async with fresh_bus() as bus, serving(bus, bounds=ui) as served, client_of(served) as client:
+    async with api(bounds=ui) as (bus, client):
         yield bus, client
 
 
@@ -97,7 +97,7 @@ async def test_each_choice_of_a_filter_has_the_number_of_sessions_that_it_leaves
 
 
 async def test_only_the_agents_with_the_most_sessions_are_counted() -> None:
-    async with fresh_bus() as bus, serving(bus, bounds=UiBounds(agents=1)) as served, client_of(served) as client:
+    async with api(bounds=UiBounds(agents=1)) as (bus, client):
         for name, agent in (("a", "rare"), ("b", "often"), ("c", "often")):
             await bus.session(name, agent=agent).publish(UserMessage.text("hello"))
         assert (await client.get("/api/sessions")).json()["agents"] == {"often": 2}
@@ -304,11 +304,7 @@ async def test_a_list_that_waits_for_the_hook_holds_up_no_other_principal() -> N
             await may_go_on.wait()
         return await authorize_by_rights(request)
 
-    async with (
-        fresh_bus() as bus,
-        serving(bus, identify=identify, authorize=authorize) as served,
-        client_of(served) as client,
-    ):
+    async with api(identify=identify, authorize=authorize) as (bus, client):
         await bus.session("root").publish(UserMessage.text("hi"))
         await bus.session("root").fork(1, id="fork")
 
@@ -340,7 +336,7 @@ async def test_a_list_asks_the_hook_once_for_each_question_and_about_few_session
         now -= 1
         return Decision(not request.session.startswith("hidden"))
 
-    async with fresh_bus() as bus, serving(bus, authorize=authorize) as served, client_of(served) as client:
+    async with api(authorize=authorize) as (bus, client):
         for number in range(12):
             await bus.session(f"{'hidden' if number % 2 else 'shown'}-{number}").publish(UserMessage.text("hi"))
         assert sorted(await ids(client, "")) == sorted(f"shown-{number}" for number in range(0, 12, 2))
