@@ -52,7 +52,7 @@ class Scene:
     async def _start(self, name: str, *command: str) -> Monitored:
         process = await self._stack.enter_async_context(monitored_command(self._lanebus, *command))
         self.processes[name] = process
-        await until(partial(_is_ready, process))
+        await process.wait_reason(None)
         return process
 
     async def ask(
@@ -79,10 +79,6 @@ class Scene:
         return found
 
 
-async def _is_ready(process: Monitored) -> bool:
-    return await process.reason() is None
-
-
 async def has(process: Monitored, name: str, least: float = 1) -> None:
     """Wait until a sample whose name with its labels begins with `name` is at least `least`."""
 
@@ -99,10 +95,6 @@ async def lacks(process: Monitored, name: str) -> None:
         return not any(key.startswith(name) for key in await process.metrics())
 
     await until(is_so)
-
-
-async def _is_lost(process: Monitored) -> bool:
-    return await process.reason() is not None
 
 
 Fault = AsyncGenerator[None, None]
@@ -123,7 +115,7 @@ async def server_down(scene: Scene) -> Fault:
     yield
     scene.server.stop()
     for process in processes:
-        await until(partial(_is_lost, process))
+        await process.wait_reason("")
         await lacks(process, "lanebus_server_info")
     yield
 
@@ -136,7 +128,7 @@ async def memory_full(scene: Scene) -> Fault:
     scene.server.do("CONFIG", "SET", "maxmemory", str(int(used[1]) // 2))
     for process in processes:
         await has(process, "lanebus_server_memory_limit_bytes")
-    await until(partial(_is_lost, processes[0]))  # a heartbeat is a write
+    await processes[0].wait_reason("")  # a heartbeat is a write
     yield
 
 

@@ -161,16 +161,15 @@ def test_a_lost_log_fires_its_alert_for_an_hour_whether_it_is_found_early_or_lat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-async def test_publishes_are_counted_by_outcome_with_their_time() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), key="k")
-        await session.publish(said("a"), key="k")
-        with pytest.raises(Conflict):
-            await session.publish(said("b"), expected=7)
-        with pytest.raises(TypeError):
-            await session.publish("no message")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        text = scraped(await observed(bus))
+async def test_publishes_are_counted_by_outcome_with_their_time(bus: Bus) -> None:
+    session = bus.session("s")
+    await session.publish(said("a"), key="k")
+    await session.publish(said("a"), key="k")
+    with pytest.raises(Conflict):
+        await session.publish(said("b"), expected=7)
+    with pytest.raises(TypeError):
+        await session.publish("no message")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    text = scraped(await observed(bus))
     counts = {outcome: sample(text, "lanebus_publishes_total", outcome=outcome) for outcome in OUTCOMES}
     assert {outcome: count for outcome, count in counts.items() if count} == {
         "appended": 1,
@@ -237,29 +236,27 @@ async def test_memory_and_fsync_are_those_of_the_server(valkey: RealServer) -> N
         assert sample(text, "lanebus_server_info", node=node, product="Valkey", fsync="everysec") == 1
 
 
-async def test_a_slow_follower_shows_its_lag() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("first"))
-        subscription = aiter(session.follow())
-        await anext(subscription)
-        await session.publish(*(said(str(number)) for number in range(5)))
-        await anext(subscription)  # the hub has read the five, and this follower has taken one
-        counts = bus.monitor.counts()
-        assert (counts.followers, counts.follower_lag) == (1, 4)
-        assert counts.follower_bytes > 0
+async def test_a_slow_follower_shows_its_lag(bus: Bus) -> None:
+    session = bus.session("s")
+    await session.publish(said("first"))
+    subscription = aiter(session.follow())
+    await anext(subscription)
+    await session.publish(*(said(str(number)) for number in range(5)))
+    await anext(subscription)  # the hub has read the five, and this follower has taken one
+    counts = bus.monitor.counts()
+    assert (counts.followers, counts.follower_lag) == (1, 4)
+    assert counts.follower_bytes > 0
 
 
-async def test_sessions_of_an_agent_that_no_worker_ever_served_wait_without_a_group() -> None:
-    async with fresh_bus() as bus:
-        await bus.session("s", agent="support").publish(UserMessage.text("hi"))
-        waits = scraped(await observed(bus))
-        assert sample(waits, "lanebus_work_waiting", group="", agent="support") == 1
-        async with bus.consumer("agents", "w1", agents=("support",)) as consumer:
-            await take_all(consumer, 1)
-            served = scraped(await observed(bus))
-        assert sample(served, "lanebus_agent_workers", agent="support") == 1
-        assert 'lanebus_work_waiting{agent="support",group=""}' not in served
+async def test_sessions_of_an_agent_that_no_worker_ever_served_wait_without_a_group(bus: Bus) -> None:
+    await bus.session("s", agent="support").publish(UserMessage.text("hi"))
+    waits = scraped(await observed(bus))
+    assert sample(waits, "lanebus_work_waiting", group="", agent="support") == 1
+    async with bus.consumer("agents", "w1", agents=("support",)) as consumer:
+        await take_all(consumer, 1)
+        served = scraped(await observed(bus))
+    assert sample(served, "lanebus_agent_workers", agent="support") == 1
+    assert 'lanebus_work_waiting{agent="support",group=""}' not in served
 
 
 async def test_a_reading_is_shared_while_it_is_fresh_and_empty_without_a_server(valkey: RealServer) -> None:
