@@ -1,6 +1,5 @@
 """The index of all sessions reads little at once, whatever the sizes of sessions, and no entry twice for forks."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
 import anyio
@@ -58,13 +57,10 @@ class Reads(AbstractContextManager["Reads"]):
         """Return the number of entries of a session that were read."""
         return sum(sum(map(len, page.pages)) for page in self.pages if page.head.session == session)
 
-    def entries(self, session: str, lanes: Sequence[Lane] = (Lane.LLM,)) -> int:
-        """Return the number of entries of a session that were read from these lanes alone."""
-        return sum(
-            sum(map(len, page.pages))
-            for page in self.pages
-            if page.head.session == session and tuple(page.lanes) == tuple(lanes)
-        )
+    def of_llm(self, session: str) -> int:
+        """Return the number of entries of a session that were read from the LLM lane alone."""
+        found = [page for page in self.pages if page.head.session == session and tuple(page.lanes) == (Lane.LLM,)]
+        return sum(sum(map(len, page.pages)) for page in found)
 
 
 async def read_all(index: SessionIndex, rounds: int = 500) -> int:
@@ -121,7 +117,7 @@ async def test_the_entries_that_forks_share_are_read_once_up_to_the_title(bus: B
         await read_all(index)
     wanted = {f"fork{number}": None if number % 3 == 0 else "the title" for number in range(12)}
     assert titles(index) == {**wanted, "parent": "the title"}
-    assert reads.entries("parent") in {10, 11}, "entries after the title, or an entry twice"
+    assert reads.of_llm("parent") in {10, 11}, "entries after the title, or an entry twice"
     await parent.fork(id="later")
     with Reads() as reads:
         await read_all(index)
@@ -142,7 +138,7 @@ async def test_a_new_fork_costs_the_same_at_any_depth(bus: Bus) -> None:
     assert max(costs[2:]) == min(costs[2:]), costs
 
 
-async def test_a_fork_takes_its_own_title_or_that_of_the_nearest_start(bus: Bus) -> None:
+async def test_a_fork_takes_its_own_title_or_that_of_the_nearest_start_and_none_of_an_erased_parent(bus: Bus) -> None:
     root = bus.session("root")
     await root.publish(AssistantMessage.text("x"))
     child = await root.fork(id="child")
@@ -152,26 +148,14 @@ async def test_a_fork_takes_its_own_title_or_that_of_the_nearest_start(bus: Bus)
     await child.fork(1, id="of-start")
     own = await child.fork(id="own")
     await own.publish(UserMessage.text("its own"))
-    index = SessionIndex(bus, IndexBounds(fold_seconds=60, read_entries=1))
-    await read_all(index)
-    assert titles(index) == {
-        "root": "of the root",
-        "child": "of the child",
-        "of-child": "of the child",
-        "of-start": None,
-        "own": "its own",
-    }
-
-
-async def test_a_fork_of_an_erased_parent_is_listed_with_what_its_own_entries_tell(bus: Bus) -> None:
-    parent = bus.session("parent")
-    await parent.publish(UserMessage.text("secret"))
-    fork = await parent.fork(id="fork")
-    await fork.publish(AssistantMessage.text("x"))
-    await parent.erase(force=True)
-    index = SessionIndex(bus, IndexBounds(fold_seconds=60))
-    await read_all(index)
-    assert {name: (row.title, row.state) for name, row in index.rows.items()} == {"fork": (None, "idle")}
+    await read_all(index := SessionIndex(bus, IndexBounds(fold_seconds=60, read_entries=1)))
+    own_titles = {"root": "of the root", "child": "of the child", "own": "its own"}
+    assert titles(index) == {**own_titles, "of-child": "of the child", "of-start": None}
+    for name in ("root", "child"):
+        await bus.session(name).erase(force=True)
+    await read_all(index := SessionIndex(bus, IndexBounds(fold_seconds=60)))
+    assert (index.rows["of-child"].title, index.rows["of-child"].state) == (None, "idle")
+    assert index.rows["own"].title == "its own"
 
 
 async def test_concurrent_refreshes_search_a_parent_once(bus: Bus) -> None:
@@ -185,7 +169,7 @@ async def test_concurrent_refreshes_search_a_parent_once(bus: Bus) -> None:
             for _ in range(3):
                 tasks.start_soon(index.refresh)
     assert set(titles(index).values()) == {"the title"}
-    assert reads.entries("parent") == 6
+    assert reads.of_llm("parent") == 6
 
 
 STORING = IndexBounds(fold_seconds=60, read_bytes=5_000, read_entries=4, store_entries=10)

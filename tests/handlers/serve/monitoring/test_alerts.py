@@ -7,7 +7,6 @@ import socket
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -402,14 +401,31 @@ async def test_prometheus_scrapes_the_processes_and_fires_the_alerts(
         await scene.worker("asking")
         page = await scene.page()
         async with prometheus(tmp_path, [await each.address() for each in scene.processes.values()]) as ask:
-            await until(partial(_is_all_up, ask, 2))
-            await until(partial(_is_firing, ask, set()))
+
+            async def is_all_up() -> bool:
+                try:
+                    found = (await ask("query?query=sum(up)")).json()["data"]["result"]
+                except (httpx2.TransportError, ValueError):
+                    return False  # it is starting
+                return bool(found) and float(found[0]["value"][1]) == 2
+
+            async def fires(*expected: str) -> None:
+                """Wait until these alerts fire, and no others."""
+
+                async def is_so() -> bool:
+                    alerts = (await ask("alerts")).json()["data"]["alerts"]
+                    return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"} == {*expected}
+
+                await until(is_so)
+
+            await until(is_all_up)
+            await fires()
             valkey.stop()
-            await until(partial(_is_firing, ask, {"LanebusServerDown"}))
+            await fires("LanebusServerDown")
             valkey.start()
-            await until(partial(_is_firing, ask, set()))
+            await fires()
             await page.end(signal.SIGKILL)
-            await until(partial(_is_firing, ask, {"LanebusProcessDown"}))
+            await fires("LanebusProcessDown")
 
 
 Ask = Callable[[str], Awaitable[httpx2.Response]]
@@ -434,21 +450,3 @@ async def prometheus(folder: Path, addresses: Sequence[str]) -> AsyncGenerator[A
     finally:
         process.kill()
         process.wait()
-
-
-async def _is_all_up(ask: Ask, processes: int) -> bool:
-    try:
-        found = (await ask("query?query=sum(up)")).json()["data"]["result"]
-    except (httpx2.TransportError, ValueError):
-        return False  # it is starting
-    return bool(found) and float(found[0]["value"][1]) == processes
-
-
-async def firing(ask: Ask) -> set[str]:
-    """The names of the alerts that fire now."""
-    alerts = (await ask("alerts")).json()["data"]["alerts"]
-    return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"}
-
-
-async def _is_firing(ask: Ask, expected: set[str]) -> bool:
-    return await firing(ask) == expected

@@ -6,7 +6,7 @@ from lanebus import Bus, ExtensionMessage, Session, UserMessage
 from lanebus.agent import AgentLoop, OfflineModel, Recorder, Worker, deny, tool
 from lanebus.handlers.serve.readings import MonitorBounds, OpenWork, OpenWorkReader
 from lanebus.messages import AgentStarted, Approve, ControlAnswered, ToolWaiting, TurnId, TurnStarted, parse_event
-from tests.support.agent.agents import fresh_bus, until, wait_for
+from tests.support.agent.agents import until, wait_for
 
 __all__ = ()
 
@@ -68,8 +68,8 @@ async def found(reader: OpenWorkReader) -> OpenWork:
 
 
 @pytest.mark.parametrize("bounds", [MonitorBounds(), TINY], ids=["defaults", "tiny"])
-async def test_a_question_of_a_worker_counts_with_its_age_until_it_is_answered(bounds: MonitorBounds) -> None:
-    async with fresh_bus() as bus, Worker(bus, ASKING):
+async def test_a_question_of_a_worker_counts_with_its_age_until_it_is_answered(bus: Bus, bounds: MonitorBounds) -> None:
+    async with Worker(bus, ASKING):
         reader, session = OpenWorkReader(bus, bounds), bus.session("s", agent="asking")
         assert await found(reader) == OpenWork()
         await session.publish(UserMessage.text("Please roll 2d6."))
