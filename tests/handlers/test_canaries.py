@@ -34,8 +34,6 @@ from tests.support.servers.contents import contents
 from tests.support.servers.real import RealServer
 from tests.support.telemetry.recorded import Recorded, attributes_of
 
-__all__ = ()
-
 CANARY = "CANARY0123456789abcdef0123456789"
 FAULT = (
     f"refused: POST https://me:{CANARY}@api.example.com/v1?key={CANARY}&alt=sse with headers "

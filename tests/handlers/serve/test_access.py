@@ -27,8 +27,6 @@ from tests.support.page.samples import waiting_for_approval
 from tests.support.serve import Client, UiBounds, api, client_at, error_of
 from tests.support.servers.real import eventually
 
-__all__ = ()
-
 ALICE = Principal(name="alice", token_id="of-alice")
 EVENTS = "/api/sessions/s1/events?lanes=all"
 

@@ -21,8 +21,6 @@ from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
 from tests.support.page.serving import TOKEN
 from tests.support.serve import Client, UiBounds, api, client_at
 
-__all__ = ()
-
 SESSIONS = ("team-a", "team-b", "other")
 TEAM = ("team-a", "team-b")
 

@@ -12,8 +12,6 @@ from lanebus.handlers.serve.budget import ByteBudget, Share, Turns
 from lanebus.handlers.serve.errors import ServerBusy, TooManyWaiting
 from tests.support.serve import UiBounds
 
-__all__ = ()
-
 TINY = UiBounds(memory_bytes=3, patience_seconds=0.01, wait_seconds=0.01)
 
 

@@ -32,8 +32,6 @@ from tests.support.serve import (
     visitor,
 )
 
-__all__ = ()
-
 SESSIONS = "/api/sessions"
 WRONG = {"Authorization": "Bearer wrong"}
 APP = "http://localhost:5173"

@@ -26,8 +26,6 @@ from lanebus.handlers.serve.transfer import History
 from lanebus.messages import TurnId
 from tests.support.serve import DEFAULT_UI_BOUNDS, Client, api, error_of, signed
 
-__all__ = ()
-
 SECRET = "of-billing-only"
 HELPDESK = Principal(name="helpdesk", actions=("read", "send"), agents=("support",))
 

@@ -25,8 +25,6 @@ from tests.support.page.serving import Served, serving
 from tests.support.serve import Client, HttpBounds, UiBounds, client_at, connected, error_of, read_to_end
 from tests.support.servers.real import eventually
 
-__all__ = ()
-
 TINY = UiBounds(
     memory_bytes=60_000,
     principal_bytes=40_000,

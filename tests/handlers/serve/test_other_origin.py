@@ -16,8 +16,6 @@ from tests.support.serve import UiBounds
 if TYPE_CHECKING:
     from playwright.async_api import Page
 
-__all__ = ()
-
 pytestmark = ON_A_BROWSER
 
 HTML = (b"<!doctype html><title>Other</title><ol></ol>", "text/html")

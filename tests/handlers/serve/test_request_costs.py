@@ -30,8 +30,6 @@ from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, temporary_bus
 from tests.support.serve import UiBounds, create_app
 
-__all__ = ()
-
 HOST, ORIGIN, DIGEST = "bus.example.com", "https://app.example.com", "a" * 64
 APPROVAL, INTERRUPT = f"s1.main.1#0@5/{DIGEST}/c1", f"s1.main.1#0/c1/{DIGEST}"
 DIGITS = "9" * 5_000

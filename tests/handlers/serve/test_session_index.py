@@ -14,8 +14,6 @@ from lanebus.handlers.serve.session_index import IndexBounds, SessionIndex
 from tests.support.page.samples import waiting_for_approval
 from tests.support.servers.real import one_server
 
-__all__ = ()
-
 LONG = "x" * 2_000
 
 

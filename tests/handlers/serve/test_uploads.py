@@ -25,8 +25,6 @@ from tests.support.page.serving import client_of, served_by_command, serving, te
 from tests.support.serve import Client, UiBounds, api, client_at, connected, error_of, head_of, held, signed
 from tests.support.servers.real import eventually
 
-__all__ = ()
-
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 400
 BYTES = {"Content-Type": "application/octet-stream"}
 UPLOADS = "/api/sessions/s/uploads"

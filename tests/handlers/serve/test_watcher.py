@@ -14,8 +14,6 @@ from tests.support.agent.agents import log
 from tests.support.log.groups import take_all, take_one, wake
 from tests.support.servers.real import eventually
 
-__all__ = ()
-
 SPENT = Usage(input=100, total_tokens=100, cost=Cost(total=Decimal("0.25")))
 
 

@@ -19,8 +19,6 @@ from lanebus.handlers.serve import Identify, Principal, new_key, sign_token
 from tests.support.docs.blocks import blocks
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 # --- rights ---------------------------------------------------------------------------------------------------------
 
 

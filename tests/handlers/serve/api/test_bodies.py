@@ -11,8 +11,6 @@ from lanebus.handlers.protocols import ContentRules
 from lanebus.handlers.serve.api.bodies import read_command, read_posted_message, with_media
 from lanebus.handlers.serve.errors import UploadMissing
 
-__all__ = ()
-
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(100)
 DIGEST = "0" * 64
 

@@ -24,8 +24,6 @@ from lanebus.messages import Redactable, TurnId
 from tests.support.page.serving import client_of, serving, temporary_dir
 from tests.support.serve import Client, client_at, error_of
 
-__all__ = ()
-
 PATH = "/api/sessions/s1"
 TURN = TurnId(loop_id="s1.main.1", turn_index=2)
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "s1.main.1", "turnIndex": 2}, "toolCallId": "c1"}

@@ -14,8 +14,6 @@ from lanebus.messages import DocumentBlock, ImageBlock, MediaRef, ToolResultMess
 from tests.support.page.serving import client_of, serving
 from tests.support.serve import DEFAULT_UI_BOUNDS, Client, UiBounds, api, error_of
 
-__all__ = ()
-
 ENTRIES, EVENTS = "/api/sessions/s1/entries", "/api/sessions/s1/events"
 
 

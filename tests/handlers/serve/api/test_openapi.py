@@ -30,8 +30,6 @@ from tests.support.suite.scale import SCALE
 if TYPE_CHECKING:
     from schemathesis import GenerationMode
 
-__all__ = ()
-
 BOUNDS = UiBounds(access=AccessBounds(burst=1_000_000, wrong_burst=1_000_000))
 STREAMS = {path.path for path in endpoints() if "text/event-stream" in path.media_types}
 SESSION = "s1"

@@ -7,8 +7,6 @@ from pydantic import JsonValue
 from lanebus import Bus, UserMessage
 from tests.support.serve import Client
 
-__all__ = ()
-
 S = "/api/sessions/s1"
 RUN: dict[str, JsonValue] = {"threadId": "s1", "runId": "r1", "state": None, "messages": [], "tools": [], "context": []}
 

@@ -12,8 +12,6 @@ from lanebus.handlers.projections import Projection, projection
 from tests.support.agent.agents import SECONDS
 from tests.support.serve import DEFAULT_UI_BOUNDS, Client, UiBounds, api
 
-__all__ = ()
-
 S = "/api/sessions/s1/projections"
 
 

@@ -28,8 +28,6 @@ from tests.support.page.samples import waiting_for_approval
 from tests.support.page.serving import client_of, serving
 from tests.support.serve import Client, signed
 
-__all__ = ()
-
 CAUSE = "RuntimeError: the guard is broken"
 
 

@@ -20,8 +20,6 @@ from tests.support.agent.agents import SECONDS, until
 from tests.support.agent.scripted_agent import ENTRIES, answer_all
 from tests.support.serve import Client, UiBounds, api, error_of
 
-__all__ = ()
-
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(60_000)
 

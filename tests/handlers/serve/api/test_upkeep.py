@@ -13,8 +13,6 @@ from lanebus.handlers.serve import Principal
 from tests.support.page.serving import serving
 from tests.support.serve import Client, client_at, error_of, signed
 
-__all__ = ()
-
 S = "/api/sessions/s1"
 
 

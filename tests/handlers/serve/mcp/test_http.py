@@ -15,8 +15,6 @@ from tests.support.page.serving import TOKEN, serving
 from tests.support.serve import McpServerBounds, api, client_at, connected, error_of, head_of, signed
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
 async def test_each_client_gets_what_its_token_allows(

@@ -15,8 +15,6 @@ from tests.support.mcp.mcp_sessions import Era, fields, filled, items, read, ref
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 both_eras = pytest.mark.parametrize("era", ["auto", "legacy"])
 
 

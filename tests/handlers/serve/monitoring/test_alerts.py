@@ -23,8 +23,6 @@ from tests.support.cli.monitored import Monitored, monitored_command
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, copied, empty, eventually, spawn
 
-__all__ = ()
-
 RULES = ROOT / "handlers/serve/data/lanebus.rules.yml"
 AGENTS = "tests.support.agent.api_agent"
 

@@ -25,8 +25,6 @@ from lanebus.handlers.cli.log_options import JsonLines, TerminalLines
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 SECRET = "the-text-of-a-message"
 
 

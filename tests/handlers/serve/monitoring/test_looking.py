@@ -19,8 +19,6 @@ from tests.support.serve import BEARER, create_app, local_hosts, visitor
 from tests.support.servers.real import RealServer
 from tests.support.servers.resp import Reply
 
-__all__ = ()
-
 LOOKING = (
     *("sessions", "agents", "show s", "tail s", "tail s -n 1", "turns s", "usage s", "usage s --tree"),
     *("context s --model m", "top --once", "export s", "verify s", "verify --all", "replay s", "replay s --until 2"),

@@ -15,8 +15,6 @@ from tests.support.cli.monitored import monitored_command
 from tests.support.log.groups import pending
 from tests.support.servers.real import RealServer, blocked, copied, empty, eventually
 
-__all__ = ()
-
 pytestmark = pytest.mark.full
 
 EMPTIED, OLDER = 'lanebus_log_lost_total{kind="emptied"}', 'lanebus_log_lost_total{kind="rolled_back"}'

@@ -28,8 +28,6 @@ from tests.support.log.said import said
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 RULES, BOARD = (ROOT / "handlers/serve/data" / name for name in ("lanebus.rules.yml", "lanebus.json"))
 NAME = re.compile(r"\blanebus_[a-z_]+\b")
 

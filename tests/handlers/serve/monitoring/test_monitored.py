@@ -17,8 +17,6 @@ from tests.support.models.messages_api import Status, Step, block, delta, finish
 from tests.support.models.model_api import serve_api
 from tests.support.servers.real import RealServer, eventually, refused
 
-__all__ = ()
-
 pytestmark = pytest.mark.full
 
 HEARTBEAT = "6"

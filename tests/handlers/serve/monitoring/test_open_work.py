@@ -8,8 +8,6 @@ from lanebus.handlers.serve.readings import MonitorBounds, OpenWork, OpenWorkRea
 from lanebus.messages import AgentStarted, Approve, ControlAnswered, ToolWaiting, TurnId, TurnStarted, parse_event
 from tests.support.agent.agents import until, wait_for
 
-__all__ = ()
-
 TINY = MonitorBounds(open_seconds=1e-9, open_entries=1, open_heads=1, open_sessions=1, open_bytes=1)
 
 
