@@ -184,21 +184,15 @@ async def test_a_body_at_the_limit_is_accepted_and_one_byte_more_or_an_endless_o
     assert (await bus.session("s1").head()).position == 1
 
 
-async def test_a_message_posted_twice_with_its_key_is_published_once(bus: Bus, client: Client) -> None:
-    first = await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?", "key": "k1"})
-    again = await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?", "key": "k1"})
-    other = await client.post("/api/sessions/s1/messages", json={"text": "And 2 × 2?"})
-    assert (first.status_code, first.json()) == (201, {"positions": [1], "duplicate": False})
-    assert (again.status_code, again.json()) == (200, {"positions": [1], "duplicate": True})
-    assert other.json()["positions"] == [2]
-    said = [envelope.message async for envelope in bus.session("s1").read()]
-    assert [m.text_content() for m in said if isinstance(m, UserMessage)] == ["What is 17 × 23?", "And 2 × 2?"]
+async def test_a_posted_message_is_in_the_log_and_the_list_and_wakes_a_worker(bus: Bus, client: Client) -> None:
+    for status, is_duplicate in ((201, False), (200, True)):
+        reply = await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?", "key": "k1"})
+        assert (reply.status_code, reply.json()) == (status, {"positions": [1], "duplicate": is_duplicate})
+    (message,) = [envelope.message async for envelope in bus.session("s1").read()]
+    assert isinstance(message, UserMessage)
+    assert (message.text_content(), (message.metadata or {})["lanebus.by"]) == ("What is 17 × 23?", "page")
     (head,) = (await client.get("/api/sessions")).json()["sessions"]
-    assert (head["id"], head["position"], head["isClosed"]) == ("s1", 2, False)
-
-
-async def test_a_posted_message_wakes_a_worker(bus: Bus, client: Client) -> None:
-    await client.post("/api/sessions/s1/messages", json={"text": "hi"})
+    assert (head["id"], head["position"], head["isClosed"]) == ("s1", 1, False)
     async with aclosing(works(bus.consumer("agents", "w1"))) as given:
         with anyio.fail_after(120):
             work = await anext(given)

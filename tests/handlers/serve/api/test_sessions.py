@@ -26,7 +26,6 @@ from tests.support.agent.agents import until
 from tests.support.page.serving import client_of, serving
 from tests.support.serve import Client, UiBounds, api, held
 
-
 LONG = IndexBounds(fold_seconds=60)
 HASTY = IndexBounds(fold_seconds=1e-9, entries=1, at_once=1)
 
