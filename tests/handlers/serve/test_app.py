@@ -15,8 +15,6 @@ from lanebus.agent import AgentLoop
 from lanebus.handlers.providers import Piece
 from lanebus.handlers.serve import PortInUse, serve
 from lanebus.handlers.serve.errors import AddressRefused
-from lanebus.handlers.serve.guard import local_hosts
-from lanebus.handlers.serve.server import create_app
 from tests.support.agent.agents import Pause, ScriptedModel, answer, said, take_run
 from tests.support.log.groups import works
 from tests.support.page.serving import TOKEN, client_of, serving, temporary_dir
@@ -30,8 +28,10 @@ from tests.support.serve import (
     api,
     client_at,
     connected,
+    create_app,
     error_of,
     head_of,
+    local_hosts,
     read_to_end,
     visitor,
 )

@@ -22,7 +22,16 @@ from lanebus.handlers.serve import HostedApp, Principal
 from lanebus.handlers.serve.api.context import ApiContext
 from tests.support.agent.agents import fresh_bus
 from tests.support.page.serving import Served, serving
-from tests.support.serve import Client, HttpBounds, UiBounds, client_at, connected, error_of, read_to_end
+from tests.support.serve import (
+    Client,
+    HttpBounds,
+    McpServerBounds,
+    UiBounds,
+    client_at,
+    connected,
+    error_of,
+    read_to_end,
+)
 from tests.support.servers.real import eventually
 
 TINY = UiBounds(
@@ -185,7 +194,6 @@ async def test_clients_that_read_nothing_hold_at_most_the_budget_and_nothing_whe
 
 async def test_answers_of_mcp_tools_are_held_in_the_budget_and_given_back() -> None:
     from lanebus.handlers.serve import McpHosted
-    from lanebus.handlers.serve.bounds import McpServerBounds
 
     bounds = replace(TINY, wait_seconds=0.2)
     hosted = McpHosted(bounds=McpServerBounds(small_bytes=5_000, answer_bytes=20_000, calls=2))
