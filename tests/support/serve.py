@@ -81,11 +81,11 @@ def visitor(app: ASGIApp, *, address: str = "127.0.0.1", url: str = f"http://{HO
     return httpx2.AsyncClient(transport=transport, base_url=url, headers=headers)
 
 
-def signed(folder: Path, principal: Principal, *, seconds: float = 3600) -> tuple[TokenFiles, str]:
+def signed(folder: Path, principal: Principal) -> tuple[TokenFiles, str]:
     """Write a new key into a folder. Return the files of a server, and a token for a principal."""
     file = folder / "key"
     file.write_text(new_key())
-    return TokenFiles(key=file), sign_token(principal, file.read_text(), seconds=seconds)[0]
+    return TokenFiles(key=file), sign_token(principal, file.read_text(), seconds=3600)[0]
 
 
 def error_of(reply: httpx2.Response) -> tuple[int, str]:

@@ -126,9 +126,7 @@ async def test_a_turn_that_began_long_ago_is_known_by_its_newest_entries(bus: Bu
         assert (found.doing, found.loop_id, found.turn) == ("model", "s1.main.1", 7)
 
 
-async def test_a_look_reads_no_more_of_a_session_than_its_newest_entries(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_look_reads_only_the_newest_entries_of_a_session(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
     def evolve(watched: object, envelope: object, since: float) -> None:

@@ -63,9 +63,7 @@ async def test_each_command_is_published_with_its_fields_and_sender(s1: Session,
         assert (last.kind, last.data) == (f"control.{name}", {**fields, "by": "page"})
 
 
-async def test_an_approval_names_its_turn_and_the_hash_of_its_call_in_any_form_that_is_one(
-    s1: Session, client: Client
-) -> None:
+async def test_an_approval_names_its_turn_and_the_hash_of_its_call_in_any_form(s1: Session, client: Client) -> None:
     for fields, fault in (
         ({"callHash": ""}, "callHash"),
         ({"callHash": "short"}, "callHash"),
@@ -211,9 +209,7 @@ async def test_messages_and_each_kind_of_command_have_keys_of_their_own(client: 
             assert reply.json() == {"positions": [at], "duplicate": is_duplicate}
 
 
-async def test_a_repeat_of_a_reopening_is_one_whether_the_session_is_open_or_closed_again(
-    s1: Session, client: Client
-) -> None:
+async def test_a_repeat_of_a_reopening_is_one_whether_it_is_open_or_closed_again(s1: Session, client: Client) -> None:
     await client.post(f"{PATH}/messages", json={"text": "one", "key": "k1"})
     unknown = await client.post(f"{PATH}/reopen", json={"reason": "again", "key": "new"})
     assert (unknown.status_code, unknown.json()) == (200, {"positions": [], "duplicate": True})
@@ -259,9 +255,7 @@ async def test_a_repeat_of_a_redacted_message_is_a_repeat() -> None:
 # --- agents and handovers -------------------------------------------------------------------------------------------
 
 
-async def test_a_message_names_the_agent_of_a_new_session_and_is_refused_for_another_agents(
-    bus: Bus, client: Client
-) -> None:
+async def test_a_message_names_the_agent_of_a_new_session_and_is_refused_for_others(bus: Bus, client: Client) -> None:
     first = await client.post(f"{PATH}/messages", json={"text": "hi", "agent": "support"})
     assert first.status_code == 201
     head = (await client.get(PATH)).json()

@@ -59,9 +59,7 @@ async def test_entries_are_chosen_by_position_lane_kind_and_the_time_of_their_ap
 
 
 @with_s1
-async def test_entries_after_the_end_or_after_a_cursor_of_another_log_are_refused_with_the_last_position(
-    client: Client,
-) -> None:
+async def test_entries_after_the_end_or_of_another_log_are_refused_with_the_last_position(client: Client) -> None:
     for query in ("after=13", "after=9999&limit=5", "after=13&lanes=llm", "after=5-0.0_other", "after=12-0.0_other"):
         reply = await client.get(f"{ENTRIES}?{query}")
         assert error_of(reply) == (409, "log_rolled_back"), query

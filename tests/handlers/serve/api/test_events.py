@@ -146,9 +146,7 @@ async def test_no_session_writes_at_once_while_a_frame_of_another_is_not_sent_ye
         assert later == [True, True]
 
 
-async def test_a_merged_stream_starts_after_the_cursors_it_is_given_and_ignores_other_sessions(
-    bus: Bus, client: Client
-) -> None:
+async def test_a_merged_stream_starts_after_its_cursors_and_ignores_other_sessions(bus: Bus, client: Client) -> None:
     for name in ("a", "b"):
         await bus.session(name).publish(*[ExtensionMessage.of("tick", number) for number in (1, 2)])
     path = "/api/events?sessions=a,b&lanes=all&after=a:1-0,gone:7-0"

@@ -71,9 +71,7 @@ async def agree(client: Client, state: str, session: str = "s1") -> Mapping[str,
     return found
 
 
-async def test_a_session_that_workers_gave_up_is_dead_with_its_cause_until_it_is_redriven(
-    bus: Bus, client: Client
-) -> None:
+async def test_a_session_that_workers_gave_up_is_dead_with_its_cause_until_redriven(bus: Bus, client: Client) -> None:
     await bus.session("s1").publish(UserMessage.text("hello?"))
     await agree(client, "queued")
     async with working(bus, broken, RetryPolicy(attempts=2, base=0)):
@@ -206,9 +204,7 @@ async def test_a_call_that_was_approved_waits_for_a_worker_and_a_second_decision
     assert (await decide(client, "deny", following, "k2"))[0] == 201
 
 
-async def test_a_decision_that_a_worker_refused_leaves_the_call_to_decide(
-    bus: Bus, client: Client, turn: TurnId
-) -> None:
+async def test_a_decision_that_a_worker_refused_leaves_a_call_to_decide(bus: Bus, client: Client, turn: TurnId) -> None:
     session = bus.session("s1")
     sent = await session.publish(Approve(turn_id=turn, tool_call_id="c0", call_hash="0" * 64).as_extension())
     await agree(client, "queued")

@@ -56,9 +56,7 @@ async def ask(bus: Bus, count: int) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_the_request_of_a_turn_is_the_body_that_was_sent_with_a_text_in_place_of_stored_media(
-    bus: Bus, client: Client
-) -> None:
+async def test_the_request_of_a_turn_is_the_body_that_was_sent_with_texts_for_media(bus: Bus, client: Client) -> None:
     await speak(bus)
     answer = (await client.get("/api/sessions/s1/turns/main.1%230/request")).json()
     assert (answer["isExact"], answer["provider"], answer["position"]) == (True, "anthropic", 1)
@@ -71,9 +69,7 @@ async def test_the_request_of_a_turn_is_the_body_that_was_sent_with_a_text_in_pl
     assert (other["isExact"], other["provider"]) == (False, "openai-chat")
 
 
-async def test_the_context_of_a_position_has_the_messages_up_to_it_and_the_tools_that_were_defined(
-    bus: Bus, client: Client
-) -> None:
+async def test_the_context_of_a_position_has_the_messages_up_to_it_and_the_tools_then(bus: Bus, client: Client) -> None:
     await speak(bus)
     first = (await client.get("/api/sessions/s1/context?position=4")).json()
     assert (first["position"], first["model"], first["request"]["max_tokens"]) == (4, "claude-x", 77)
@@ -153,9 +149,7 @@ async def test_stored_media_are_a_text_in_the_request_of_each_provider(bus: Bus,
     assert reply.text.count("c3RvcmVkIG1lZGlh") == 1
 
 
-async def test_the_timeline_of_a_window_has_its_turns_and_loops_and_the_sum_of_all_turns(
-    bus: Bus, client: Client
-) -> None:
+async def test_the_timeline_of_a_window_has_its_turns_and_loops_and_the_sum_of_all(bus: Bus, client: Client) -> None:
     await ask(bus, 3)
     whole = (await client.get("/api/sessions/s1/timeline")).json()
     assert (whole["count"], whole["first"], len(whole["turns"]), len(whole["loops"])) == (6, 0, 6, 3)

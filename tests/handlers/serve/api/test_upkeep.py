@@ -47,9 +47,7 @@ async def test_a_fork_shares_the_entries_up_to_its_position_and_is_listed_with_i
     assert [entry["position"] for entry in entries] == [1, 2]
 
 
-async def test_a_repeat_with_the_same_key_is_the_same_fork_and_its_id_begins_with_that_of_the_session(
-    client: Client,
-) -> None:
+async def test_a_repeat_with_the_same_key_is_the_same_fork_and_its_id_begins_as_the_sessions(client: Client) -> None:
     made = [await client.post(f"{S}/forks", json={"position": 1, **key}) for key in ({"key": "k"}, {"key": "k"}, {})]
     names = [each.json()["session"] for each in made]
     assert [each.status_code for each in made] == [201, 200, 201]

@@ -78,9 +78,7 @@ async def test_a_repeat_with_the_same_key_publishes_once_and_names_the_sender(sh
 
 
 @pytest.mark.full
-async def test_the_options_bound_what_a_client_sees_and_without_allow_publish_no_tool_writes(
-    shared_valkey: RealServer,
-) -> None:
+async def test_the_options_bound_what_a_client_sees_and_no_tool_writes_by_default(shared_valkey: RealServer) -> None:
     from mcp.shared.exceptions import MCPError
 
     async with shared_valkey.bus() as bus:

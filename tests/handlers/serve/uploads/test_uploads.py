@@ -89,9 +89,7 @@ def files_in(folder: Path) -> list[str]:
     return sorted(path.suffix for path in folder.rglob("*") if path.is_file() and path.name != "lock")
 
 
-async def test_a_file_is_sent_in_pieces_and_a_message_shows_it(
-    bus: Bus, client: httpx2.AsyncClient, tmp_path: Path
-) -> None:
+async def test_a_file_is_sent_in_pieces_and_a_message_shows_it(bus: Bus, client: Client, tmp_path: Path) -> None:
     begun = await client.post(UPLOADS, json=told(PICTURE, mimeType="image/png", filename="../a.png"))
     assert (begun.status_code, begun.headers["location"]) == (201, place(PICTURE))
     reply = begun
@@ -394,7 +392,7 @@ async def test_a_directory_that_others_may_enter_is_refused(tmp_path: Path) -> N
             assert error_of(await client.post(UPLOADS, json=told(b"a"))) == (500, "directory_not_owned")
 
 
-async def test_types_that_the_bytes_do_not_show_are_not_believed(client: httpx2.AsyncClient) -> None:
+async def test_types_that_the_bytes_do_not_show_are_not_believed(client: Client) -> None:
     page = b"<!doctype html><script>alert(1)</script>"
     assert (await sent(client, page, mimeType="image/png"))["mimeType"] is None
     named = await client.post(MESSAGES, json=image(page))
