@@ -161,7 +161,7 @@ AGENTS: dict[str, Callable[[], Agent]] = {
     "a model raises": lambda: loop(ScriptedModel([fault()])),
     "a model raises in the middle of its answer": lambda: loop(ScriptedModel([*answer("Hello")[:2], fault()])),
     "a model's stream raises at once": lambda: loop(PlainModel()),
-    "a model answers with an error": lambda: loop(ScriptedModel([FAILED])),  # type: ignore[list-item]
+    "a model answers with an error": lambda: loop(ScriptedModel([FAILED])),
     "an async tool raises": lambda: loop(calling("look"), look),
     "a sync tool raises": lambda: loop(calling("look_in_a_thread"), look_in_a_thread),
     "a tool object raises": lambda: loop(calling("broken"), BrokenTool()),

@@ -69,6 +69,7 @@ COMMANDS: dict[str, dict[str, JsonValue]] = {
     **{name: {} for name in ("abort", "compact", "handoff", "pause", "resume")},
     **{"approve": ABOUT, "deny": ABOUT, "steer": {"text": "left"}},
 }
+DECISIONS: tuple[dict[str, JsonValue], ...] = ({"do": "approve"}, {"do": "deny"})
 WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (f"{PATH}/messages", {"text": "hi"}, SENDS),
     (f"{PATH}/messages", {"text": "later", "followUp": True}, SENDS),
@@ -80,7 +81,7 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     ),
     (CHAT, {"do": "say"}, SENDS),
     (AGUI, {"do": "say"}, SENDS),
-    *((path, {"do": do}, ONLY_PAGE) for path in (CHAT, AGUI) for do in ("approve", "deny")),
+    *((path, decision, ONLY_PAGE) for path in (CHAT, AGUI) for decision in DECISIONS),
     (AGUI, {"do": "resume"}, ONLY_PAGE),
     (AGUI, {"do": "look"}, READS_BOTH_LANES),
 ]

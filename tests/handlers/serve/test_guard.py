@@ -176,7 +176,7 @@ async def test_unknown_hosts_and_foreign_origins_can_neither_read_nor_write() ->
 
 async def test_known_hosts_the_own_origin_and_requests_of_the_own_site_are_accepted() -> None:
     own = "bus.example.com"
-    pairs = [(host, None) for host in sorted({*local_hosts(8420), own, "LOCALHOST:8420"})]
+    pairs: list[tuple[str, str | None]] = [(host, None) for host in sorted({*local_hosts(8420), own, "LOCALHOST:8420"})]
     pairs += [(host, f"http://{host}") for host in sorted(local_hosts(8420))] + [(own, f"https://{own}")]
     client = guarded(**BEARER)
     for host, origin in pairs:
@@ -358,7 +358,7 @@ async def test_every_response_has_the_headers_of_the_guard_and_a_web_socket_is_c
 # --- other origins, allowed in an application -------------------------------------------------------------------------
 
 
-def page(bus: Bus, bounds: UiBounds | None = None, **headers: str) -> Client:
+def page(bus: Bus, headers: Mapping[str, str], bounds: UiBounds | None = None) -> Client:
     """Return a client of an application that allows `APP`."""
     app = create_app(
         bus, token=TOKEN, allowed_hosts=local_hosts(8420), allowed_origins=[APP], bounds=bounds or UiBounds()
@@ -373,7 +373,7 @@ def renamed(bus: Bus, url: str) -> Client:
 
 
 async def test_a_page_of_an_allowed_origin_may_read_answers_and_the_headers_that_clients_need(bus: Bus) -> None:
-    client = page(bus, Origin=APP, **{"Sec-Fetch-Site": "cross-site"})
+    client = page(bus, {"Origin": APP, "Sec-Fetch-Site": "cross-site"})
     reply = await client.get(SESSIONS, headers=BEARER)
     assert (reply.status_code, reply.headers["access-control-allow-origin"]) == (200, APP)
     exposed = reply.headers["access-control-expose-headers"].lower().split(", ")
@@ -387,7 +387,7 @@ async def test_a_page_of_an_allowed_origin_may_read_answers_and_the_headers_that
 
 async def test_an_allowed_origin_can_read_why_it_is_refused(bus: Bus) -> None:
     late = AccessBounds(burst=1, requests_per_second=0.01, wrong_burst=1, wrong_per_second=0.01)
-    client = page(bus, UiBounds(access=late), Origin=APP)
+    client = page(bus, {"Origin": APP}, UiBounds(access=late))
     for headers, status, error in (
         ({}, 401, "token_missing"),
         (BEARER, 200, None),
@@ -403,7 +403,7 @@ async def test_an_allowed_origin_can_read_why_it_is_refused(bus: Bus) -> None:
 
 
 async def test_another_origin_is_refused_also_beside_an_allowed_one_and_so_is_a_link_without_one(bus: Bus) -> None:
-    client, evil = page(bus, **BEARER), "http://evil.example"
+    client, evil = page(bus, BEARER), "http://evil.example"
     for origins in (["http://localhost:5174"], ["null"], [APP, evil], [f"{APP}.evil.example"], ["http://localhost"]):
         reply = await client.get(SESSIONS, headers=[("Origin", origin) for origin in origins])
         assert error_of(reply) == (403, "origin_refused")
@@ -419,7 +419,7 @@ async def test_another_origin_is_refused_also_beside_an_allowed_one_and_so_is_a_
 
 async def test_a_development_server_that_proxies_is_told_what_to_set(bus: Bus) -> None:
     site = {"Sec-Fetch-Site": "same-origin", "Origin": APP}
-    client = page(bus, **BEARER)
+    client = page(bus, BEARER)
     kept = await client.get(SESSIONS, headers={**site, "Host": "localhost:5173"})
     assert "--allow-host localhost:5173" in kept.json()["detail"]
     for each in (client, renamed(bus, APP)):

@@ -79,8 +79,8 @@ async def test_an_approval_names_its_turn_and_the_hash_of_its_call_in_any_form(s
         {"turnId": "s1.main.1#2"},
         {"turnId": "main.1#2"},
     )
-    for fields in right:
-        reply = await client.post(f"{PATH}/commands", json={"command": "approve", **ABOUT, **fields})
+    for more in right:
+        reply = await client.post(f"{PATH}/commands", json={"command": "approve", **ABOUT, **more})
         assert reply.status_code == 201
     hashes = (None, "0" * 64, None, None)
     assert await controls(s1) == [
@@ -112,16 +112,17 @@ async def test_a_follow_up_is_marked_as_one(bus: Bus, client: Client) -> None:
     assert [(m.metadata or {}).get(FOLLOW_UP) for m in said if isinstance(m, UserMessage)] == [True, None]
 
 
-NO_COMMANDS: list[JsonValue] = [
+NO_TURN: JsonValue = {"loopId": "x", "turnIndex": -1}
+NO_COMMANDS: list[object] = [
     *([], "abort", {}, {"command": None}, {"command": ["abort"]}, {"text": "hi"}),
     *({"command": "abort", "when": "later"}, {"command": "abort", "loopId": 7}, {"command": "abort", "why": "x"}),
-    *({"command": "approve"}, {"command": "approve", **ABOUT, "turnId": {"loopId": "x", "turnIndex": -1}}),
+    *({"command": "approve"}, {"command": "approve", **ABOUT, "turnId": NO_TURN}),
     *({"command": "pause", "key": ""}, {"command": "pause", "key": 7}, {"command": "pause", "by": "a\nb"}),
     *({"command": "pause", "by": "b" * 201}, {"command": "pause", "by": {}}),
     *({"command": "steer"}, {"command": "steer", "text": " "}, {"command": "steer", "text": "x", "position": 1}),
     *({"command": "steer", "text": "x", "when": "soon"}, {"command": "resume", "text": "x"}),
 ]
-NO_MESSAGES: list[JsonValue] = [
+NO_MESSAGES: list[object] = [
     *({"text": "x", "followUp": 1}, {"text": "x", "followUp": None}, {"text": "x", "by": "y"}),
     {"text": "x", "followUp": True, "agent": "a"},
 ]
