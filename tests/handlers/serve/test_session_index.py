@@ -136,7 +136,7 @@ async def test_a_new_fork_costs_the_same_at_any_depth(bus: Bus) -> None:
     assert max(costs[2:]) == min(costs[2:]), costs
 
 
-async def test_a_fork_takes_its_own_title_or_that_of_the_nearest_start_and_none_of_an_erased_parent(bus: Bus) -> None:
+async def test_a_fork_takes_its_own_title_or_that_of_the_nearest_start(bus: Bus) -> None:
     root = bus.session("root")
     await root.publish(AssistantMessage.text("x"))
     child = await root.fork(id="child")
@@ -149,11 +149,19 @@ async def test_a_fork_takes_its_own_title_or_that_of_the_nearest_start_and_none_
     await read_all(index := SessionIndex(bus, IndexBounds(fold_seconds=60, read_entries=1)))
     own_titles = {"root": "of the root", "child": "of the child", "own": "its own"}
     assert titles(index) == {**own_titles, "of-child": "of the child", "of-start": None}
-    for name in ("root", "child"):
-        await bus.session(name).erase(force=True)
-    await read_all(index := SessionIndex(bus, IndexBounds(fold_seconds=60)))
-    assert (index.rows["of-child"].title, index.rows["of-child"].state) == (None, "idle")
-    assert index.rows["own"].title == "its own"
+
+
+async def test_a_fork_of_an_erased_parent_is_listed_with_what_its_own_entries_tell(bus: Bus) -> None:
+    parent = bus.session("parent")
+    await parent.publish(UserMessage.text("secret"))
+    fork = await parent.fork(id="fork")
+    await fork.publish(AssistantMessage.text("x"))
+    await read_all(known := SessionIndex(bus, IndexBounds(fold_seconds=60, sweep_seconds=1e-9)))
+    await parent.erase(force=True)
+    await read_all(anew := SessionIndex(bus, IndexBounds(fold_seconds=60)))
+    assert {name: (row.title, row.state) for name, row in anew.rows.items()} == {"fork": (None, "idle")}
+    await known.refresh()
+    assert known.rows.keys() == {"fork"}
 
 
 async def test_concurrent_refreshes_search_a_parent_once(bus: Bus) -> None:

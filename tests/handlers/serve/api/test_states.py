@@ -179,6 +179,10 @@ async def test_a_call_that_was_approved_waits_for_a_worker_and_a_second_decision
     assert (await listed(client))["waiting"] == 0
     inbox = (await client.get("/api/waiting")).json()
     assert (inbox["count"], [call["decision"] for call in inbox["waiting"]]) == (0, [decision])
+    (shown,) = (await client.get("/api/sessions/s1/timeline")).json()["turns"]
+    assert [(wait["decision"], wait["command"]) for tool in shown["tools"] for wait in tool["waits"]] == [
+        ("approve", None)
+    ]
     applied = ControlAnswered(control=position, outcome="applied").as_extension()
     ran = (
         ToolStarted(turn_id=turn, tool_call_id="c0", tool_name="rm").as_extension(),
