@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from lanebus.bus.messages import Frozen
 from lanebus.handlers.context import PersistentList
 
-__all__ = ()
-
 
 class _State(Frozen):
     numbers: PersistentList[int] = PersistentList()

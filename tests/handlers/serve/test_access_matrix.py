@@ -1,8 +1,8 @@
 """Who may do what: each principal in each session on each route, command and stream. Only the allowed cells answer."""
 
 import hashlib
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -17,11 +17,9 @@ from lanebus.bus.messages import CONTROLS, AgentStarted, Lane, MessageStarted, T
 from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.handlers.serve import ACTIONS, Principal, TokenFiles, new_key, sign_token
 from lanebus.handlers.serve.api.openapi import endpoints
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, TurnId, UserMessage
-from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
-
-__all__ = ()
+from tests.support.page.serving import TOKEN
+from tests.support.serve import Client, UiBounds, api, client_at
 
 SESSIONS = ("team-a", "team-b", "other")
 TEAM = ("team-a", "team-b")
@@ -59,35 +57,19 @@ MERGED, CHANGES = "/api/events?sessions={session}&lanes=all", "/api/changes"
 PUBLIC = {"/api/openapi.json", "/", "/static/{path:path}", "/favicon.ico"}
 OF_NO_SESSION = {"/api/access", "/api/sessions", "/api/waiting", "/api/projections"}
 READS: dict[str, Cells] = {
-    PATH: READS_A_LANE,
-    f"{PATH}/entries": READS_A_LANE,
-    f"{PATH}/events": READS_A_LANE,
-    MERGED: READS_A_LANE,
-    f"{PATH}/status": READS_A_LANE,
-    MEDIA: READS_BOTH_LANES,
-    CALL: READS_BOTH_LANES,
-    f"{PATH}/turns": READS_BOTH_LANES,
-    f"{PATH}/turns/{{turn}}/request": READS_BOTH_LANES,
-    f"{PATH}/timeline": READS_BOTH_LANES,
-    f"{PATH}/context": READS_BOTH_LANES,
-    f"{PATH}/usage": READS_BOTH_LANES,
-    f"{PATH}/projections/{{name}}": READS_BOTH_LANES,
-    RESUME: READS_BOTH_LANES,
-    LOADED: READS_BOTH_LANES,
-    f"{PATH}/forks": READS_A_LANE,
-    f"{PATH}/dead-letters": READS_BOTH_LANES,
+    **dict.fromkeys(
+        (PATH, *(f"{PATH}/{name}" for name in ("entries", "events", "status", "forks")), MERGED), READS_A_LANE
+    ),
+    **dict.fromkeys((f"{PATH}/{name}" for name in ("turns", "timeline", "context", "usage")), READS_BOTH_LANES),
+    **dict.fromkeys((f"{PATH}/turns/{{turn}}/request", f"{PATH}/projections/{{name}}"), READS_BOTH_LANES),
+    **dict.fromkeys((f"{PATH}/dead-letters", MEDIA, CALL, RESUME, LOADED), READS_BOTH_LANES),
 }
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "l.main.1", "turnIndex": 0}, "toolCallId": "c1"}
 COMMANDS: dict[str, dict[str, JsonValue]] = {
-    "abort": {},
-    "approve": ABOUT,
-    "compact": {},
-    "deny": ABOUT,
-    "handoff": {},
-    "pause": {},
-    "resume": {},
-    "steer": {"text": "left"},
+    **{name: {} for name in ("abort", "compact", "handoff", "pause", "resume")},
+    **{"approve": ABOUT, "deny": ABOUT, "steer": {"text": "left"}},
 }
+DECISIONS: tuple[dict[str, JsonValue], ...] = ({"do": "approve"}, {"do": "deny"})
 WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
     (f"{PATH}/messages", {"text": "hi"}, SENDS),
     (f"{PATH}/messages", {"text": "later", "followUp": True}, SENDS),
@@ -98,11 +80,8 @@ WRITES: list[tuple[str, dict[str, JsonValue], Cells]] = [
         for name, fields in COMMANDS.items()
     ),
     (CHAT, {"do": "say"}, SENDS),
-    (CHAT, {"do": "approve"}, ONLY_PAGE),
-    (CHAT, {"do": "deny"}, ONLY_PAGE),
     (AGUI, {"do": "say"}, SENDS),
-    (AGUI, {"do": "approve"}, ONLY_PAGE),
-    (AGUI, {"do": "deny"}, ONLY_PAGE),
+    *((path, decision, ONLY_PAGE) for path in (CHAT, AGUI) for decision in DECISIONS),
     (AGUI, {"do": "resume"}, ONLY_PAGE),
     (AGUI, {"do": "look"}, READS_BOTH_LANES),
 ]
@@ -161,7 +140,7 @@ async def fill(bus: Bus, name: str) -> None:
 @asynccontextmanager
 async def opened(
     folder: Path, *, allowed_origins: Iterable[str] = (), base_path: str = ""
-) -> AsyncGenerator[tuple[Bus, Served, dict[str, httpx2.AsyncClient]]]:
+) -> AsyncGenerator[tuple[Bus, dict[str, Client]]]:
     """Yield a client for each principal."""
     key = new_key()
     (folder / "key").write_text(key)
@@ -172,32 +151,21 @@ async def opened(
     claims = jwt.decode(tokens[EXPIRED], key, algorithms=["HS256"], audience="lanebus")
     tokens |= {WRONG: "no-such-token", EXPIRED: jwt.encode({**claims, "exp": claims["iat"] - 1}, key)}
     bounds = UiBounds(access=AccessBounds(burst=10_000, wrong_burst=10_000))
-    async with (
-        temporary_bus() as bus,
-        serving(
-            bus,
-            reader_token="reader-token",
+    async with AsyncExitStack() as stack:
+        served = api(
             token_files=files,
+            reader_token="reader-token",
             bounds=bounds,
             allowed_origins=allowed_origins,
             base_path=base_path,
-        ) as served,
-    ):
+        )
+        bus, page = await stack.enter_async_context(served)
         for name in SESSIONS:
             await fill(bus, name)
-        clients = {
-            name: httpx2.AsyncClient(
-                base_url=served.base,
-                headers={"Authorization": f"Bearer {tokens[name]}"} if name in tokens else {},
-                timeout=120,
-            )
-            for name in {*ALL, *UNKNOWN}
-        }
-        try:
-            yield bus, served, clients
-        finally:
-            for client in clients.values():
-                await client.aclose()
+        clients = {name: client_at(page.base_url, tokens.get(name)) for name in {*ALL, *UNKNOWN}}
+        for client in clients.values():
+            await stack.enter_async_context(client)
+        yield bus, clients
 
 
 def chat_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
@@ -224,10 +192,20 @@ def run_body(session: str, who: str, do: JsonValue) -> dict[str, JsonValue]:
     }
 
 
-async def chat_stream(
-    client: httpx2.AsyncClient, method: str, path: str, until: bytes, body: JsonValue = None
+async def stream(
+    client: Client,
+    method: str,
+    path: str,
+    until: bytes,
+    body: JsonValue = None,
+    *,
+    at: bytes = b"",
+    then: Callable[[], Awaitable[None]] | None = None,
 ) -> tuple[str, bytes]:
-    """Return whether a chat is answered, and its bytes until a text that is in all of these streams."""
+    """Return whether a stream is answered, and its bytes until a text that it is sure to have.
+
+    `then` is called once when the text `at` has come.
+    """
     received = bytearray()
     async with client.stream(method, path, json=body) as reply:
         if reply.status_code != 200:
@@ -235,6 +213,9 @@ async def chat_stream(
         with anyio.fail_after(120):
             async for chunk in reply.aiter_raw():
                 received += chunk
+                if then is not None and at in received:
+                    await then()
+                    then = None
                 if until in received:
                     break
     return "answered", bytes(received)
@@ -250,43 +231,27 @@ def found(reply: httpx2.Response) -> str:
     return "answered" if reply.status_code in {200, 201} else str(reply.status_code)
 
 
-async def read_changes(bus: Bus, client: httpx2.AsyncClient, visible: Iterable[str]) -> tuple[str, bytes]:
+async def read_changes(bus: Bus, client: Client, visible: Iterable[str]) -> tuple[str, bytes]:
     """Return whether the stream of changes is answered, and its bytes until it names the last visible session."""
-    received = bytearray()
-    async with client.stream("GET", CHANGES) as reply:
-        if reply.status_code != 200:
-            return found(reply), await reply.aread()
-        is_marked = False
-        with anyio.fail_after(120):
-            async for chunk in reply.aiter_raw():
-                received += chunk
-                if not is_marked and b"event: ready" in received:
-                    is_marked = True
-                    for session in reversed(SESSIONS):
-                        await bus.session(session).publish(ExtensionMessage.of("mark"))
-                if f'"{next(each for each in SESSIONS if each in visible)}"'.encode() in received:
-                    break
-    return "answered", bytes(received)
+
+    async def mark() -> None:
+        for session in reversed(SESSIONS):
+            await bus.session(session).publish(ExtensionMessage.of("mark"))
+
+    last = next((each for each in SESSIONS if each in visible), "")
+    return await stream(client, "GET", CHANGES, f'"{last}"'.encode(), at=b"event: ready", then=mark)
 
 
-async def read_stream(bus: Bus, client: httpx2.AsyncClient, path: str, session: str) -> tuple[str, bytes]:
+async def read_stream(bus: Bus, client: Client, path: str, session: str) -> tuple[str, bytes]:
     """Return whether a stream is answered, and its bytes until an event that is published behind a live delta."""
-    received = bytearray()
-    async with client.stream("GET", path.format(session=session) + QUERIES.get(path, "")) as reply:
-        if reply.status_code != 200:
-            return found(reply), await reply.aread()
-        is_marked = False
-        with anyio.fail_after(120):
-            async for chunk in reply.aiter_raw():
-                received += chunk
-                if not is_marked and b"event: caughtup" in received:
-                    is_marked = True
-                    live = Delta(kind="text", message_id="m1", delta=f"{llm_canary(session)}live")
-                    await bus.session(session).preview(live)
-                    await bus.session(session).publish(ExtensionMessage.of("mark", {"text": "MARK"}))
-                if b"MARK" in received:
-                    break
-    return "answered", bytes(received)
+
+    async def mark() -> None:
+        live = Delta(kind="text", message_id="m1", delta=f"{llm_canary(session)}live")
+        await bus.session(session).preview(live)
+        await bus.session(session).publish(ExtensionMessage.of("mark", {"text": "MARK"}))
+
+    at = path.format(session=session) + QUERIES.get(path, "")
+    return await stream(client, "GET", at, b"MARK", at=b"event: caughtup", then=mark)
 
 
 def test_every_route_and_every_command_has_its_cells() -> None:
@@ -310,7 +275,7 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
 ) -> None:
     wrong, heard = list[str](), bytearray()
     listed: tuple[set[object], object] | None = None
-    async with opened(tmp_path) as (bus, _, clients):
+    async with opened(tmp_path) as (bus, clients):
         client = clients[who]
         for path in OF_NO_SESSION:
             reply = await client.get(path)
@@ -330,7 +295,7 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                 if "/events" in path:
                     state, content = await read_stream(bus, client, path, session)
                 elif path == RESUME:
-                    state, content = await chat_stream(client, "GET", path.format(session=session), b"data-progress")
+                    state, content = await stream(client, "GET", path.format(session=session), b"data-progress")
                 else:
                     reply = await client.get(address(path, session))
                     state, content = found(reply), reply.content
@@ -343,10 +308,10 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
                 before = (await bus.session(session).head()).position
                 if path == CHAT:
                     asked = chat_body(session, who, body["do"])
-                    state, content = await chat_stream(client, "POST", path, b"data-progress", asked)
+                    state, content = await stream(client, "POST", path, b"data-progress", asked)
                 elif path == AGUI:
                     asked, to = run_body(session, who, body["do"]), (await bus.session(session).head()).agent
-                    state, content = await chat_stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
+                    state, content = await stream(client, "POST", f"/agui/{to}", b"MESSAGES_SNAPSHOT", asked)
                 else:
                     reply = await client.post(path.format(session=session), json=body)
                     state, content = found(reply), reply.content
@@ -358,29 +323,23 @@ async def test_only_allowed_cells_answer_and_a_canary_reaches_only_readers_of_it
     assert wrong == []
     for session in SESSIONS:
         sees = (llm_canary(session).encode() in heard, extension_canary(session).encode() in heard)
-        assert (session, *sees) == (
-            session,
-            session in READS_BOTH_LANES.get(who, ()),
-            session in READS_A_LANE.get(who, ()),
-        )
+        may_see = (session in READS_BOTH_LANES.get(who, ()), session in READS_A_LANE.get(who, ()))
+        assert (session, sees) == (session, may_see)
     if who in KNOWN:
         assert listed == ({*READS_A_LANE[who]}, len(READS_A_LANE[who]))
 
 
 @pytest.mark.full
 async def test_only_the_page_and_a_token_with_the_action_may_fork_redrive_trim_close_and_reopen(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (bus, _, clients):
+    async with opened(tmp_path) as (bus, clients):
         for who, client in clients.items():
             for session in SESSIONS:
                 for path, body in UPKEEP:
                     reply = await client.post(path.format(session=session), json=body)
                     assert (who, path, found(reply)) == (who, path, expected(who, session, ONLY_PAGE))
         heads = [head.session for head in await bus.sessions()]
-        assert sorted(name.rpartition("-")[0] for name in heads if name not in SESSIONS) == [
-            "other",
-            "team-a",
-            "team-b",
-        ]
+        forks = sorted(name.rpartition("-")[0] for name in heads if name not in SESSIONS)
+        assert forks == ["other", "team-a", "team-b"]
 
 
 @pytest.mark.full
@@ -388,7 +347,7 @@ async def test_only_senders_upload_and_each_sees_only_its_own_uploads(tmp_path: 
     data, kind = b"half an upload", {"Content-Type": "application/octet-stream"}
     digest = hashlib.sha256(data).hexdigest()
     begin: dict[str, JsonValue] = {"sha256": digest, "sizeBytes": len(data)}
-    async with opened(tmp_path) as (bus, _, clients):
+    async with opened(tmp_path) as (bus, clients):
         heads = {session: (await bus.session(session).head()).position for session in SESSIONS}
         for session in SESSIONS:
             path = f"/api/sessions/{session}/uploads/{digest}"
@@ -414,7 +373,7 @@ async def test_only_senders_upload_and_each_sees_only_its_own_uploads(tmp_path: 
 
 @pytest.mark.full
 async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (bus, _, clients):
+    async with opened(tmp_path) as (bus, clients):
         writer = clients[WRITER]
         for body in ({"text": "hi"}, {"text": "later", "followUp": True}):
             assert (await writer.post("/api/sessions/team-a/messages", json=body)).status_code == 201
@@ -437,44 +396,29 @@ async def test_what_is_sent_names_its_principal(tmp_path: Path) -> None:
             assert (reply.status_code, "leave it out" in reply.json()["detail"]) == (400, True)
 
 
+READ_ACTIONS = {
+    **{
+        f"{PATH}/{name}": f"read.{name}"
+        for name in ("entries", "events", "status", "turns", "timeline", "context", "usage")
+    },
+    **{PATH: "read.head", MEDIA: "read.media", CALL: "read.call", f"{PATH}/turns/{{turn}}/request": "read.request"},
+    **{f"{PATH}/forks": "read.forks", f"{PATH}/dead-letters": "read.dead_letters"},
+    **{"/api/sessions": "read.sessions", CHANGES: "read.sessions", "/api/waiting": "read.waiting"},
+    **dict.fromkeys(("/api/projections", f"{PATH}/projections/{{name}}", STATES), "read.projections"),
+    **dict.fromkeys((MERGED, RESUME, LOADED), "read.events"),
+}
 ACTIONS_OF: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/access"): (),
-    ("GET", "/api/sessions"): ("read.sessions",),
-    ("GET", "/api/waiting"): ("read.waiting",),
-    ("GET", "/api/projections"): ("read.projections",),
-    ("GET", CHANGES): ("read.sessions",),
-    ("GET", PATH): ("read.head",),
-    ("GET", f"{PATH}/entries"): ("read.entries",),
-    ("GET", f"{PATH}/events"): ("read.events",),
-    ("GET", MERGED): ("read.events",),
-    ("GET", f"{PATH}/status"): ("read.status",),
-    ("GET", MEDIA): ("read.media",),
-    ("GET", CALL): ("read.call",),
-    ("GET", f"{PATH}/turns"): ("read.turns",),
-    ("GET", f"{PATH}/turns/{{turn}}/request"): ("read.request",),
-    ("GET", f"{PATH}/timeline"): ("read.timeline",),
-    ("GET", f"{PATH}/context"): ("read.context",),
-    ("GET", f"{PATH}/usage"): ("read.usage",),
-    ("GET", f"{PATH}/projections/{{name}}"): ("read.projections",),
-    ("GET", STATES): ("read.projections",),
-    ("GET", RESUME): ("read.events",),
-    ("GET", LOADED): ("read.events",),
-    ("GET", f"{PATH}/forks"): ("read.forks",),
-    ("GET", f"{PATH}/dead-letters"): ("read.dead_letters",),
+    **{("GET", path): (action,) for path, action in READ_ACTIONS.items()},
+    **{("POST", f"{PATH}/{name}"): (name,) for name in ("redrive", "trim", "close", "reopen")},
+    ("POST", f"{PATH}/forks"): ("fork",),
     ("POST", f"{PATH}/messages"): ("send",),
     ("POST", f"{PATH}/commands"): ("command.pause",),
     ("POST", f"{PATH}/agent"): ("hand_over",),
     ("POST", CHAT): ("send", "read.events"),
     ("POST", AGUI): ("send", "read.events"),
-    ("POST", f"{PATH}/forks"): ("fork",),
-    ("POST", f"{PATH}/redrive"): ("redrive",),
-    ("POST", f"{PATH}/trim"): ("trim",),
-    ("POST", f"{PATH}/close"): ("close",),
-    ("POST", f"{PATH}/reopen"): ("reopen",),
     ("POST", UPLOADS): ("send",),
-    ("GET", UPLOAD): ("send",),
-    ("PATCH", UPLOAD): ("send",),
-    ("DELETE", UPLOAD): ("send",),
+    **{(method, UPLOAD): ("send",) for method in ("GET", "PATCH", "DELETE")},
 }
 """the actions that a route asks for"""
 
@@ -495,7 +439,7 @@ def test_every_route_has_its_actions() -> None:
     assert {(method, path.partition("?")[0]) for method, path in ACTIONS_OF} == routes
 
 
-async def status_of(client: httpx2.AsyncClient, method: str, path: str, actions: Iterable[str] = ()) -> int:
+async def status_of(client: Client, method: str, path: str, actions: Iterable[str] = ()) -> int:
     """Return the status of a request to a route, with exactly these actions."""
     at = path.replace("{path:path}", "app.js").replace("{agent}", "agent").replace("{sha256}", "0" * 64)
     at = (MEDIA if path == MEDIA else at).replace("{position:int}", "8").replace("{sha256}", "0" * 64)
@@ -512,7 +456,7 @@ async def status_of(client: httpx2.AsyncClient, method: str, path: str, actions:
 
 @pytest.mark.full
 async def test_an_unknown_token_reaches_no_route(tmp_path: Path) -> None:
-    async with opened(tmp_path) as (_, _, clients):
+    async with opened(tmp_path) as (_, clients):
         for who in UNKNOWN:
             for method, path in ACTIONS_OF:
                 assert (who, method, path, await status_of(clients[who], method, path)) == (who, method, path, 401)
@@ -525,22 +469,21 @@ async def test_each_route_needs_its_actions_and_no_other() -> None:
         return Principal(name="any", actions=tuple(filter(None, headers.get("x-actions", "").split(","))))
 
     bounds = UiBounds(access=AccessBounds(burst=10_000))
-    async with temporary_bus() as bus, serving(bus, token=None, identify=identify, bounds=bounds) as served:
+    async with api(token=None, identify=identify, bounds=bounds) as (bus, client):
         await fill(bus, "team-a")
-        async with httpx2.AsyncClient(base_url=served.base, timeout=120) as client:
-            for (method, path), needed in ACTIONS_OF.items():
-                for missing in needed:
-                    others = [each for each in SINGLE if each != missing]
-                    found = await status_of(client, method, path, others)
-                    assert (method, path, missing, found) == (method, path, missing, 403)
-                found = await status_of(client, method, path, needed)
-                assert found not in {401, 403, 405, 422, 500}, (method, path, found)
+        for (method, path), needed in ACTIONS_OF.items():
+            for missing in needed:
+                others = [each for each in SINGLE if each != missing]
+                found = await status_of(client, method, path, others)
+                assert (method, path, missing, found) == (method, path, missing, 403)
+            found = await status_of(client, method, path, needed)
+            assert found not in {401, 403, 405, 422, 500}, (method, path, found)
 
 
 ALLOWED, FOREIGN = "https://app.example.com", "https://evil.example"
 
 
-async def status(client: httpx2.AsyncClient, method: str, path: str, origin: str, body: JsonValue = None) -> str:
+async def status(client: Client, method: str, path: str, origin: str, body: JsonValue = None) -> str:
     """Return the outcome of a request as a browser sends it from a page of another site, and check what it may read."""
     headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
     async with client.stream(method, path, json=body, headers=headers) as reply:
@@ -560,7 +503,7 @@ async def test_an_allowed_origin_gets_the_cells_of_its_token_and_another_gets_no
     tmp_path: Path, base_path: str
 ) -> None:
     session = "team-a"
-    async with opened(tmp_path, allowed_origins=[ALLOWED], base_path=base_path) as (bus, _, clients):
+    async with opened(tmp_path, allowed_origins=[ALLOWED], base_path=base_path) as (bus, clients):
         for who, client in clients.items():
             for path in (*OF_NO_SESSION, CHANGES):
                 wanted = "answered" if who in KNOWN else "401"
@@ -586,7 +529,7 @@ async def test_an_allowed_origin_gets_the_cells_of_its_token_and_another_gets_no
 async def test_each_route_answers_the_preflight_of_an_allowed_origin_with_its_methods_and_no_other(
     tmp_path: Path,
 ) -> None:
-    async with opened(tmp_path, allowed_origins=[ALLOWED]) as (_, _, clients):
+    async with opened(tmp_path, allowed_origins=[ALLOWED]) as (_, clients):
         client = clients[ANONYMOUS]  # a browser sends no token with a preflight
         methods = dict[str, set[str]]()
         for each in endpoints():

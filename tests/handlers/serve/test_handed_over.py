@@ -15,19 +15,16 @@ from lanebus import Bus, Delta, ExtensionMessage, Lane, Session, UserMessage
 from lanebus.access import AccessRequest, Decision, authorize_by_rights
 from lanebus.bus.messages import AgentStarted, TurnStarted
 from lanebus.bus.wire import START
-from lanebus.handlers.serve import Authorize, Principal, TokenFiles, new_key, sign_token
+from lanebus.handlers.serve import Authorize, Principal
 from lanebus.handlers.serve.access.access import Access
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
 from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
-from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.serve.budget import ByteBudget
 from lanebus.handlers.serve.frames import session_frames
 from lanebus.handlers.serve.gate import SessionRight
 from lanebus.handlers.serve.transfer import History
 from lanebus.messages import TurnId
-from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
-
-__all__ = ()
+from tests.support.serve import DEFAULT_UI_BOUNDS, Client, UiBounds, api, error_of, signed
 
 SECRET = "of-billing-only"
 HELPDESK = Principal(name="helpdesk", actions=("read", "send"), agents=("support",))
@@ -53,26 +50,18 @@ async def only_support(request: AccessRequest) -> Decision:
 @asynccontextmanager
 async def opened(
     folder: Path, authorize: Authorize | None = None, bounds: UiBounds = DEFAULT_UI_BOUNDS
-) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
+) -> AsyncGenerator[tuple[Bus, Client]]:
     """Yield a bus with a session of the agent `support`, and a client that may see only this agent's sessions."""
-    (folder / "key").write_text(new_key())
-    token = TOKEN
-    if authorize is None:
-        token, _ = sign_token(HELPDESK, (folder / "key").read_text(), seconds=3600)
-    files = TokenFiles(key=folder / "key")
-    async with temporary_bus() as bus, serving(bus, token_files=files, authorize=authorize, bounds=bounds) as served:
+    files, token = signed(folder, HELPDESK)
+    async with api(token_files=files, authorize=authorize, bounds=bounds) as (bus, client):
         await bus.session("s1").publish(UserMessage.text("hello"), agent="support")
-        async with client_of(served, token) as client:
-            yield bus, client
-
-
-def client_of(served: Served, token: str) -> httpx2.AsyncClient:
-    headers = {"Authorization": f"Bearer {token}"}
-    return httpx2.AsyncClient(base_url=served.base, headers=headers, timeout=120)
+        if authorize is None:
+            client.headers["Authorization"] = f"Bearer {token}"
+        yield bus, client
 
 
 @asynccontextmanager
-async def stream(client: httpx2.AsyncClient, path: str) -> AsyncGenerator[httpx2.Response]:
+async def stream(client: Client, path: str) -> AsyncGenerator[httpx2.Response]:
     body: JsonValue = {"threadId": "s1", "runId": "r1", "messages": []}
     method, sent = ("POST", body) if path.startswith("/agui") else ("GET", None)
     async with client.stream(method, path, json=sent) as reply:
@@ -172,37 +161,32 @@ def right_of(bus: Bus) -> SessionRight:
     return SessionRight(Access(Credentials("start-token")), bus, [asked])
 
 
-async def test_stored_entries_are_not_read_on_after_a_handover() -> None:
+async def test_stored_entries_are_not_read_on_after_a_handover(bus: Bus) -> None:
     bounds = replace(DEFAULT_UI_BOUNDS, read_bytes=1, read_entries=1, page_entries=1)
-    async with temporary_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(*(UserMessage.text(f"m{number}") for number in range(5)), agent="support")
-        async with ByteBudget().share(lambda: None) as share:
-            right = right_of(bus)
-            frames = session_frames(session, START, share, History(bounds), right=right, bounds=bounds)
-            async with aclosing(frames):
-                assert b'"m0"' in (await anext(frames)).whole
-                await session.hand_over("billing")
-                rest = [frame async for frame in frames]
-                assert [frame.event for frame in rest] == ["failed"]
+    session = bus.session("s1")
+    await session.publish(*(UserMessage.text(f"m{number}") for number in range(5)), agent="support")
+    async with ByteBudget().share(lambda: None) as share:
+        frames = session_frames(session, START, share, History(bounds), right=right_of(bus), bounds=bounds)
+        async with aclosing(frames):
+            assert b'"m0"' in (await anext(frames)).whole
+            await session.hand_over("billing")
+            assert [frame.event async for frame in frames] == ["failed"]
 
 
-async def test_an_answer_ends_before_a_handover_and_says_that_there_is_more() -> None:
+async def test_an_answer_ends_before_a_handover_and_says_that_there_is_more(bus: Bus) -> None:
     bounds = replace(DEFAULT_UI_BOUNDS, read_bytes=1, read_entries=1)
-    async with temporary_bus() as bus:
-        session = bus.session("s1")
-        await session.publish(*(UserMessage.text("x" * 2_000) for _ in range(5)), agent="support")
-        async with ByteBudget().share(lambda: None) as share:
-            query, right, history = EntriesQuery(frozenset(Lane)), right_of(bus), History(bounds)
-            parts = entries_json(session, query, share, history, right=right, bounds=bounds)
-            async with aclosing(parts):
-                text = await anext(parts) + await anext(parts)
-                await session.hand_over("billing")
-                told = json.loads(text + b"".join([part async for part in parts]))
-                assert (len(told["entries"]), told["more"]) == (1, True)
-            parts = entries_json(session, query, share, history, right=None, is_valid=lambda: False, bounds=bounds)
-            told = json.loads(b"".join([part async for part in parts]))
-            assert (told["entries"], told["more"]) == ([], True)
+    session, query, history = bus.session("s1"), EntriesQuery(frozenset(Lane)), History(bounds)
+    await session.publish(*(UserMessage.text("x" * 2_000) for _ in range(5)), agent="support")
+    async with ByteBudget().share(lambda: None) as share:
+        parts = entries_json(session, query, share, history, right=right_of(bus), bounds=bounds)
+        async with aclosing(parts):
+            text = await anext(parts) + await anext(parts)
+            await session.hand_over("billing")
+            told = json.loads(text + b"".join([part async for part in parts]))
+            assert (len(told["entries"]), told["more"]) == (1, True)
+        parts = entries_json(session, query, share, history, right=None, is_valid=lambda: False, bounds=bounds)
+        told = json.loads(b"".join([part async for part in parts]))
+        assert (told["entries"], told["more"]) == ([], True)
 
 
 ANSWERS = (
@@ -296,7 +280,7 @@ async def test_what_was_allowed_for_one_agent_is_not_done_to_the_session_of_the_
 
     async with opened(tmp_path, slow) as (bus, client):
         reply = await client.post(f"/api/sessions/s1/{path}", json=body)
-        assert (reply.status_code, reply.json()["error"]) == (409, "wrong_agent")
+        assert error_of(reply) == (409, "wrong_agent")
         head = await bus.session("s1").head()
         assert (head.agent, head.is_closed, head.trimmed) == ("billing", path == "reopen", 0)
         assert (await bus.session("s2").head()).position == 0
@@ -385,7 +369,7 @@ async def test_a_handover_is_of_the_agent_that_the_session_had_and_not_of_the_on
     async with opened(tmp_path, slow) as (bus, client):
         body = {"agent": "legal", "key": "k1"}
         reply = await client.post("/api/sessions/s1/agent", json=body)
-        assert (reply.status_code, reply.json()["error"]) == (409, "wrong_agent")
+        assert error_of(reply) == (409, "wrong_agent")
         assert (await client.post("/api/sessions/s1/agent", json=body)).status_code == 201
         await bus.session("s1").hand_over("billing")
         assert (await client.post("/api/sessions/s1/agent", json=body)).json()["duplicate"] is True
@@ -395,10 +379,9 @@ async def test_a_handover_is_of_the_agent_that_the_session_had_and_not_of_the_on
 async def test_nothing_is_done_for_a_token_that_was_revoked_while_a_hook_decided(
     tmp_path: Path, path: str, body: JsonValue
 ) -> None:
-    key, revoked = new_key(), tmp_path / "revoked"
-    (tmp_path / "key").write_text(key)
+    files, token = signed(tmp_path, replace(HELPDESK, actions=("*",), agents=("*",)))
+    revoked = tmp_path / "revoked"
     revoked.write_text("")
-    token, _ = sign_token(replace(HELPDESK, actions=("*",), agents=("*",)), key, seconds=3600)
 
     async def slow(request: AccessRequest) -> Decision:
         if not revoked.read_text():
@@ -406,8 +389,7 @@ async def test_nothing_is_done_for_a_token_that_was_revoked_while_a_hook_decided
             await anyio.sleep(2 * DEFAULT_ACCESS_BOUNDS.refresh_seconds)
         return await authorize_by_rights(request)
 
-    files = TokenFiles(key=tmp_path / "key", revoked=revoked)
-    async with temporary_bus() as bus, serving(bus, token_files=files, authorize=slow) as served:
+    async with api(token_files=replace(files, revoked=revoked), authorize=slow) as (bus, client):
         session = bus.session("s1")
         await session.publish(UserMessage.text("hello"), agent="billing")
         if path == "redrive":
@@ -415,9 +397,8 @@ async def test_nothing_is_done_for_a_token_that_was_revoked_while_a_hook_decided
         if path == "reopen":
             await session.close()
         before = await session.head()
-        async with client_of(served, token) as client:
-            reply = await client.post(f"/api/sessions/s1/{path}", json=body)
-        assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        client.headers["Authorization"] = f"Bearer {token}"
+        assert error_of(await client.post(f"/api/sessions/s1/{path}", json=body)) == (401, "token_unknown")
         after = await session.head()
         assert (after.position, after.agent, after.trimmed) == (before.position, before.agent, before.trimmed)
         assert (await bus.session("s2").head()).position == 0

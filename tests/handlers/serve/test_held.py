@@ -20,11 +20,19 @@ from lanebus.access import AccessBounds
 from lanebus.handlers.context import Breather
 from lanebus.handlers.serve import HostedApp, Principal
 from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.bounds import HttpBounds, UiBounds
-from tests.support.page.serving import Served, serving, temporary_bus
+from tests.support.agent.agents import fresh_bus
+from tests.support.page.serving import Served, serving
+from tests.support.serve import (
+    Client,
+    HttpBounds,
+    McpServerBounds,
+    UiBounds,
+    client_at,
+    connected,
+    error_of,
+    read_to_end,
+)
 from tests.support.servers.real import eventually
-
-__all__ = ()
 
 TINY = UiBounds(
     memory_bytes=60_000,
@@ -59,21 +67,16 @@ class Watched:
     served: Served
     api: ApiContext
 
-    def client(self, name: str) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(base_url=self.served.base, headers={"X-User": name}, timeout=120)
+    def client(self, name: str) -> Client:
+        return client_at(self.served.base, None, **{"X-User": name})
 
     @asynccontextmanager
     async def stalled(self, request: str, body: bytes = b"", *, name: str = "mallory") -> AsyncGenerator[ByteStream]:
         """Send a request, or a part of it, and read nothing until the test does."""
-        stream = await anyio.connect_tcp("127.0.0.1", self.served.port)
         first, _, headers = request.partition("\r\n")
         head = f"{first} HTTP/1.1\r\nHost: 127.0.0.1:{self.served.port}\r\nX-User: {name}\r\n{headers}\r\n\r\n"
-        await stream.send(head.encode() + body)
-        try:
+        async with connected(self.client(name), head.encode() + body) as stream:
             yield stream
-        finally:
-            with suppress(anyio.BrokenResourceError):
-                await stream.aclose()
 
 
 @asynccontextmanager
@@ -88,21 +91,12 @@ async def watched(bus: Bus, bounds: UiBounds = TINY, *hosted: HostedApp) -> Asyn
         yield Watched(served, seen.api)
 
 
-async def _answer(stream: ByteStream) -> bytes:
-    """Return all that the server sends until it closes the connection."""
-    received = b""
-    with anyio.fail_after(120), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
-        while True:
-            received += await stream.receive()
-    return received
-
-
 def post(path: str, length: int) -> str:
     return f"POST {path}\r\nContent-Type: application/json\r\nContent-Length: {length}"
 
 
 async def test_bodies_that_do_not_come_hold_at_most_a_part_and_other_principals_are_served() -> None:
-    async with temporary_bus() as bus, watched(bus) as server, server.client("bob") as bob:
+    async with fresh_bus() as bus, watched(bus) as server, server.client("bob") as bob:
         path, budget = "/api/sessions/s/messages", server.api.budget
         async with (
             server.stalled(post(path, 15_000), b"{"),
@@ -116,25 +110,35 @@ async def test_bodies_that_do_not_come_hold_at_most_a_part_and_other_principals_
             await eventually(lambda: budget.held == 30_000)
             with suppress(anyio.BrokenResourceError):
                 await third.send(b" " * 14_998 + b"}")
-            assert (await _answer(third)).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
+            assert (await read_to_end(third)).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
         await eventually(lambda: budget.held == 0)
 
 
 async def test_a_body_that_stops_is_refused_with_408_and_its_memory_given_back() -> None:
-    async with temporary_bus() as bus, watched(bus, replace(TINY, body_seconds=0.2)) as server:
+    async with fresh_bus() as bus, watched(bus, replace(TINY, body_seconds=0.2)) as server:
         async with server.stalled(post("/api/sessions/s/messages", 5_000), b"{") as stream:
-            assert (await _answer(stream)).startswith(b"HTTP/1.1 408 ")
+            assert (await read_to_end(stream)).startswith(b"HTTP/1.1 408 ")
         await eventually(lambda: server.api.budget.held == 0)
 
 
 async def test_a_request_without_memory_in_time_gets_503_with_the_time_to_come_back() -> None:
-    async with temporary_bus() as bus, watched(bus, replace(TINY, wait_seconds=0.05)) as server:
+    async with fresh_bus() as bus, watched(bus, replace(TINY, wait_seconds=0.05)) as server:
         async with server.client("bob") as bob, server.api.budget.share(lambda: None, owner="others") as share:
             await share.take(HELD)
             reply = await bob.post("/api/sessions/s/messages", json={"text": "x" * 1_000})
-        assert (reply.status_code, reply.json()["error"]) == (503, "server_busy")
+        assert error_of(reply) == (503, "server_busy")
         assert int(reply.headers["Retry-After"]) > 0
         assert (await bus.session("s").head()).position == 0
+
+
+def agui(count: int, text: str = "hi") -> JsonValue:
+    messages: list[JsonValue] = [{"id": f"m{at}", "role": "user", "content": text} for at in range(count)]
+    return {"threadId": "s", "runId": "r", "messages": messages}
+
+
+def chat(text: str) -> JsonValue:
+    message: JsonValue = {"id": text[:9], "role": "user", "parts": [{"type": "text", "text": text}]}
+    return {"id": "s", "messages": [message], "trigger": "submit-message"}
 
 
 UNREAD = {
@@ -157,7 +161,7 @@ UNREAD = {
 async def test_clients_that_read_nothing_hold_at_most_the_budget_and_nothing_when_they_are_gone(kind: str) -> None:
     size = 200_000 if kind == "media" else HELD
     bounds = replace(TINY, memory_bytes=size * 3, principal_bytes=size * 2) if kind == "media" else TINY
-    async with temporary_bus() as bus, watched(bus, bounds) as server, server.client("bob") as bob:
+    async with fresh_bus() as bus, watched(bus, bounds) as server, server.client("bob") as bob:
         session = bus.session("s", agent="agent")
         await session.publish(*[UserMessage.text(f"{number} {'x' * 900}") for number in range(60)], wake=False)
         await bus.session("t").publish(ExtensionMessage.of("big", "y" * 9_000))
@@ -168,16 +172,7 @@ async def test_clients_that_read_nothing_hold_at_most_the_budget_and_nothing_whe
             receipt = await session.publish(UserMessage(content=(image,)), wake=False)
             request = request.format(media=f"{receipt.position}/media/{sha256(picture).hexdigest()}")
         if kind in {"agui", "chat"}:
-            said: dict[str, JsonValue] = (
-                {"threadId": "s", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "hi"}]}
-                if kind == "agui"
-                else {
-                    "id": "s",
-                    "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}],
-                    "trigger": "submit-message",
-                }
-            )
-            body = json.dumps(said).encode()
+            body = json.dumps(agui(1) if kind == "agui" else chat("hi")).encode()
             request = post(request.split()[1], len(body))
         budget, most = server.api.budget, 0
         async with anyio.create_task_group() as tasks:
@@ -199,11 +194,10 @@ async def test_clients_that_read_nothing_hold_at_most_the_budget_and_nothing_whe
 
 async def test_answers_of_mcp_tools_are_held_in_the_budget_and_given_back() -> None:
     from lanebus.handlers.serve import McpHosted
-    from lanebus.handlers.serve.bounds import McpServerBounds
 
     bounds = replace(TINY, wait_seconds=0.2)
     hosted = McpHosted(bounds=McpServerBounds(small_bytes=5_000, answer_bytes=20_000, calls=2))
-    async with temporary_bus() as bus, watched(bus, bounds, hosted) as server, server.client("mallory") as client:
+    async with fresh_bus() as bus, watched(bus, bounds, hosted) as server, server.client("mallory") as client:
         session, budget = bus.session("s"), server.api.budget
         await session.publish(*[UserMessage.text("a" * 1_000) for _ in range(30)], wake=False)
 
@@ -225,7 +219,7 @@ async def test_answers_of_mcp_tools_are_held_in_the_budget_and_given_back() -> N
 
 
 async def test_one_principal_folds_for_long_and_the_status_of_another_is_answered_meanwhile() -> None:
-    async with temporary_bus() as bus, watched(bus) as server, server.client("bob") as bob:
+    async with fresh_bus() as bus, watched(bus) as server, server.client("bob") as bob:
         await bus.session("s").publish(UserMessage.text("hi"), wake=False)
         over, begun = anyio.Event(), anyio.Event()
 
@@ -248,7 +242,7 @@ async def test_one_principal_folds_for_long_and_the_status_of_another_is_answere
 async def test_a_principal_with_too_many_waiting_requests_gets_429() -> None:
     replies = list[httpx2.Response]()
     async with (
-        temporary_bus() as bus,
+        fresh_bus() as bus,
         watched(bus, replace(TINY, queued=1)) as server,
         server.client("bob") as bob,
         server.api.folds.turn("bob"),
@@ -264,16 +258,6 @@ async def test_a_principal_with_too_many_waiting_requests_gets_429() -> None:
         tasks.cancel_scope.cancel()
     assert replies[0].status_code == 429
     assert "Retry-After" in replies[0].headers
-
-
-def agui(count: int, text: str = "hi") -> JsonValue:
-    messages: list[JsonValue] = [{"id": f"m{at}", "role": "user", "content": text} for at in range(count)]
-    return {"threadId": "s", "runId": "r", "messages": messages}
-
-
-def chat(text: str) -> JsonValue:
-    message: JsonValue = {"id": text[:9], "role": "user", "parts": [{"type": "text", "text": text}]}
-    return {"id": "s", "messages": [message], "trigger": "submit-message"}
 
 
 LARGE = "x" * 800
@@ -293,14 +277,14 @@ LARGE = "x" * 800
 )
 async def test_what_a_request_appends_counts_in_the_limit_of_its_principal(path: str, body: JsonValue) -> None:
     limits = AccessBounds(burst=8, requests_per_second=0.000_1, append_bytes=100)
-    async with temporary_bus() as bus, watched(bus, UiBounds(access=limits)) as server:
+    async with fresh_bus() as bus, watched(bus, UiBounds(access=limits)) as server:
         await bus.session("s", agent="agent").publish(UserMessage.text("first"), wake=False)
         async with server.client("mallory") as client:
             reply = await client.post(path, json=body)
-            assert (reply.status_code, reply.json()["error"]) == (413, "too_much_at_once")
+            assert error_of(reply) == (413, "too_much_at_once")
         async with server.client("bob") as client:
             assert (await client.post("/api/sessions/s/messages", json={"text": "y" * 450})).status_code == 201
             reply = await client.post("/api/sessions/s/messages", json={"text": "z" * 450})
-            assert (reply.status_code, reply.json()["error"]) == (429, "too_many_requests")
+            assert error_of(reply) == (429, "too_many_requests")
             assert int(reply.headers["Retry-After"]) > 0
         assert (await bus.session("s").head()).position == 2

@@ -8,15 +8,13 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, UserMessage
 from lanebus.access import AccessBounds
-from lanebus.handlers.serve.bounds import UiBounds
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.page.reverse_proxy import ReverseProxy, files_app, running
 from tests.support.page.serving import TOKEN, serving, temporary_bus
+from tests.support.serve import UiBounds
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
-
-__all__ = ()
 
 pytestmark = ON_A_BROWSER
 
@@ -87,8 +85,7 @@ async def test_a_page_of_an_allowed_origin_sends_follows_and_resumes_and_of_anot
         assert everything.count("event: entry") == 3
         last = (await session.head()).cursor_at(2)
         rest = await page.evaluate(
-            FOLLOW,
-            {"base": base, "token": TOKEN, "headers": {"last-event-id": str(last)}, "until": "event: caughtup"},
+            FOLLOW, {"base": base, "token": TOKEN, "headers": {"last-event-id": str(last)}, "until": "event: caughtup"}
         )
         assert (rest.count("event: entry"), '"position":3' in rest.replace(" ", "")) == (1, True)
         status, problem, _ = await ask(page, base, "GET", "/api/sessions", token="wrong")

@@ -8,9 +8,10 @@ import gc
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import process_time
 from typing import cast
 from urllib.parse import quote
@@ -18,20 +19,16 @@ from urllib.parse import quote
 import anyio
 import pytest
 from pydantic import JsonValue
-from starlette.applications import Starlette
-from starlette.types import Message, Scope
+from starlette.types import ASGIApp, Message, Scope
 
 from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, UserMessage
 from lanebus.access import AccessBounds
 from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.serve import HostedApp
 from lanebus.handlers.serve.api.openapi import endpoints
-from lanebus.handlers.serve.bounds import UiBounds
-from lanebus.handlers.serve.server import create_app
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, temporary_bus
-
-__all__ = ()
+from tests.support.serve import UiBounds, create_app
 
 HOST, ORIGIN, DIGEST = "bus.example.com", "https://app.example.com", "a" * 64
 APPROVAL, INTERRUPT = f"s1.main.1#0@5/{DIGEST}/c1", f"s1.main.1#0/c1/{DIGEST}"
@@ -46,11 +43,8 @@ INLINE: JsonValue = {"kind": "data", "data": "aGk=", "mimeType": "text/plain", "
 UPLOADED: JsonValue = {"kind": "sha256", "sha256": DIGEST}
 FILES: JsonValue = [{"type": "document", "media": INLINE}, {"type": "document", "media": UPLOADED}]
 SAID: JsonValue = {"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
-SHOWN: JsonValue = {
-    "id": "m2",
-    "role": "user",
-    "parts": [{"type": "file", "url": "https://example.com/a.png", "mediaType": "image/png", "filename": "a.png"}],
-}
+PICTURE: JsonValue = {"type": "file", "url": "https://a.b/c", "mediaType": "image/png", "filename": "a.png"}
+SHOWN: JsonValue = {"id": "m2", "role": "user", "parts": [PICTURE]}
 PART: JsonValue = {"state": "approval-responded", "approval": {"id": APPROVAL, "approved": False, "reason": "no"}}
 ANSWERED: JsonValue = {"id": "a", "role": "assistant", "parts": [PART]}
 RUN: dict[str, JsonValue] = {"threadId": "s1", "runId": "r", "messages": []}
@@ -124,25 +118,12 @@ QUERY = {
     **{"first": "0", "provider": "anthropic", "model": "m", "position": "5"},
 }
 HEADERS = {
-    "accept": "text/event-stream, application/json",
-    "accept-encoding": "gzip;q=0, br",
-    "authorization": f"Bearer {TOKEN}",
-    "content-length": "0",
-    "content-type": "application/json",
-    "cookie": "a=b; c=d",
-    "forwarded": "for=10.0.0.1;host=a",
-    "host": HOST,
-    "mcp-protocol-version": "2025-06-18",
-    "mcp-session-id": "a",
-    "origin": ORIGIN,
-    "range": "bytes=0-1",
-    "sec-fetch-site": "none",
-    "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-    "tracestate": "a=b",
-    "baggage": "a=b",
-    "upload-metadata": "filename YQ==",
-    "x-forwarded-for": "10.0.0.1",
-    "x-forwarded-host": HOST,
+    **{"accept": "text/event-stream, application/json", "accept-encoding": "gzip;q=0, br", "baggage": "a=b"},
+    **{"authorization": f"Bearer {TOKEN}", "content-length": "0", "content-type": "application/json"},
+    **{"cookie": "a=b; c=d", "forwarded": "for=10.0.0.1;host=a", "host": HOST, "origin": ORIGIN},
+    **{"mcp-protocol-version": "2025-06-18", "mcp-session-id": "a", "range": "bytes=0-1", "sec-fetch-site": "none"},
+    **{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "a=b"},
+    **{"upload-metadata": "filename YQ==", "x-forwarded-for": "10.0.0.1", "x-forwarded-host": HOST},
     "x-forwarded-proto": "https",
 }
 FILLERS = ("", "9", "#1/", '/@.-:,;= \\"[{')
@@ -166,61 +147,53 @@ Grown = tuple[str, Callable[[int], Request]]
 """a place of a request, and what returns the request with so many bytes there"""
 
 
-class Asked:
-    """The application of the page, called without a network."""
+Ask = Callable[[Request], Awaitable[int]]
+"""sends a request to the application, without a network, and returns its status"""
 
-    def __init__(self, app: Starlette) -> None:
-        self.app = app
 
-    async def status(self, request: Request) -> int:
-        """Return the status of the answer; 500 if the application raises. A stream is left when it begins."""
-        scope: Scope = {
-            "type": "http",
-            "method": request.method,
-            "scheme": "http",
-            "path": request.path,
-            "query_string": request.query.encode(),
-            "headers": [
-                *((name.encode(), value.encode("latin-1", "replace")) for name, value in request.headers.items()),
-                *request.more,
-            ],
-            "client": ("10.0.0.4", 1),
-        }
-        found, bodies = list[int](), [request.body]
-        with anyio.CancelScope() as begun:
+async def status_of(app: ASGIApp, request: Request) -> int:
+    """Return the status of the answer; 500 if the application raises. A stream is left when it begins."""
+    headers = [(name.encode(), value.encode("latin-1", "replace")) for name, value in request.headers.items()]
+    scope: Scope = {
+        **{"type": "http", "method": request.method, "scheme": "http", "path": request.path},
+        **{"query_string": request.query.encode(), "headers": [*headers, *request.more], "client": ("10.0.0.4", 1)},
+    }
+    found, bodies = list[int](), [request.body]
+    with anyio.CancelScope() as begun:
 
-            async def receive() -> Message:
-                if bodies:
-                    return {"type": "http.request", "body": bodies.pop(), "more_body": False}
-                await anyio.sleep_forever()
-                raise AssertionError
+        async def receive() -> Message:
+            if bodies:
+                return {"type": "http.request", "body": bodies.pop(), "more_body": False}
+            await anyio.sleep_forever()
+            raise AssertionError
 
-            async def send(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    found.append(cast("int", message["status"]))
-                    if request.is_stream:
-                        begun.cancel()
-                        await anyio.lowlevel.checkpoint()
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                found.append(cast("int", message["status"]))
+                if request.is_stream:
+                    begun.cancel()
+                    await anyio.lowlevel.checkpoint()
 
-            try:
-                await self.app(scope, receive, send)
-            except Exception:  # noqa: BLE001  # whatever the application raises after it has answered with 500
-                return 500
-        return found[0]
-
-    async def cost(self, request: Request, rounds: int = 1) -> float:
-        """Return the seconds of processor time that a request takes, of several rounds the least."""
-        least = float("inf")
-        gc.disable()  # what it collects is mostly of other tests
         try:
-            for _ in range(rounds):
-                began = process_time()
-                status = await self.status(request)
-                least = min(least, process_time() - began)
-                assert status < 500
-        finally:
-            gc.enable()
-        return least
+            await app(scope, receive, send)
+        except Exception:  # noqa: BLE001  # whatever the application raises after it has answered with 500
+            return 500
+    return found[0]
+
+
+async def cost(ask: Ask, request: Request, rounds: int = 1) -> float:
+    """Return the seconds of processor time that a request takes, of several rounds the least."""
+    least = float("inf")
+    gc.disable()  # what it collects is mostly of other tests
+    try:
+        for _ in range(rounds):
+            began = process_time()
+            status = await ask(request)
+            least = min(least, process_time() - began)
+            assert status < 500
+    finally:
+        gc.enable()
+    return least
 
 
 def plain(method: str, path: str) -> Request:
@@ -295,66 +268,57 @@ def bodies(examples: tuple[JsonValue, ...]) -> Iterator[tuple[str, Callable[[int
         yield "fields", lambda size: json.dumps({f"{at:050}": 1 for at in range(size // 57)}).encode()
 
 
-def grown(
-    method: str, path: str, *, is_stream: bool, names: tuple[str, ...], headers: tuple[str, ...]
-) -> Iterator[Grown]:
+def in_header(base: Request, name: str, filler: str) -> Callable[[int], Request]:
+    def made(size: int) -> Request:
+        return replace(base, headers={**base.headers, name: filled(HEADERS.get(name, "1-0"), filler, size)})
+
+    return made
+
+
+def grown(route: str) -> Iterator[Grown]:
     """Yield each place of a request to a route that can grow."""
+    is_stream, names, headers = routes()[route]
+    method, path = route.split(" ")
     base = replace(plain(method, path), is_stream=is_stream)
-    examples = ROWS[f"{method} {path}"]
 
     def in_path(part: str, filler: str) -> Callable[[int], Request]:
-        name = part.strip("{}")
-        return lambda size: replace(
-            base, path=plain(method, path.replace(part, filled(EXAMPLES[name], filler, size))).path
-        )
+        def made(size: int) -> Request:
+            text = filled(EXAMPLES[part.strip("{}")], filler, size)
+            return replace(base, path=plain(method, path.replace(part, text)).path)
+
+        return made
 
     def in_query(name: str, filler: str) -> Callable[[int], Request]:
         return lambda size: replace(base, query=f"{name}={filled(QUERY[name], filler, size).replace('#', '%23')}")
 
-    def in_header(name: str, filler: str) -> Callable[[int], Request]:
-        return lambda size: replace(
-            base, headers={**base.headers, name: filled(HEADERS.get(name, "1-0"), filler, size)}
-        )
-
     def in_body(make: Callable[[int], bytes]) -> Callable[[int], Request]:
         return lambda size: replace(base, body=make(size))
 
-    for part in path.split("/"):
-        if part.startswith("{"):
-            for filler in FILLERS:
+    for filler in FILLERS:
+        for part in path.split("/"):
+            if part.startswith("{"):
                 yield f"{part} of {filler!r}", in_path(part, filler)
-    for name in names:
-        for filler in FILLERS:
+        for name in names:
             yield f"?{name} of {filler!r}", in_query(name, filler)
-    for name in headers:
-        for filler in FILLERS:
-            yield f"header {name} of {filler!r}", in_header(name, filler)
-    for place, make in bodies(examples):
+        for name in headers:
+            yield f"header {name} of {filler!r}", in_header(base, name, filler)
+    for place, make in bodies(ROWS[route]):
         yield f"body: {place}", in_body(make)
 
 
-def everywhere() -> Iterator[Grown]:
-    """Yield the places of every request: its headers and its path, with and without a token."""
-    known = plain("GET", "/api/access")
-    yield from _everywhere(known)
-    yield from _everywhere(replace(known, headers={"host": HOST}))
-
-
-def _everywhere(base: Request) -> Iterator[Grown]:
-    def in_header(name: str, filler: str) -> Callable[[int], Request]:
-        return lambda size: replace(base, headers={**base.headers, name: filled(HEADERS[name], filler, size)})
-
+def everywhere(base: Request) -> Iterator[Grown]:
+    """Yield the places of every request: its headers and its path."""
     yield "many headers", lambda size: replace(base, more=((b"a", b""),) * (size // 2))
     yield "many names", lambda size: replace(base, more=tuple((b"a%d" % at, b"") for at in range(size // 6)))
     yield "many parameters", lambda size: replace(base, query="&".join("a=1" for _ in range(size // 4)))
     yield "long path", lambda size: replace(base, path="/" * size)
     for name in HEADERS:
         for filler in FILLERS:
-            yield f"header {name} of {filler!r}", in_header(name, filler)
+            yield f"header {name} of {filler!r}", in_header(base, name, filler)
 
 
 @asynccontextmanager
-async def asked() -> AsyncGenerator[Asked]:
+async def asked() -> AsyncGenerator[Ask]:
     """Yield the application of a bus with one session, in which a call waits for a person."""
     from lanebus.handlers.serve import McpHosted  # an extra, and slow to import
 
@@ -372,7 +336,7 @@ async def asked() -> AsyncGenerator[Asked]:
             trusted_proxies=["10.0.0.0/24"],
         )
         async with hosted.run(app):
-            yield Asked(app)
+            yield partial(status_of, app)
 
 
 async def fill(bus: Bus) -> None:
@@ -405,32 +369,29 @@ def test_every_route_has_a_row() -> None:
     assert {name for _, names, _ in routes().values() for name in names} <= QUERY.keys()
 
 
-async def growth(server: Asked, make: Callable[[int], Request], *, most: int, least: float = 0.05) -> float:
+async def growth(ask: Ask, make: Callable[[int], Request], *, most: int, least: float = 0.05) -> float:
     """Return how much the cost grows when the size doubles, from the size that costs `least` seconds.
 
     Return 0 if no request up to the largest one costs so much.
     """
     size = most // 64
-    while (cost := await server.cost(make(size))) < least:
-        size *= 4 if cost < least / 16 else 2
+    while (seconds := await cost(ask, make(size))) < least:
+        size *= 4 if seconds < least / 16 else 2
         if size > most:
             return 0.0
     size = min(size, most // 2)
     one, two = make(size), make(2 * size)
     small = large = float("inf")
     for rounds in (2, 5, 5, 5):  # other processes disturb some rounds
-        small, large = min(small, await server.cost(one, rounds)), min(large, await server.cost(two, rounds))
+        small, large = min(small, await cost(ask, one, rounds)), min(large, await cost(ask, two, rounds))
         if large <= 2.5 * small or small > 10 * least:
             break
     return large / small
 
 
-async def too_dear(server: Asked, route: str, most: int) -> dict[str, float]:
-    """Return the places of a route where twice the size costs more than 2.5 times as much."""
-    is_stream, names, headers = routes()[route]
-    method, path = route.split(" ")
-    places = grown(method, path, is_stream=is_stream, names=names, headers=headers)
-    return {place: grows for place, make in places if (grows := await growth(server, make, most=most)) > 2.5}
+async def too_dear(ask: Ask, places: Iterable[Grown], most: int) -> dict[str, float]:
+    """Return the places of a request where twice the size costs more than 2.5 times as much."""
+    return {place: grows for place, make in places if (grows := await growth(ask, make, most=most)) > 2.5}
 
 
 @pytest.mark.full
@@ -438,8 +399,8 @@ async def too_dear(server: Asked, route: str, most: int) -> dict[str, float]:
 async def test_a_body_of_twice_the_size_costs_about_twice_as_much_at_every_place(
     route: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with asked() as server:
-        assert not await too_dear(server, route, BODY_BYTES)
+    async with asked() as ask:
+        assert not await too_dear(ask, grown(route), BODY_BYTES)
     assert not faults(caplog)
 
 
@@ -447,11 +408,12 @@ async def test_a_body_of_twice_the_size_costs_about_twice_as_much_at_every_place
 async def test_a_path_a_query_and_headers_of_twice_the_size_cost_about_twice_as_much_at_every_place(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    most = 4 * UiBounds().http.head_bytes
-    async with asked() as server:
-        assert not {place for place, make in everywhere() if await growth(server, make, most=most) > 2.5}
+    most, known = 4 * UiBounds().http.head_bytes, plain("GET", "/api/access")
+    async with asked() as ask:
+        for base in (known, replace(known, headers={"host": HOST})):  # with a token, and without one
+            assert not await too_dear(ask, everywhere(base), most)
         for route, examples in ROWS.items():
-            assert examples or not await too_dear(server, route, most), route
+            assert examples or not await too_dear(ask, grown(route), most), route
     assert not faults(caplog)
 
 
@@ -495,11 +457,11 @@ async def test_a_number_of_thousands_of_digits_is_the_clients_fault_at_every_pla
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     found = list[tuple[str, int, str]]()
-    async with asked() as server:
+    async with asked() as ask:
         for route, (is_stream, names, headers) in routes().items():
             method, path = route.split(" ")
             for request in with_long_numbers(method, path, names, headers):
-                status = await server.status(replace(request, is_stream=is_stream))
+                status = await ask(replace(request, is_stream=is_stream))
                 if status >= 500:
                     shown = f"{request.path} {request.query} {request.headers} {request.body.decode()}"
                     found.append((route, status, shown.replace(DIGITS, "DIGITS")))

@@ -11,6 +11,7 @@ import httpx2
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import JsonValue
 
+from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine
 from tests.support.cli.starter import Started
 from tests.support.servers.real import eventually
@@ -63,6 +64,15 @@ class Monitored:
         reason = answer.json().get("reason")
         assert (reason is None) == (answer.status_code == 200)
         return cast("str | None", reason)
+
+    async def wait_reason(self, part: str | None) -> None:
+        """Wait until it is not ready for this reason; None: until it is ready."""
+
+        async def is_so() -> bool:
+            reason = await self.reason()
+            return reason is None if part is None else reason is not None and part in reason
+
+        await until(is_so)
 
     async def metrics(self) -> Mapping[str, float]:
         """The samples of one scrape, as `name{label="value"}` with sorted labels, without the label `namespace`."""

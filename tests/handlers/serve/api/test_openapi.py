@@ -17,32 +17,26 @@ from hypothesis import assume, given, settings
 from hypothesis.errors import Unsatisfiable
 from hypothesis.strategies import SearchStrategy
 
-from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus import AssistantMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.access import AccessBounds
 from lanebus.bus.messages import AgentStarted, MessageStarted, ToolWaiting, TurnEnded, TurnStarted
 from lanebus.handlers.serve.api.openapi import document_text, endpoints
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.messages import ImageBlock, MediaRef, ModelChange, TurnId, Usage
-from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
+from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.paths import ROOT
+from tests.support.serve import BEARER, Client, UiBounds, client_at
 from tests.support.suite.scale import SCALE
 
 if TYPE_CHECKING:
     from schemathesis import GenerationMode
 
-__all__ = ()
-
 BOUNDS = UiBounds(access=AccessBounds(burst=1_000_000, wrong_burst=1_000_000))
 STREAMS = {path.path for path in endpoints() if "text/event-stream" in path.media_types}
 SESSION = "s1"
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(60_000)
-BEARER = {"Authorization": f"Bearer {TOKEN}"}
-OWN = {
-    "session": SESSION,
-    "position": 10,
+OWN: dict[str, object] = {
+    **{"session": SESSION, "position": 10, "turn": "main.1#0", "name": "turns"},
     "sha256": hashlib.sha256(PICTURE).hexdigest(),
-    "turn": "main.1#0",
-    "name": "turns",
 }
 QUERIES = {
     "GET /api/sessions/{session}/call": {"id": "c1"},
@@ -60,31 +54,26 @@ async def opened() -> AsyncGenerator[Served]:
     """Serve a session that has a message of each kind."""
     turn = TurnId(loop_id=f"{SESSION}.main.1", turn_index=0)
     call = ToolCallBlock(id="c1", name="rm", arguments={"path": "/"})
+    said, usage = (TextBlock(text="so"), call), Usage(input=2)
     async with temporary_bus() as bus, serving(bus, bounds=BOUNDS) as served:
-        await fill(bus, turn, call)
+        await bus.session(SESSION).publish(
+            UserMessage.text("hi"),
+            ModelChange(provider="anthropic", model="m"),
+            AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=turn).as_extension(),
+            MessageStarted(turn_id=turn, message_id="m1").as_extension(),
+            AssistantMessage(content=said, turn_id=turn, stop_reason="toolUse", usage=usage),
+            ToolResultMessage(tool_call_id="c0", tool_name="ls", content=(TextBlock(text="a b"),), turn_id=turn),
+            ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
+            TurnEnded(turn_id=turn, stop_reason="toolUse", usage=usage).as_extension(),
+            UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(PICTURE)),)),
+        )
         yield served
-
-
-async def fill(bus: Bus, turn: TurnId, call: ToolCallBlock) -> None:
-    await bus.session(SESSION).publish(
-        UserMessage.text("hi"),
-        ModelChange(provider="anthropic", model="m"),
-        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=turn).as_extension(),
-        MessageStarted(turn_id=turn, message_id="m1").as_extension(),
-        AssistantMessage(
-            content=(TextBlock(text="so"), call), turn_id=turn, stop_reason="toolUse", usage=Usage(input=2)
-        ),
-        ToolResultMessage(tool_call_id="c0", tool_name="ls", content=(TextBlock(text="a b"),), turn_id=turn),
-        ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
-        TurnEnded(turn_id=turn, stop_reason="toolUse", usage=Usage(input=2)).as_extension(),
-        UserMessage(content=(ImageBlock(media=MediaRef.from_bytes(PICTURE)),)),
-    )
 
 
 async def begin_upload(served: Served) -> None:
     """Begin the upload that the paths of uploads name."""
-    async with httpx2.AsyncClient(base_url=served.base, headers=BEARER) as client:
+    async with client_at(served.base) as client:
         told = {"sha256": OWN["sha256"], "sizeBytes": len(PICTURE)}
         assert (await client.post(f"/api/sessions/{SESSION}/uploads", json=told)).status_code in {200, 201}
 
@@ -116,17 +105,11 @@ class Case(Protocol):
 
     body: object
 
-    def call(self, **options: object) -> httpx2.Response:
-        """Send it."""
-        ...
+    def call(self, **options: object) -> httpx2.Response: ...
 
-    def as_transport_kwargs(self) -> Asked:
-        """Return the arguments of the call."""
-        ...
+    def as_transport_kwargs(self) -> Asked: ...
 
-    def validate_response(self, response: httpx2.Response, checks: list[object]) -> None:
-        """Check the answer."""
-        ...
+    def validate_response(self, response: httpx2.Response, checks: list[object]) -> None: ...
 
 
 class Operation(Protocol):
@@ -138,9 +121,7 @@ class Operation(Protocol):
     @property
     def path_parameters(self) -> Iterable[Named]: ...
 
-    def as_strategy(self, mode: "GenerationMode" = ..., /, **fixed: object) -> SearchStrategy[Case]:
-        """Return a strategy for requests."""
-        ...
+    def as_strategy(self, mode: "GenerationMode" = ..., /, **fixed: object) -> SearchStrategy[Case]: ...
 
 
 def operations(served: Served) -> Iterator[Operation]:
@@ -236,23 +217,15 @@ async def test_every_answer_conforms_to_the_document() -> None:
                 await anyio.to_thread.run_sync(visit.invalid)
 
 
-async def test_the_document_is_served_without_a_token_and_names_every_endpoint() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, httpx2.AsyncClient(base_url=served.base) as client:
-        found = (await client.get("/api/openapi.json")).json()
+async def test_the_document_is_served_without_a_token_and_describes_every_endpoint(client: Client) -> None:
+    found = (await client.get("/api/openapi.json", headers={"Authorization": ""})).json()
     described = {(method.upper(), path) for path, methods in found["paths"].items() for method in methods}
     api = [each for each in endpoints() if not each.is_file]
     assert described == {(each.method, each.path.replace(":int", "")) for each in api}
     assert found["openapi"] == "3.1.0"
     for name in ("UserMessage", "AssistantMessage", "ToolCallBlock", "TurnEnded", "ToolWaiting", "Approve", "Delta"):
         assert name in found["components"]["schemas"]
-
-
-def test_every_endpoint_has_a_schema_and_a_summary() -> None:
-    for each in endpoints():
-        assert each.summary.endswith((".", "`")), each.path
-        assert each.is_file or each.answer is not None or each.media_types != ("application/json",), each.path
-
-
-def test_the_reference_has_the_document() -> None:
+    assert [each.path for each in endpoints() if not each.summary.endswith((".", "`"))] == []
+    assert [each.path for each in api if each.answer is None and each.media_types == ("application/json",)] == []
     kept = (ROOT / "docs/reference/openapi.json").read_text()
     assert kept == document_text(endpoints()), "run `python -m docs.site.reference` and commit the file"

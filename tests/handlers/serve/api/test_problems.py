@@ -2,13 +2,12 @@
 
 from typing import NamedTuple
 
-import pytest
 from pydantic import JsonValue
 
-from lanebus import UserMessage
-from tests.support.page.serving import client_of, serving, temporary_bus
-
-__all__ = ()
+from lanebus import Bus, BusError, Closed, Conflict, SessionClosed, Unavailable, UserMessage
+from lanebus.errors import InvalidCursor, MessageTooLarge, OutcomeUnknown
+from lanebus.handlers.serve.replies import status_of
+from tests.support.serve import Client
 
 S = "/api/sessions/s1"
 RUN: dict[str, JsonValue] = {"threadId": "s1", "runId": "r1", "state": None, "messages": [], "tools": [], "context": []}
@@ -55,19 +54,32 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.path} {case.body}")
-async def test_a_problem_names_the_fault_and_the_remedy(case: Case) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("one"))
-        await session.publish(UserMessage.text("two"))
-        await session.save_checkpoint("mirror", (await session.head()).cursor_at(0))
+async def test_a_problem_names_the_fault_and_the_remedy(bus: Bus, client: Client) -> None:
+    session = bus.session("s1")
+    await session.publish(UserMessage.text("one"))
+    await session.publish(UserMessage.text("two"))
+    await session.save_checkpoint("mirror", (await session.head()).cursor_at(0))
+    for case in CASES:
         if case.body is None:
             reply = await client.get(case.path)
         else:
             reply = await client.post(case.path, json=case.body, headers={"Content-Type": case.content_type})
         problem = reply.json()
-        assert (problem["status"], problem["error"]) == (case.status, case.error)
+        assert (case.path, problem["status"], problem["error"]) == (case.path, case.status, case.error)
         assert case.detail in problem["detail"]
         for foreign in ("lanebus ", "Input should", "Extra inputs", "Field required", "Value error", "--", "str("):
             assert foreign not in problem["detail"]
+
+
+def test_each_branch_of_errors_has_its_http_status() -> None:
+    statuses = {
+        InvalidCursor("x"): 400,
+        MessageTooLarge(2, 1): 413,
+        Conflict("s", 1, 2): 409,
+        SessionClosed("s"): 409,
+        OutcomeUnknown("s", 10): 504,
+        Unavailable("gone"): 503,
+        Closed("bus"): 503,
+        BusError("what"): 500,
+    }
+    assert {error: status_of(error) for error in statuses} == statuses

@@ -6,15 +6,11 @@ from contextlib import aclosing, asynccontextmanager
 from typing import cast
 
 import anyio
-import httpx2
 
 from lanebus import Bus, UserMessage
 from lanebus.handlers.projections import Projection, projection
-from lanebus.handlers.serve.bounds import UiBounds
-from tests.support.agent.agents import SECONDS, fresh_bus
-from tests.support.page.serving import client_of, serving
-
-__all__ = ()
+from tests.support.agent.agents import SECONDS
+from tests.support.serve import DEFAULT_UI_BOUNDS, Client, UiBounds, api
 
 S = "/api/sessions/s1/projections"
 
@@ -25,18 +21,13 @@ def words(count: int, message: UserMessage) -> int:
 
 
 @asynccontextmanager
-async def opened(bounds: UiBounds | None = None) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
-    given = [cast("Projection[object]", words)]
-    async with (
-        fresh_bus() as bus,
-        serving(bus, bounds=bounds or UiBounds(), projections=given) as served,
-        client_of(served) as client,
-    ):
+async def opened(bounds: UiBounds = DEFAULT_UI_BOUNDS) -> AsyncGenerator[tuple[Bus, Client]]:
+    async with api(bounds=bounds, projections=[cast("Projection[object]", words)]) as (bus, client):
         await bus.session("s1").publish(UserMessage.text("one two"), UserMessage.text("three"))
         yield bus, client
 
 
-async def states(client: httpx2.AsyncClient, after: str = "") -> AsyncGenerator[dict[str, object]]:
+async def states(client: Client, after: str = "") -> AsyncGenerator[dict[str, object]]:
     """Yield the data of the frames, and its id as `id`."""
     headers = {"Last-Event-ID": after} if after else {}
     async with client.stream("GET", f"{S}/words/events", headers=headers) as reply:
@@ -64,13 +55,13 @@ async def test_a_projection_has_its_state_now_and_at_an_earlier_position() -> No
         own = (await client.get(f"{S}/sessions?position=1")).json()
         assert (own["state"]["llm"], own["state"]["title"]) == (1, "one two")
         assert (await client.get(f"{S}/words?position=3")).status_code == 409
-        assert (await client.get(f"{S}/nosuch")).status_code == 404
-        assert (await client.get(f"{S}/nosuch/events")).status_code == 404
+        for missing in ("nosuch", "nosuch/events"):
+            assert (await client.get(f"{S}/{missing}")).status_code == 404
 
 
 async def test_the_stream_sends_the_state_after_changes_and_resumes_after_the_last_that_was_seen() -> None:
-    async with opened() as (bus, client):
-        with anyio.fail_after(SECONDS):
+    with anyio.fail_after(SECONDS):
+        async with opened() as (bus, client):
             async with aclosing(states(client)) as frames:
                 first = await anext(frames)
                 assert (first["position"], first["state"], first["id"]) == (2, 3, first["cursor"])
@@ -80,8 +71,9 @@ async def test_the_stream_sends_the_state_after_changes_and_resumes_after_the_la
             await bus.session("s1").publish(UserMessage.text("five"))
             async with aclosing(states(client, str(second["id"]))) as frames:
                 assert (await anext(frames))["state"] == 5
-                last = await anext_or_none(frames, 0.2)
-                assert last is None
+                with anyio.move_on_after(0.2) as rest:
+                    await anext(frames)
+                assert rest.cancelled_caught, "a state that was sent before"
 
 
 async def test_changes_within_a_pause_make_one_frame() -> None:
@@ -95,9 +87,3 @@ async def test_changes_within_a_pause_make_one_frame() -> None:
                 while seen[-1] < 13:
                     seen.append(int(str((await anext(frames))["state"])))
                 assert len(seen) < 10
-
-
-async def anext_or_none(frames: AsyncGenerator[dict[str, object]], seconds: float) -> dict[str, object] | None:
-    with anyio.move_on_after(seconds):
-        return await anext(frames)
-    return None

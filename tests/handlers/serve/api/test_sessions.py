@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from dataclasses import replace
 from decimal import Decimal
 
 import anyio
-import httpx2
 import pytest
 
 from lanebus import AssistantMessage, Bus, Usage, UserMessage
@@ -21,20 +20,14 @@ from lanebus.bus.messages import (
     TurnStarted,
 )
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.session_index import IndexBounds
 from lanebus.messages import Cost, TurnId
-from tests.support.agent.agents import fresh_bus, until
+from tests.support.agent.agents import until
 from tests.support.page.serving import client_of, serving
+from tests.support.serve import Client, UiBounds, api, held
 
-__all__ = ()
-
-
-@asynccontextmanager
-async def opened(bounds: IndexBounds | None = None) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
-    ui = UiBounds(index=bounds or IndexBounds(fold_seconds=60))
-    async with fresh_bus() as bus, serving(bus, bounds=ui) as served, client_of(served) as client:
-        yield bus, client
+LONG = IndexBounds(fold_seconds=60)
+HASTY = IndexBounds(fold_seconds=1e-9, entries=1, at_once=1)
 
 
 def begun(session: str) -> tuple[Publishable, ...]:
@@ -75,128 +68,107 @@ async def fill(bus: Bus) -> None:
         await (session.close(*messages) if name == "e-closed" else session.publish(*messages))
 
 
-async def ids(client: httpx2.AsyncClient, query: str) -> list[str]:
+@pytest.fixture
+async def client(bus: Bus) -> AsyncGenerator[Client]:
+    """A client of a bus that is filled, and listed at once."""
+    await fill(bus)
+    async with held(serving(bus, bounds=UiBounds(index=LONG))) as served, client_of(served) as client:
+        yield client
+
+
+async def ids(client: Client, query: str) -> list[str]:
     reply = await client.get(f"/api/sessions{query}")
     assert reply.status_code == 200, reply.text
     return [each["id"] for each in reply.json()["sessions"]]
 
 
-async def test_each_choice_of_a_filter_has_the_number_of_sessions_that_it_leaves() -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        await bus.session("f-other", agent="billing").publish(UserMessage.text("Übermut"))
-
-        async def counted(query: str) -> tuple[dict[str, int], dict[str, int]]:
-            answer = (await client.get(f"/api/sessions?limit=1{query}")).json()
-            return answer["states"], answer["agents"]
-
-        states = {"idle": 1, "working": 1, "waiting": 1, "failed": 1, "closed": 1}
-        assert await counted("") == ({**states, "queued": 1}, {"agent": 5, "billing": 1})
-        assert await counted("&state=queued") == ({**states, "queued": 1}, {"billing": 1})
-        assert await counted("&agent=agent") == (states, {"agent": 5, "billing": 1})
-        assert await counted("&search=%C3%BCber&state=failed") == ({"idle": 1, "queued": 1}, {})
+async def test_each_choice_of_a_filter_has_the_number_of_sessions_that_it_leaves(bus: Bus, client: Client) -> None:
+    await bus.session("f-other", agent="billing").publish(UserMessage.text("Übermut"))
+    states = {"idle": 1, "working": 1, "waiting": 1, "failed": 1, "closed": 1}
+    for query, counted in {
+        "": ({**states, "queued": 1}, {"agent": 5, "billing": 1}),
+        "&state=queued": ({**states, "queued": 1}, {"billing": 1}),
+        "&agent=agent": (states, {"agent": 5, "billing": 1}),
+        "&search=%C3%BCber&state=failed": ({"idle": 1, "queued": 1}, {}),
+    }.items():
+        answer = (await client.get(f"/api/sessions?limit=1{query}")).json()
+        assert (answer["states"], answer["agents"]) == counted, query
 
 
 async def test_only_the_agents_with_the_most_sessions_are_counted() -> None:
-    async with fresh_bus() as bus, serving(bus, bounds=UiBounds(agents=1)) as served, client_of(served) as client:
+    async with api(bounds=UiBounds(agents=1)) as (bus, client):
         for name, agent in (("a", "rare"), ("b", "often"), ("c", "often")):
             await bus.session(name, agent=agent).publish(UserMessage.text("hello"))
         assert (await client.get("/api/sessions")).json()["agents"] == {"often": 2}
 
 
-async def test_a_session_in_the_list_has_its_title_state_cost_and_waiting_calls() -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        answer = (await client.get("/api/sessions")).json()
-        assert (answer["count"], answer["cursor"], answer["isComplete"]) == (5, None, True)
-        assert {
-            each["id"]: (each["title"], each["state"], each["cost"], each["waiting"]) for each in answer["sessions"]
-        } == {
-            "a-idle": ("Übermut tut selten gut", "idle", 0.5, 0),
-            "b-working": ("delta", "working", 2.0, 0),
-            "c-waiting": ("charlie", "waiting", None, 1),
-            "d-failed": ("bravo", "failed", None, 0),
-            "e-closed": ("alpha", "closed", None, 0),
-        }
+async def test_a_session_in_the_list_has_its_title_state_cost_and_waiting_calls(client: Client) -> None:
+    answer = (await client.get("/api/sessions")).json()
+    assert (answer["count"], answer["cursor"], answer["isComplete"]) == (5, None, True)
+    rows = {each["id"]: (each["title"], each["state"], each["cost"], each["waiting"]) for each in answer["sessions"]}
+    assert rows == {
+        "a-idle": ("Übermut tut selten gut", "idle", 0.5, 0),
+        "b-working": ("delta", "working", 2.0, 0),
+        "c-waiting": ("charlie", "waiting", None, 1),
+        "d-failed": ("bravo", "failed", None, 0),
+        "e-closed": ("alpha", "closed", None, 0),
+    }
+    (row,) = (await client.get("/api/sessions?id=a-idle")).json()["sessions"]
+    assert (row["title"], row["cost"], row["isRead"]) == ("Übermut tut selten gut", 0.5, True)
 
 
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ("?sort=title", ["e-closed", "d-failed", "c-waiting", "b-working", "a-idle"]),
-        ("?sort=cost&limit=2", ["b-working", "a-idle"]),
-        ("?sort=created", ["e-closed", "d-failed", "c-waiting", "b-working", "a-idle"]),
-        ("", ["e-closed", "d-failed", "c-waiting", "b-working", "a-idle"]),
-        ("?search=ÜBERMUT", ["a-idle"]),
-        ("?search=D-F", ["d-failed"]),
-        ("?search=*", []),
-        ("?state=failed,working", ["d-failed", "b-working"]),
-        ("?agent=nobody", []),
-    ],
-)
-async def test_sessions_are_searched_filtered_and_sorted(query: str, found: list[str]) -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        assert await ids(client, query) == found
-
-
-@pytest.mark.parametrize("sort", ["activity", "created", "title", "cost"])
-async def test_pages_give_every_session_once_in_the_order_of_the_whole_list(sort: str) -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        whole, paged, cursor = await ids(client, f"?sort={sort}"), list[str](), ""
-        for _ in range(5):
+async def test_sessions_are_searched_filtered_sorted_and_paged(client: Client) -> None:
+    newest = ["e-closed", "d-failed", "c-waiting", "b-working", "a-idle"]
+    for query, found in {
+        "": newest,
+        "?sort=title": newest,
+        "?sort=created": newest,
+        "?sort=cost&limit=2": ["b-working", "a-idle"],
+        "?search=ÜBERMUT": ["a-idle"],
+        "?search=D-F": ["d-failed"],
+        "?search=*": [],
+        "?state=failed,working": ["d-failed", "b-working"],
+        "?agent=nobody": [],
+        "?id=a": [],
+    }.items():
+        assert await ids(client, query) == found, query
+    for sort in ("activity", "created", "title", "cost"):
+        paged, cursor = list[str](), ""
+        for _ in newest:
             answer = (await client.get(f"/api/sessions?sort={sort}&limit=1{cursor and f'&cursor={cursor}'}")).json()
             assert answer["count"] == 5
             paged += [each["id"] for each in answer["sessions"]]
             cursor = answer["cursor"]
-        assert paged == whole
+        assert paged == await ids(client, f"?sort={sort}")
         assert not cursor
 
 
-@pytest.mark.parametrize(
-    "query", ["?sort=size", "?state=sleeping", "?limit=0", "?cursor=x", "?cursor=W10", "?order=asc", "?limit=1&limit=2"]
-)
-async def test_a_wrong_parameter_of_the_list_is_refused(query: str) -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        assert (await client.get(f"/api/sessions{query}")).status_code == 400
+async def test_a_wrong_parameter_of_the_list_and_a_cursor_of_another_order_are_refused(client: Client) -> None:
+    cursor = (await client.get("/api/sessions?limit=1")).json()["cursor"]
+    wrong = ("sort=size", "state=sleeping", "limit=0", "cursor=x", "cursor=W10", "order=asc", "limit=1&limit=2")
+    for query in (*wrong, f"limit=1&sort=cost&cursor={cursor}"):
+        assert (await client.get(f"/api/sessions?{query}")).status_code == 400, query
 
 
-async def test_a_cursor_of_another_order_is_refused() -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        cursor = (await client.get("/api/sessions?limit=1")).json()["cursor"]
-        assert (await client.get(f"/api/sessions?limit=1&sort=cost&cursor={cursor}")).status_code == 400
-
-
-async def test_a_call_waits_in_the_inbox_from_its_question_to_its_answer() -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        answer = (await client.get("/api/waiting")).json()
-        (call,) = answer["waiting"]
-        assert (answer["count"], answer["isComplete"], call.pop("since") > 0) == (1, True, True)
-        assert call == {
-            "session": "c-waiting",
-            "title": "charlie",
-            "agent": "agent",
-            "turnId": {"loopId": "c-waiting.main.1", "turnIndex": 0},
-            "toolCallId": "c1",
-            "toolName": "rm",
-            "why": "approval",
-            "position": 4,
-            "decision": None,
-        }
-        approval = Approve(turn_id=TurnId(loop_id="c-waiting.main.1", turn_index=0), tool_call_id="c1")
-        await bus.session("c-waiting").publish(approval.as_extension())
-        answer = (await client.get("/api/waiting")).json()
-        assert (answer["count"], len(answer["waiting"])) == (0, 1)
-        await bus.session("c-waiting").publish(ControlAnswered(control=5, outcome="applied").as_extension())
-        assert (await client.get("/api/waiting")).json()["waiting"] == []
+async def test_a_call_waits_in_the_inbox_from_its_question_to_its_answer(bus: Bus, client: Client) -> None:
+    answer = (await client.get("/api/waiting")).json()
+    (call,) = answer["waiting"]
+    assert (answer["count"], answer["isComplete"], call.pop("since") > 0) == (1, True, True)
+    about = {"turnId": {"loopId": "c-waiting.main.1", "turnIndex": 0}, "toolCallId": "c1", "toolName": "rm"}
+    assert call == {
+        **{"session": "c-waiting", "title": "charlie", "agent": "agent", "position": 4},
+        **{**about, "why": "approval", "decision": None},
+    }
+    approval = Approve(turn_id=TurnId(loop_id="c-waiting.main.1", turn_index=0), tool_call_id="c1")
+    await bus.session("c-waiting").publish(approval.as_extension())
+    answer = (await client.get("/api/waiting")).json()
+    assert (answer["count"], len(answer["waiting"])) == (0, 1)
+    await bus.session("c-waiting").publish(ControlAnswered(control=5, outcome="applied").as_extension())
+    assert (await client.get("/api/waiting")).json()["waiting"] == []
 
 
 async def test_a_poll_shows_new_entries_new_sessions_and_after_a_sweep_no_erased_ones() -> None:
-    async with opened(IndexBounds(fold_seconds=60, sweep_seconds=0.001)) as (bus, client):
+    async with api(bounds=UiBounds(index=IndexBounds(fold_seconds=60, sweep_seconds=0.001))) as (bus, client):
         await fill(bus)
         await ids(client, "")
         await bus.session("a-idle").publish(*begun("a-idle"))
@@ -210,7 +182,7 @@ async def test_a_poll_shows_new_entries_new_sessions_and_after_a_sweep_no_erased
 
 
 async def test_the_inbox_says_how_many_sessions_it_was_made_of() -> None:
-    async with opened(IndexBounds(fold_seconds=1e-9, entries=1, at_once=1)) as (bus, client):
+    async with api(bounds=UiBounds(index=HASTY)) as (bus, client):
         await fill(bus)
         answer = (await client.get("/api/waiting")).json()
         assert (answer["isComplete"], answer["progress"]["sessions"]) == (False, 5)
@@ -221,31 +193,20 @@ async def test_the_inbox_says_how_many_sessions_it_was_made_of() -> None:
         assert (seen, seen[-1], answer["count"]) == (sorted(seen), 5, 1)
 
 
-async def test_the_server_reads_the_sessions_from_its_start_on() -> None:
-    async with fresh_bus() as bus:
-        await fill(bus)
-        ui = UiBounds(index=IndexBounds(fold_seconds=1e-9, entries=1, at_once=1))
-        async with serving(bus, bounds=ui) as served, client_of(served) as client:
+async def test_the_server_reads_the_sessions_from_its_start_on(bus: Bus) -> None:
+    await fill(bus)
+    async with serving(bus, bounds=UiBounds(index=HASTY)) as served, client_of(served) as client:
 
-            async def is_read() -> bool:
-                reply = await client.get("/api/sessions?limit=1&id=nothing&search=x&sort=created&agent=nobody")
-                return bool(reply.json()["isComplete"])
+        async def is_read() -> bool:
+            reply = await client.get("/api/sessions?limit=1&id=nothing&search=x&sort=created&agent=nobody")
+            return bool(reply.json()["isComplete"])
 
-            await until(is_read)
-            assert (await client.get("/api/waiting")).json()["count"] == 1
-
-
-async def test_one_session_is_listed_by_its_id() -> None:
-    async with opened() as (bus, client):
-        await fill(bus)
-        (row,) = (await client.get("/api/sessions?id=a-idle")).json()["sessions"]
-        assert (row["title"], row["cost"], row["isRead"]) == ("Übermut tut selten gut", 0.5, True)
-        assert await ids(client, "?id=a") == []
+        await until(is_read)
+        assert (await client.get("/api/waiting")).json()["count"] == 1
 
 
 async def test_a_request_reads_for_a_bounded_time_and_says_what_is_not_read_yet() -> None:
-    tiny = IndexBounds(fold_seconds=1e-9, entries=1, at_once=1, states=1)
-    async with opened(tiny) as (bus, client):
+    async with api(bounds=UiBounds(index=replace(HASTY, states=1))) as (bus, client):
         await fill(bus)
         answer = (await client.get("/api/sessions?sort=title")).json()
         assert (answer["count"], answer["isComplete"], answer["progress"]["sessions"]) == (5, False, 5)
@@ -254,17 +215,12 @@ async def test_a_request_reads_for_a_bounded_time_and_says_what_is_not_read_yet(
         for _ in range(60):
             if (answer := (await client.get("/api/sessions?sort=title")).json())["isComplete"]:
                 break
-        assert [each["title"] for each in answer["sessions"]] == [
-            "alpha",
-            "bravo",
-            "charlie",
-            "delta",
-            "Übermut tut selten gut",
-        ]
+        titles = [each["title"] for each in answer["sessions"]]
+        assert titles == ["alpha", "bravo", "charlie", "delta", "Übermut tut selten gut"]
 
 
 async def test_a_session_is_queued_from_a_new_message_until_a_model_has_read_it() -> None:
-    async with opened(IndexBounds(fold_seconds=60)) as (bus, client):
+    async with api(bounds=UiBounds(index=LONG)) as (bus, client):
         session = bus.session("s1")
 
         async def state() -> str:
@@ -285,10 +241,6 @@ async def test_a_session_is_queued_from_a_new_message_until_a_model_has_read_it(
         assert await state() == "idle"
 
 
-def of_user(name: str) -> dict[str, str]:
-    return {"X-User": name}
-
-
 async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
     del address
     return Principal(name=headers["x-user"])
@@ -305,16 +257,12 @@ async def test_a_list_that_waits_for_the_hook_holds_up_no_other_principal() -> N
             await may_go_on.wait()
         return await authorize_by_rights(request)
 
-    async with (
-        fresh_bus() as bus,
-        serving(bus, identify=identify, authorize=authorize) as served,
-        client_of(served) as client,
-    ):
+    async with api(identify=identify, authorize=authorize) as (bus, client):
         await bus.session("root").publish(UserMessage.text("hi"))
         await bus.session("root").fork(1, id="fork")
 
         async def slow(path: str) -> None:
-            assert (await client.get(path, headers=of_user("slow"))).status_code == 200
+            assert (await client.get(path, headers={"X-User": "slow"})).status_code == 200
 
         for path in paths[:3]:
             asked, may_go_on = anyio.Event(), anyio.Event()
@@ -323,7 +271,7 @@ async def test_a_list_that_waits_for_the_hook_holds_up_no_other_principal() -> N
                 await asked.wait()
                 with anyio.fail_after(4):
                     for other in paths:
-                        assert (await client.get(other, headers=of_user("quick"))).status_code == 200
+                        assert (await client.get(other, headers={"X-User": "quick"})).status_code == 200
                 may_go_on.set()
 
 
@@ -341,7 +289,7 @@ async def test_a_list_asks_the_hook_once_for_each_question_and_about_few_session
         now -= 1
         return Decision(not request.session.startswith("hidden"))
 
-    async with fresh_bus() as bus, serving(bus, authorize=authorize) as served, client_of(served) as client:
+    async with api(authorize=authorize) as (bus, client):
         for number in range(12):
             await bus.session(f"{'hidden' if number % 2 else 'shown'}-{number}").publish(UserMessage.text("hi"))
         assert sorted(await ids(client, "")) == sorted(f"shown-{number}" for number in range(0, 12, 2))

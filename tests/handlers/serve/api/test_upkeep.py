@@ -5,123 +5,99 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import httpx2
 import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus, UserMessage
-from lanebus.handlers.serve import Principal, TokenFiles, new_key, sign_token
-from tests.support.agent.agents import fresh_bus
-from tests.support.page.serving import client_of, serving
-
-__all__ = ()
+from lanebus.handlers.serve import Principal
+from tests.support.page.serving import serving
+from tests.support.serve import Client, client_at, error_of, signed
 
 S = "/api/sessions/s1"
 
 
+@pytest.fixture
+async def bus(bus: Bus) -> Bus:
+    """A bus whose session s1 has three entries."""
+    await bus.session("s1").publish(*(UserMessage.text(text) for text in ("a", "b", "c")))
+    return bus
+
+
 @asynccontextmanager
-async def opened() -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
-    async with fresh_bus() as bus, serving(bus) as served, client_of(served) as client:
-        await bus.session("s1").publish(*(UserMessage.text(text) for text in ("a", "b", "c")))
-        yield bus, client
+async def limited(bus: Bus, folder: Path, *actions: str) -> AsyncGenerator[Client]:
+    """Yield a client for the sessions `s1*`, where s1 has six entries and the fork s1-a."""
+    files, token = signed(folder, Principal(name="ops", sessions=("s1*",), actions=actions))
+    await bus.session("s1").publish(*(UserMessage.text(text) for text in "def"))
+    await bus.session("s1").fork(2, id="s1-a")
+    async with serving(bus, token_files=files) as served, client_at(served.base, token) as client:
+        yield client
 
 
-async def test_a_fork_shares_the_entries_up_to_its_position_and_is_listed_with_its_origin() -> None:
-    async with opened() as (_, client):
-        made = await client.post(f"{S}/forks", json={"position": 2, "id": "s2"})
-        assert (made.status_code, made.json()) == (201, {"session": "s2", "parent": "s1", "position": 2})
-        again = await client.post(f"{S}/forks", json={"position": 2, "id": "s2"})
-        assert (again.status_code, again.json()) == (200, made.json())
-        taken = await client.post(f"{S}/forks", json={"position": 1, "id": "s2"})
-        assert (taken.status_code, taken.json()["error"]) == (409, "session_exists")
-        children = (await client.get(f"{S}/forks")).json()
-        assert children == {
-            "origin": None,
-            "forks": [{"session": "s2", "position": 2, "agent": "agent", "last": 2}],
-        }
-        assert (await client.get("/api/sessions/s2/forks")).json()["origin"] == {"session": "s1", "position": 2}
+async def test_a_fork_shares_the_entries_up_to_its_position_and_is_listed_with_its_origin(client: Client) -> None:
+    made = await client.post(f"{S}/forks", json={"position": 2, "id": "s2"})
+    assert (made.status_code, made.json()) == (201, {"session": "s2", "parent": "s1", "position": 2})
+    again = await client.post(f"{S}/forks", json={"position": 2, "id": "s2"})
+    assert (again.status_code, again.json()) == (200, made.json())
+    taken = await client.post(f"{S}/forks", json={"position": 1, "id": "s2"})
+    assert error_of(taken) == (409, "session_exists")
+    children = (await client.get(f"{S}/forks")).json()
+    assert children == {"origin": None, "forks": [{"session": "s2", "position": 2, "agent": "agent", "last": 2}]}
+    assert (await client.get("/api/sessions/s2/forks")).json()["origin"] == {"session": "s1", "position": 2}
+    entries = (await client.get("/api/sessions/s2/entries")).json()["entries"]
+    assert [entry["position"] for entry in entries] == [1, 2]
 
 
-async def test_a_repeat_with_the_same_key_is_the_same_fork_and_its_id_begins_with_that_of_the_session() -> None:
-    async with opened() as (_, client):
-        bodies: tuple[dict[str, JsonValue], ...] = (
-            {"position": 1, "key": "k"},
-            {"position": 1, "key": "k"},
-            {"position": 1},
-        )
-        made = [await client.post(f"{S}/forks", json=body) for body in bodies]
-        names = [each.json()["session"] for each in made]
-        assert [each.status_code for each in made] == [201, 200, 201]
-        assert (names[0] == names[1] != names[2], all(name.startswith("s1-") for name in names)) == (True, True)
-        long = "s" * 64
-        await client.post(f"/api/sessions/{long}/messages", json={"text": "x"})
-        assert len((await client.post(f"/api/sessions/{long}/forks", json={})).json()["session"]) == 64
+async def test_a_repeat_with_the_same_key_is_the_same_fork_and_its_id_begins_as_the_sessions(client: Client) -> None:
+    made = [await client.post(f"{S}/forks", json={"position": 1, **key}) for key in ({"key": "k"}, {"key": "k"}, {})]
+    names = [each.json()["session"] for each in made]
+    assert [each.status_code for each in made] == [201, 200, 201]
+    assert names[0] == names[1] != names[2]
+    assert all(name.startswith("s1-") for name in names)
+    long = "s" * 64
+    await client.post(f"/api/sessions/{long}/messages", json={"text": "x"})
+    assert len((await client.post(f"/api/sessions/{long}/forks", json={})).json()["session"]) == 64
 
 
-async def test_a_token_forks_only_into_sessions_that_it_allows_and_sees_only_those(tmp_path: Path) -> None:
-    key = new_key()
-    (tmp_path / "key").write_text(key)
-    principal = Principal(name="ann", sessions=("s1*",), actions=("read", "fork"))
-    token, _ = sign_token(principal, key, seconds=600)
-    async with fresh_bus() as bus, serving(bus, token_files=TokenFiles(key=tmp_path / "key")) as served:
-        await bus.session("s1").publish(UserMessage.text("a"))
+async def test_a_token_forks_only_into_sessions_that_it_allows_and_sees_only_those(bus: Bus, tmp_path: Path) -> None:
+    async with limited(bus, tmp_path, "read", "fork") as client:
         await bus.session("s1").fork(1, id="secret")
-        headers = {"Authorization": f"Bearer {token}"}
-        async with httpx2.AsyncClient(base_url=served.base, headers=headers, timeout=120) as client:
-            assert (await client.post(f"{S}/forks", json={"position": 1, "id": "other"})).status_code == 403
-            assert (await client.post(f"{S}/forks", json={"position": 1, "id": "s1-mine"})).status_code == 201
-            assert [each["session"] for each in (await client.get(f"{S}/forks")).json()["forks"]] == ["s1-mine"]
-
-
-@asynccontextmanager
-async def limited(folder: Path, *actions: str) -> AsyncGenerator[tuple[Bus, httpx2.AsyncClient]]:
-    """Yield a client for the sessions `s1*`, on a bus where s1 has the forks s1-a, s1-a has x-child, and x-secret."""
-    key = new_key()
-    (folder / "key").write_text(key)
-    principal = Principal(name="ops", sessions=("s1*",), actions=actions)
-    token, _ = sign_token(principal, key, seconds=600)
-    headers = {"Authorization": f"Bearer {token}"}
-    async with (
-        fresh_bus() as bus,
-        serving(bus, token_files=TokenFiles(key=folder / "key")) as served,
-        httpx2.AsyncClient(base_url=served.base, headers=headers, timeout=120) as client,
-    ):
-        await bus.session("s1").publish(*(UserMessage.text(text) for text in "abcdef"))
-        await bus.session("s1").fork(2, id="s1-a")
-        yield bus, client
+        assert (await client.post(f"{S}/forks", json={"position": 1, "id": "other"})).status_code == 403
+        assert (await client.post(f"{S}/forks", json={"position": 1, "id": "s1-mine"})).status_code == 201
+        forks = (await client.get(f"{S}/forks")).json()["forks"]
+        assert sorted(each["session"] for each in forks) == ["s1-a", "s1-mine"]
 
 
 @pytest.mark.parametrize("hidden", ["a fork", "a fork of a fork"])
 async def test_a_trim_names_and_deletes_nothing_of_forks_that_the_token_may_not_trim(
-    tmp_path: Path, hidden: str
+    bus: Bus, tmp_path: Path, hidden: str
 ) -> None:
-    async with limited(tmp_path, "read", "trim") as (bus, client):
+    async with limited(bus, tmp_path, "read", "trim") as client:
         await bus.session("s1" if hidden == "a fork" else "s1-a").fork(2, id="x-secret")
         planned = await client.post(f"{S}/trim", json={"before": 4, "dryRun": True})
         told = planned.json()
         assert (planned.status_code, told["holders"], told["hiddenForks"]) == (200, {"f:s1-a": 0}, 1)
         refused = await client.post(f"{S}/trim", json={"before": 4})
-        assert (refused.status_code, refused.json()["error"]) == (409, "trim_refused")
+        assert error_of(refused) == (409, "trim_refused")
         assert "f:s1-a at 0, 1 fork that this token may not trim" in refused.json()["detail"]
         forced = [
             await client.post(f"{S}/trim", json={"before": 4, "force": True, "dryRun": is_dry})
             for is_dry in (True, False)
         ]
-        assert [(each.status_code, each.json()["error"]) for each in forced] == [(403, "access_refused")] * 2
+        assert [error_of(each) for each in forced] == [(403, "access_refused")] * 2
         assert "x-secret" not in "".join(each.text for each in (planned, refused, *forced))
         assert [e.position async for e in bus.session("x-secret").read()] == [1, 2]
         assert (await bus.session("s1").head()).trimmed == 0
 
 
-async def test_a_trim_by_force_deletes_the_entries_of_forks_that_the_token_may_trim(tmp_path: Path) -> None:
-    async with limited(tmp_path, "read", "trim") as (bus, client):
+async def test_a_trim_by_force_deletes_the_entries_of_forks_that_the_token_may_trim(bus: Bus, tmp_path: Path) -> None:
+    async with limited(bus, tmp_path, "read", "trim") as client:
         forced = await client.post(f"{S}/trim", json={"before": 4, "force": True})
         assert (forced.status_code, forced.json()["hiddenForks"]) == (200, 0)
         assert (await bus.session("s1").head()).trimmed == 3
 
 
-async def test_the_origin_of_a_fork_is_told_only_to_a_token_that_allows_it(tmp_path: Path) -> None:
-    async with limited(tmp_path, "read") as (bus, client):
+async def test_the_origin_of_a_fork_is_told_only_to_a_token_that_allows_it(bus: Bus, tmp_path: Path) -> None:
+    async with limited(bus, tmp_path, "read") as client:
         await bus.session("x-secret").publish(UserMessage.text("hidden"))
         await bus.session("x-secret").fork(1, id="s1-b")
         for name, origin in (("s1-a", {"session": "s1", "position": 2}), ("s1-b", None)):
@@ -134,9 +110,9 @@ async def test_the_origin_of_a_fork_is_told_only_to_a_token_that_allows_it(tmp_p
 
 @pytest.mark.parametrize("path", ["s1-b/entries", "s1-b/turns", "s1-b/context?model=m", "s1-b/events", "s1-b/forks"])
 async def test_no_error_about_a_fork_names_its_parent_to_a_token_that_does_not_allow_it(
-    tmp_path: Path, path: str
+    bus: Bus, tmp_path: Path, path: str
 ) -> None:
-    async with limited(tmp_path, "read", "fork") as (bus, client):
+    async with limited(bus, tmp_path, "read", "fork") as client:
         await bus.session("x-secret").publish(UserMessage.text("hidden"), UserMessage.text("more"))
         await bus.session("x-secret").fork(2, id="s1-b")
         taken = await client.post(f"{S}/forks", json={"position": 1, "id": "s1-b"})
@@ -156,60 +132,56 @@ async def test_no_error_about_a_fork_names_its_parent_to_a_token_that_does_not_a
             assert b"x-secret" not in heard
 
 
-async def test_dead_letters_are_listed_and_redriven() -> None:
-    async with opened() as (bus, client):
-        async with bus.consumer("agents", "w1", agents=["agent"]) as consumer:
-            (work,) = await consumer.fetch(1)
-            await consumer.dead_letter(work, reason="it broke")
-        (letter,) = (await client.get(f"{S}/dead-letters")).json()["letters"]
-        assert (letter["group"], letter["reason"], letter["position"]) == ("agents", "it broke", 3)
-        assert (await client.post(f"{S}/redrive", json={})).json() == {"letters": 1}
-        assert (await client.post(f"{S}/redrive", json={})).json() == {"letters": 0}
-        assert (await client.get(f"{S}/dead-letters")).json() == {"letters": []}
+async def test_dead_letters_are_listed_and_redriven(bus: Bus, client: Client) -> None:
+    async with bus.consumer("agents", "w1", agents=["agent"]) as consumer:
+        (work,) = await consumer.fetch(1)
+        await consumer.dead_letter(work, reason="it broke")
+    (letter,) = (await client.get(f"{S}/dead-letters")).json()["letters"]
+    assert (letter["group"], letter["reason"], letter["position"]) == ("agents", "it broke", 3)
+    assert (await client.post(f"{S}/redrive", json={})).json() == {"letters": 1}
+    assert (await client.post(f"{S}/redrive", json={})).json() == {"letters": 0}
+    assert (await client.get(f"{S}/dead-letters")).json() == {"letters": []}
 
 
-async def test_a_trim_tells_its_holders_before_it_deletes() -> None:
-    async with opened() as (bus, client):
-        await bus.session("s1").save_checkpoint("mirror", (await bus.session("s1").head()).cursor_at(1))
-        planned = (await client.post(f"{S}/trim", json={"before": 3, "dryRun": True})).json()
-        assert (planned["entries"], planned["holders"], planned["isDryRun"]) == (2, {"r:mirror": 1}, True)
-        refused = await client.post(f"{S}/trim", json={"before": 3})
-        assert (refused.status_code, refused.json()["error"]) == (409, "trim_refused")
-        done = (await client.post(f"{S}/trim", json={"before": 3, "force": True})).json()
-        assert (done["entries"], done["firstKept"]) == (2, 3)
+async def test_a_trim_tells_its_holders_before_it_deletes(bus: Bus, client: Client) -> None:
+    await bus.session("s1").save_checkpoint("mirror", (await bus.session("s1").head()).cursor_at(1))
+    planned = (await client.post(f"{S}/trim", json={"before": 3, "dryRun": True})).json()
+    assert (planned["entries"], planned["holders"], planned["isDryRun"]) == (2, {"r:mirror": 1}, True)
+    refused = await client.post(f"{S}/trim", json={"before": 3})
+    assert error_of(refused) == (409, "trim_refused")
+    done = (await client.post(f"{S}/trim", json={"before": 3, "force": True})).json()
+    assert (done["entries"], done["firstKept"]) == (2, 3)
 
 
-async def test_a_closed_session_takes_no_message_until_it_is_reopened() -> None:
-    async with opened() as (_, client):
-        assert (await client.post(f"{S}/reopen", json={})).json() == {"positions": [], "duplicate": True}
-        closed = await client.post(f"{S}/close", json={"reason": "solved", "key": "k"})
-        assert (closed.status_code, closed.json()) == (201, {"positions": [4], "duplicate": False})
-        again = await client.post(f"{S}/close", json={"reason": "solved", "key": "k"})
-        assert (again.status_code, again.json()["duplicate"]) == (200, True)
-        assert (await client.post(f"{S}/close", json={})).json() == {"positions": [], "duplicate": True}
-        assert (await client.post(f"{S}/messages", json={"text": "x"})).status_code == 409
-        assert (await client.post(f"{S}/reopen", json={"reason": "again"})).status_code == 201
-        assert (await client.post(f"{S}/messages", json={"text": "x"})).status_code == 201
+async def test_a_closed_session_takes_no_message_until_it_is_reopened(client: Client) -> None:
+    assert (await client.post(f"{S}/reopen", json={})).json() == {"positions": [], "duplicate": True}
+    closed = await client.post(f"{S}/close", json={"reason": "solved", "key": "k"})
+    assert (closed.status_code, closed.json()) == (201, {"positions": [4], "duplicate": False})
+    again = await client.post(f"{S}/close", json={"reason": "solved", "key": "k"})
+    assert (again.status_code, again.json()["duplicate"]) == (200, True)
+    assert (await client.post(f"{S}/close", json={})).json() == {"positions": [], "duplicate": True}
+    assert (await client.post(f"{S}/messages", json={"text": "x"})).status_code == 409
+    assert (await client.post(f"{S}/reopen", json={"reason": "again"})).status_code == 201
+    assert (await client.post(f"{S}/messages", json={"text": "x"})).status_code == 201
 
 
-@pytest.mark.parametrize(
-    ("path", "body"),
-    [
-        ("forks", {"position": -1}),
-        ("forks", {"position": True}),
-        ("forks", {"at": 1}),
-        ("forks", {"id": "a", "key": "k", "position": 1}),
-        ("forks", {"key": "k"}),
-        ("forks", {"id": "no such id!"}),
-        ("trim", {}),
-        ("trim", {"before": 1, "force": "yes"}),
-        ("trim", []),
-        ("redrive", {"letters": []}),
-        ("close", {"by": "boss"}),
-        ("reopen", {"reason": 7}),
-    ],
+WRONG: tuple[tuple[str, JsonValue], ...] = (
+    ("forks", {"position": -1}),
+    ("forks", {"position": True}),
+    ("forks", {"at": 1}),
+    ("forks", {"id": "a", "key": "k", "position": 1}),
+    ("forks", {"key": "k"}),
+    ("forks", {"id": "no such id!"}),
+    ("trim", {}),
+    ("trim", {"before": 1, "force": "yes"}),
+    ("trim", []),
+    ("redrive", {"letters": []}),
+    ("close", {"by": "boss"}),
+    ("reopen", {"reason": 7}),
 )
-async def test_a_wrong_body_changes_nothing(path: str, body: JsonValue) -> None:
-    async with opened() as (bus, client):
-        assert (await client.post(f"{S}/{path}", json=body)).status_code == 400
-        assert [head.session for head in await bus.sessions()] == ["s1"]
+
+
+async def test_a_wrong_body_changes_nothing(bus: Bus, client: Client) -> None:
+    for path, body in WRONG:
+        assert (await client.post(f"{S}/{path}", json=body)).status_code == 400, (path, body)
+    assert [(head.session, head.position) for head in await bus.sessions()] == [("s1", 3)]

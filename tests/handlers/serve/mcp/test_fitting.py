@@ -11,8 +11,6 @@ from lanebus.handlers.context import cut_text
 from lanebus.handlers.serve.mcp import fitting
 from lanebus.handlers.serve.mcp.fitting import fitted
 
-__all__ = ()
-
 
 def test_the_cursor_of_a_page_is_not_cut_with_the_texts() -> None:
     cursor = "W" * 300

@@ -7,7 +7,6 @@ import socket
 import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +22,6 @@ from tests.support.cli.command_line import CommandLine
 from tests.support.cli.monitored import Monitored, monitored_command
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, copied, empty, eventually, spawn
-
-__all__ = ()
 
 RULES = ROOT / "handlers/serve/data/lanebus.rules.yml"
 AGENTS = "tests.support.agent.api_agent"
@@ -52,7 +49,7 @@ class Scene:
     async def _start(self, name: str, *command: str) -> Monitored:
         process = await self._stack.enter_async_context(monitored_command(self._lanebus, *command))
         self.processes[name] = process
-        await until(partial(_is_ready, process))
+        await process.wait_reason(None)
         return process
 
     async def ask(
@@ -79,10 +76,6 @@ class Scene:
         return found
 
 
-async def _is_ready(process: Monitored) -> bool:
-    return await process.reason() is None
-
-
 async def has(process: Monitored, name: str, least: float = 1) -> None:
     """Wait until a sample whose name with its labels begins with `name` is at least `least`."""
 
@@ -99,10 +92,6 @@ async def lacks(process: Monitored, name: str) -> None:
         return not any(key.startswith(name) for key in await process.metrics())
 
     await until(is_so)
-
-
-async def _is_lost(process: Monitored) -> bool:
-    return await process.reason() is not None
 
 
 Fault = AsyncGenerator[None, None]
@@ -123,7 +112,7 @@ async def server_down(scene: Scene) -> Fault:
     yield
     scene.server.stop()
     for process in processes:
-        await until(partial(_is_lost, process))
+        await process.wait_reason("")
         await lacks(process, "lanebus_server_info")
     yield
 
@@ -136,7 +125,7 @@ async def memory_full(scene: Scene) -> Fault:
     scene.server.do("CONFIG", "SET", "maxmemory", str(int(used[1]) // 2))
     for process in processes:
         await has(process, "lanebus_server_memory_limit_bytes")
-    await until(partial(_is_lost, processes[0]))  # a heartbeat is a write
+    await processes[0].wait_reason("")  # a heartbeat is a write
     yield
 
 
@@ -410,14 +399,31 @@ async def test_prometheus_scrapes_the_processes_and_fires_the_alerts(
         await scene.worker("asking")
         page = await scene.page()
         async with prometheus(tmp_path, [await each.address() for each in scene.processes.values()]) as ask:
-            await until(partial(_is_all_up, ask, 2))
-            await until(partial(_is_firing, ask, set()))
+
+            async def is_all_up() -> bool:
+                try:
+                    found = (await ask("query?query=sum(up)")).json()["data"]["result"]
+                except (httpx2.TransportError, ValueError):
+                    return False  # it is starting
+                return bool(found) and float(found[0]["value"][1]) == 2
+
+            async def fires(*expected: str) -> None:
+                """Wait until these alerts fire, and no others."""
+
+                async def is_so() -> bool:
+                    alerts = (await ask("alerts")).json()["data"]["alerts"]
+                    return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"} == {*expected}
+
+                await until(is_so)
+
+            await until(is_all_up)
+            await fires()
             valkey.stop()
-            await until(partial(_is_firing, ask, {"LanebusServerDown"}))
+            await fires("LanebusServerDown")
             valkey.start()
-            await until(partial(_is_firing, ask, set()))
+            await fires()
             await page.end(signal.SIGKILL)
-            await until(partial(_is_firing, ask, {"LanebusProcessDown"}))
+            await fires("LanebusProcessDown")
 
 
 Ask = Callable[[str], Awaitable[httpx2.Response]]
@@ -442,21 +448,3 @@ async def prometheus(folder: Path, addresses: Sequence[str]) -> AsyncGenerator[A
     finally:
         process.kill()
         process.wait()
-
-
-async def _is_all_up(ask: Ask, processes: int) -> bool:
-    try:
-        found = (await ask("query?query=sum(up)")).json()["data"]["result"]
-    except (httpx2.TransportError, ValueError):
-        return False  # it is starting
-    return bool(found) and float(found[0]["value"][1]) == processes
-
-
-async def firing(ask: Ask) -> set[str]:
-    """The names of the alerts that fire now."""
-    alerts = (await ask("alerts")).json()["data"]["alerts"]
-    return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"}
-
-
-async def _is_firing(ask: Ask, expected: set[str]) -> bool:
-    return await firing(ask) == expected

@@ -5,7 +5,6 @@ import logging
 import subprocess
 import sys
 from dataclasses import fields
-from types import TracebackType
 
 import pytest
 
@@ -26,15 +25,11 @@ from lanebus.handlers.cli.log_options import JsonLines, TerminalLines
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 SECRET = "the-text-of-a-message"
 
 
 def record(text: str, *arguments: object, error: BaseException | None = None) -> logging.LogRecord:
-    found: tuple[type[BaseException], BaseException, TracebackType | None] | None = None
-    if error is not None:
-        found = (type(error), error, error.__traceback__)
+    found = None if error is None else (type(error), error, error.__traceback__)
     return logging.LogRecord("lanebus.x", logging.WARNING, "x.py", 1, text, arguments, found)
 
 
@@ -43,10 +38,6 @@ def raised(error: Exception) -> Exception:
         raise error
     except type(error) as caught:
         return caught
-
-
-def events_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, object]]:
-    return [(str(vars(each)["event"]), vars(each).get("error")) for each in caplog.records if "event" in vars(each)]
 
 
 def test_the_reference_has_every_event_with_its_fields() -> None:
@@ -58,16 +49,13 @@ def test_the_reference_has_every_event_with_its_fields() -> None:
     assert all(f"| `{name}` | {text} |" in page for name, text in FIELD_MEANINGS.items())
 
 
-def test_every_event_is_listed_once_and_every_field_has_a_meaning() -> None:
+def test_every_event_is_listed_once_and_no_field_hides_one_of_the_record_or_of_all_events() -> None:
     # By name: a class with slots replaces another one, which is there until it is collected.
     assert {each.__name__ for each in LogEvent.__subclasses__()} == {each.__name__ for each in EVENTS}
     assert len({event.NAME for event in EVENTS}) == len(EVENTS)
-    assert {name for event in EVENTS for name in event.field_names()} == FIELD_MEANINGS.keys()
-
-
-def test_no_field_of_an_event_hides_one_of_the_record_or_of_all_events() -> None:
-    taken = {*vars(record("")), "message", "asctime", "event", *COMMON_FIELDS}
-    assert [name for event in EVENTS for name in event.field_names() if name in taken] == []
+    names = [name for event in EVENTS for name in event.field_names()]
+    assert {*names} == FIELD_MEANINGS.keys()
+    assert {*names}.isdisjoint({*vars(record("")), "message", "asctime", "event", *COMMON_FIELDS})
     assert tuple(each.name for each in fields(LogContext)) == COMMON_FIELDS
 
 
@@ -79,23 +67,12 @@ def test_a_line_of_json_has_the_fields_of_the_event_and_of_the_task(caplog: pyte
     line = json.loads(JsonLines().format(caplog.records[0]))
     assert line.pop("time").endswith("Z")
     assert line == {
-        "level": "warning",
-        "logger": "lanebus.test",
-        "event": "work.retried",
-        "session": "s",
-        "agent": "",
-        "turn": "s.main.1#0",
-        "worker": "w1",
-        "trace_id": "",
-        "attempt": 2,
-        "seconds": 0.5,
-        "error": "ValueError",
+        **{"level": "warning", "logger": "lanebus.test", "event": "work.retried", "session": "s", "agent": ""},
+        **{"turn": "s.main.1#0", "worker": "w1", "trace_id": "", "attempt": 2, "seconds": 0.5, "error": "ValueError"},
     }
     assert caplog.records[0].funcName == "test_a_line_of_json_has_the_fields_of_the_event_and_of_the_task"
-    text = TerminalLines().format(caplog.records[0])
-    assert text.endswith(
-        "WARNING work.retried session=s turn=s.main.1#0 worker=w1 attempt=2 seconds=0.5 error=ValueError"
-    )
+    fields = "session=s turn=s.main.1#0 worker=w1 attempt=2 seconds=0.5 error=ValueError"
+    assert TerminalLines().format(caplog.records[0]).endswith(f"WARNING work.retried {fields}")
 
 
 def test_other_lines_have_a_message_and_the_fields_of_the_task() -> None:
@@ -146,14 +123,10 @@ async def test_an_outage_is_logged_once_for_each_kind_of_fault_and_its_end_once(
         assert health.reason is None
         assert found == [1]
         health.note("heartbeat", Unavailable("again"))
-    assert events_of(caplog) == [
-        ("server.lost", "unreachable"),
-        ("server.lost", "NOPERM"),
-        ("server.lost", "NOPERM"),
-        ("server.lost", "WRONGPASS"),
-        ("server.found", None),
-        ("server.lost", "unreachable"),
-    ]
+    found_events = [vars(each) for each in caplog.records if "event" in vars(each)]
+    lost = ["unreachable", "NOPERM", "NOPERM", "WRONGPASS", None, "unreachable"]
+    assert [each.get("error") for each in found_events] == lost
+    assert [each["event"] for each in found_events] == [f"server.{'lost' if error else 'found'}" for error in lost]
 
 
 def test_an_event_below_the_level_of_its_logger_costs_no_line(caplog: pytest.LogCaptureFixture) -> None:
@@ -175,14 +148,9 @@ def test_importing_lanebus_configures_no_logging() -> None:
 
 
 @pytest.mark.full
-def test_a_wrong_address_of_the_monitor_is_named(lanebus: CommandLine) -> None:
+def test_a_wrong_address_of_the_monitor_and_a_wrong_form_of_lines_are_named(lanebus: CommandLine) -> None:
     for address in ("9464", "localhost:", "localhost:70000", ":9464"):
         answer = lanebus("serve", "--monitor", address)
-        assert answer.code == 2
-        assert "write HOST:PORT" in answer.err
-
-
-@pytest.mark.full
-def test_the_level_and_the_form_of_lines_can_be_chosen(lanebus: CommandLine) -> None:
+        assert (answer.code, "write HOST:PORT" in answer.err) == (2, True)
     answer = lanebus("worker", "tests.support.agent.api_agent:agent", "--log-format", "loud")
     assert (answer.code, "'auto', 'text', 'json'" in answer.err) == (2, True)

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
-import httpx2
 import pytest
 from starlette.routing import Route
 
@@ -13,63 +12,27 @@ from lanebus import AssistantMessage, Bus, Usage, UserMessage
 from lanebus.bus.messages import TurnEnded, TurnId
 from lanebus.handlers.cli.group import COMMANDS
 from lanebus.handlers.projections import USAGE
-from lanebus.handlers.serve.guard import local_hosts
-from lanebus.handlers.serve.server import create_app
 from lanebus.projections import project
 from tests.support.cli.command_line import CommandLine
 from tests.support.page.serving import TOKEN
+from tests.support.serve import BEARER, create_app, local_hosts, visitor
 from tests.support.servers.real import RealServer
 from tests.support.servers.resp import Reply
 
-__all__ = ()
-
 LOOKING = (
-    "sessions",
-    "agents",
-    "show s",
-    "tail s",
-    "tail s -n 1",
-    "turns s",
-    "usage s",
-    "usage s --tree",
-    "context s --model m",
-    "top --once",
-    "export s",
-    "verify s",
-    "verify --all",
-    "replay s",
-    "replay s --until 2",
-    "dead list",
-    "groups status",
-    "projections list s",
-    "trim s --before 3 --dry-run",
+    *("sessions", "agents", "show s", "tail s", "tail s -n 1", "turns s", "usage s", "usage s --tree"),
+    *("context s --model m", "top --once", "export s", "verify s", "verify --all", "replay s", "replay s --until 2"),
+    *("dead list", "groups status", "projections list s", "trim s --before 3 --dry-run"),
 )
 """Commands that only read."""
 
+S = "/api/sessions/s"
 ROUTES = (
-    "/",
-    "/static/styles/base.css",
-    "/favicon.ico",
-    "/api/access",
-    "/api/openapi.json",
-    "/api/sessions",
-    "/api/sessions/s",
-    "/api/sessions/s/entries",
-    "/api/sessions/s/status",
-    f"/api/sessions/s/entries/1/media/{'0' * 64}",
-    f"/api/sessions/s/uploads/{'0' * 64}",
-    "/api/sessions/s/call",
-    "/api/sessions/s/turns",
-    "/api/sessions/s/usage",
-    "/api/sessions/s/timeline",
-    "/api/sessions/s/context?model=m",
-    "/api/sessions/s/forks",
-    "/api/sessions/s/dead-letters",
-    "/api/sessions/s/turns/main.1%230/request",
-    "/api/waiting",
-    "/api/projections",
-    "/api/sessions/s/projections/turns",
-    "/chat/s/messages",
+    *("/", "/static/styles/base.css", "/favicon.ico", "/api/access", "/api/openapi.json", "/api/sessions"),
+    *("/api/waiting", "/api/projections", "/chat/s/messages", S, f"{S}/entries", f"{S}/status", f"{S}/call"),
+    *(f"{S}/turns", f"{S}/usage", f"{S}/timeline", f"{S}/context?model=m", f"{S}/forks", f"{S}/dead-letters"),
+    *(f"{S}/turns/main.1%230/request", f"{S}/projections/turns", f"{S}/uploads/{'0' * 64}"),
+    f"{S}/entries/1/media/{'0' * 64}",
 )
 STREAMS = {
     "/api/sessions/{session}/events",
@@ -128,20 +91,16 @@ async def test_a_read_only_command_changes_no_key(
         assert stored(shared_valkey) == before
 
 
-@pytest.mark.parametrize("route", ROUTES)
-async def test_a_read_only_route_changes_no_key(shared_valkey: RealServer, route: str) -> None:
+async def test_a_read_only_route_changes_no_key(shared_valkey: RealServer) -> None:
     async with looked_at(shared_valkey) as bus:
-        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
-        transport = httpx2.ASGITransport(app=app)
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420", headers=headers) as client:
-            before = stored(shared_valkey)
-            for _ in range(2):
-                # The session has no call, no media, no upload and no request.
-                is_missing = any(each in route for each in ("/call", "/media/", "/uploads/"))
-                expected = 404 if is_missing else 400 if "/request" in route else 200
-                assert (await client.get(route)).status_code == expected
-            assert stored(shared_valkey) == before
+        client = visitor(create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420)), **BEARER)
+        before = stored(shared_valkey)
+        for route in ROUTES * 2:
+            # The session has no call, no media, no upload and no request.
+            is_missing = any(each in route for each in ("/call", "/media/", "/uploads/"))
+            expected = 404 if is_missing else 400 if "/request" in route else 200
+            assert (await client.get(route)).status_code == expected
+            assert stored(shared_valkey) == before, route
 
 
 async def test_following_on_the_page_changes_no_key(shared_valkey: RealServer) -> None:

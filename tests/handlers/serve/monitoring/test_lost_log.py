@@ -9,13 +9,11 @@ import pytest
 
 from lanebus import ExtensionMessage, UserMessage
 from lanebus.agent import Run, Worker
-from tests.support.agent.agents import Pause, until
+from tests.support.agent.agents import Pause
 from tests.support.cli.command_line import Answer, CommandLine, objects
-from tests.support.cli.monitored import Monitored, monitored_command
+from tests.support.cli.monitored import monitored_command
 from tests.support.log.groups import pending
 from tests.support.servers.real import RealServer, blocked, copied, empty, eventually
-
-__all__ = ()
 
 pytestmark = pytest.mark.full
 
@@ -36,16 +34,6 @@ async def run(lanebus: CommandLine, server: RealServer, *words: str) -> Answer:
     return await anyio.to_thread.run_sync(lambda: lanebus(*words, "--url", server.url))
 
 
-async def has_reason(process: Monitored, part: str) -> None:
-    """Wait until the process is not ready for this reason; "" waits until it is ready."""
-
-    async def is_so() -> bool:
-        reason = await process.reason()
-        return part in reason if reason and part else (reason or "") == part
-
-    await until(is_so)
-
-
 def looks(server: RealServer) -> int:
     return int(str(server.do("HGET", "lanebus:config", "looks") or 0))
 
@@ -53,17 +41,14 @@ def looks(server: RealServer) -> int:
 async def has_looked(server: RealServer, more_than: int = 0) -> None:
     """Wait until the log was looked at more often than this."""
 
-    async def is_so() -> bool:
-        return looks(server) > more_than
-
-    await until(is_so)
+    await eventually(lambda: looks(server) > more_than)
 
 
 async def test_a_worker_serves_no_emptied_log_before_it_is_accepted_and_all_say_so(
     valkey: RealServer, lanebus: CommandLine
 ) -> None:
     async with monitored_command(lanebus, *worker(valkey)) as run_worker:
-        await has_reason(run_worker, "")
+        await run_worker.wait_reason(None)
         await has_looked(valkey)
         samples = await run_worker.metrics()
         assert (samples[EMPTIED], samples[OLDER]) == (0, 0)
@@ -72,7 +57,7 @@ async def test_a_worker_serves_no_emptied_log_before_it_is_accepted_and_all_say_
         empty(valkey)
         told = await run_worker.event("log.emptied", level="error", worker="w1", namespace="lanebus")
         assert ACCEPT in str(told["remedy"])
-        await has_reason(run_worker, "the log of namespace 'lanebus' was emptied")
+        await run_worker.wait_reason("the log of namespace 'lanebus' was emptied")
         samples = await run_worker.metrics()
         assert (samples[EMPTIED], samples[OLDER], samples["lanebus_ready"]) == (1, 0, 0)
 
@@ -91,7 +76,7 @@ async def test_a_worker_serves_no_emptied_log_before_it_is_accepted_and_all_say_
         assert (answer.code, answer.object) == (0, {"namespace": "lanebus", "accepted": ["emptied"]})
         await run_worker.event("log.accepted", worker="w1")
         await run_worker.event("loop.ended", session="s")
-        await has_reason(run_worker, "")
+        await run_worker.wait_reason(None)
         assert (await run(lanebus, valkey, "verify", "--all")).code == 0
         assert (await run(lanebus, valkey, "doctor")).code == 0
         assert len(run_worker.events("log.emptied")) == 1
@@ -111,7 +96,7 @@ async def test_a_worker_tells_of_an_older_copy_and_serves_it(valkey: RealServer,
             await bus.session("s").publish(UserMessage.text("1 + 1?"))
         await run_worker.event("loop.ended", session="s")
         assert (await run_worker.metrics())[OLDER] == 1
-        await has_reason(run_worker, "")
+        await run_worker.wait_reason(None)
         answer = await run(lanebus, valkey, "verify", "--all")
         assert (answer.code, '"kind":"rolled_back"' in answer.out) == (7, True)
         assert (await run(lanebus, valkey, "namespace", "accept", "--yes")).code == 0
@@ -129,11 +114,11 @@ async def test_a_worker_that_starts_after_the_loss_knows_the_log_of_the_one_befo
     assert (await run(lanebus, valkey, "doctor")).code == 7
     async with monitored_command(lanebus, *worker(valkey)) as second:
         await second.event("log.emptied", level="error", worker="w1")
-        await has_reason(second, ACCEPT)
+        await second.wait_reason(ACCEPT)
         assert (await second.metrics())[EMPTIED] == 1
         assert (await run(lanebus, valkey, "namespace", "accept", "--yes")).code == 0
         await second.event("log.accepted")
-        await has_reason(second, "")
+        await second.wait_reason(None)
 
 
 async def test_a_session_that_runs_while_the_log_is_emptied_waits_and_is_not_given_up(valkey: RealServer) -> None:
@@ -185,7 +170,7 @@ async def test_the_page_tells_both_losses_and_refuses_to_publish_to_an_emptied_l
     valkey: RealServer, lanebus: CommandLine
 ) -> None:
     async with monitored_command(lanebus, *page(valkey)) as server:
-        await has_reason(server, "")
+        await server.wait_reason(None)
         await has_looked(valkey)
         with copied(valkey) as restore:
             await has_looked(valkey, looks(valkey))
@@ -193,7 +178,7 @@ async def test_the_page_tells_both_losses_and_refuses_to_publish_to_an_emptied_l
         await server.event("log.rolled_back", level="error", namespace="lanebus")
         empty(valkey)
         await server.event("log.emptied", level="error", namespace="lanebus")
-        await has_reason(server, ACCEPT)
+        await server.wait_reason(ACCEPT)
         samples = await server.metrics()
         assert (samples[EMPTIED], samples[OLDER], samples["lanebus_server_up"]) == (1, 1, 1)
 
@@ -218,5 +203,5 @@ async def test_a_user_without_a_home_directory_gets_a_worker(valkey: RealServer,
     env = {"HOME": "", "XDG_STATE_HOME": "", "LANEBUS_STATE_DIR": ""}
     async with monitored_command(lanebus, *worker(valkey), env=env) as run_worker:
         await has_looked(valkey)
-        await has_reason(run_worker, "")
+        await run_worker.wait_reason(None)
         assert run_worker.text.count("a lost log is noticed only while") == 1

@@ -21,14 +21,12 @@ from lanebus.handlers.agent import ConnectionCounts, LabelledCounts, ServerHealt
 from lanebus.handlers.serve import Observed, ObservedWorker, ServerReader
 from lanebus.handlers.serve.monitor import METRICS, MetricsCollector
 from lanebus.handlers.serve.readings import MonitorBounds, Reading
-from tests.support.agent.agents import fresh_bus, wait_for
+from tests.support.agent.agents import wait_for
 from tests.support.cli.command_line import CommandLine
 from tests.support.log.groups import take_all, wake
 from tests.support.log.said import said
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
-
-__all__ = ()
 
 RULES, BOARD = (ROOT / "handlers/serve/data" / name for name in ("lanebus.rules.yml", "lanebus.json"))
 NAME = re.compile(r"\blanebus_[a-z_]+\b")
@@ -55,45 +53,6 @@ def sample(text: str, name: str, **labels: str) -> float:
     return value
 
 
-@pytest.fixture
-async def scrape() -> str:
-    """A scrape of a worker that has answered a message."""
-    async with fresh_bus() as bus, Worker(bus, AgentLoop(OfflineModel())) as worker:
-        session = bus.session("s")
-        await session.publish(UserMessage.text("hello"))
-        await wait_for(session, "agent.ended")
-        return scraped(await observed(bus, worker))
-
-
-def series(scrape: str) -> set[str]:
-    """The names in a scrape, and those of the series of its histograms."""
-    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", scrape, re.MULTILINE))
-    parts = {
-        f"{name}{end}" for name, kind in kinds.items() if kind == "histogram" for end in ("_bucket", "_sum", "_count")
-    }
-    return {*kinds, *parts}
-
-
-async def test_a_scrape_has_every_metric_of_the_table_with_its_kind_and_meaning(scrape: str) -> None:
-    kinds = re.findall(r"^# TYPE (\S+) (\S+)$", scrape, re.MULTILINE)
-    assert dict(kinds) == {name: row.kind for name, row in METRICS.items()}
-    for name, row in METRICS.items():
-        assert f"# HELP {name} {row.text}\n" in scrape
-
-
-async def test_every_sample_names_its_namespace_and_no_other_bus() -> None:
-    async with fresh_bus() as bus, Worker(bus, AgentLoop(OfflineModel())) as worker:
-        text = scraped(await observed(bus, worker))
-        samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
-        assert {each.labels.get("namespace") for each in samples} == {bus.log.keys.namespace}
-
-
-async def test_names_follow_the_conventions_of_prometheus() -> None:
-    for name, row in METRICS.items():
-        assert NAME.fullmatch(name)
-        assert name.endswith("_total") == (row.kind == "counter"), name
-
-
 def named(path: Path) -> str:
     """The text of the alerts, or the queries of the dashboard."""
     text = path.read_text()
@@ -102,23 +61,37 @@ def named(path: Path) -> str:
     return "\n".join(target["expr"] for panel in json.loads(text)["panels"] for target in panel["targets"])
 
 
-@pytest.mark.parametrize("path", [RULES, BOARD], ids=lambda path: path.name)
-def test_alerts_and_dashboard_never_mix_namespaces(path: Path) -> None:
-    text = named(path)
-    kept = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
-    assert kept
-    assert [labels for labels in kept if "namespace" not in labels.split(", ")] == []
-    assert re.findall(r"\b(?:sum|min|max|count)\(", text) == []  # over all namespaces
+async def test_a_scrape_has_every_metric_of_the_table_and_all_that_alerts_and_dashboard_name(bus: Bus) -> None:
+    async with Worker(bus, AgentLoop(OfflineModel())) as worker:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("hello"))
+        await wait_for(session, "agent.ended")
+        text = scraped(await observed(bus, worker))
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
+    assert kinds == {name: row.kind for name, row in METRICS.items()}
+    assert [name for name, row in METRICS.items() if f"# HELP {name} {row.text}\n" not in text] == []
+    parts = {f"{name}{end}" for name in kinds for end in ("_bucket", "_sum", "_count") if kinds[name] == "histogram"}
+    assert {*NAME.findall(named(RULES)), *NAME.findall(named(BOARD))} <= {*kinds, *parts}
+    samples = [each for family in text_string_to_metric_families(text) for each in family.samples]
+    assert {each.labels.get("namespace") for each in samples} == {bus.log.keys.namespace}
 
 
-def test_the_dashboard_shows_every_metric() -> None:
-    text = BOARD.read_text()
-    assert [name for name in METRICS if name not in text] == []
+def test_alerts_and_dashboard_never_mix_namespaces() -> None:
+    for path in (RULES, BOARD):
+        text = named(path)
+        kept = re.findall(r"\b(?:by|on) \(([^)]*)\)", text)
+        assert kept
+        assert [labels for labels in kept if "namespace" not in labels.split(", ")] == []
+        assert re.findall(r"\b(?:sum|min|max|count)\(", text) == []  # over all namespaces
 
 
-def test_the_reference_has_every_metric() -> None:
-    page = fill_in((ROOT / "docs/reference/metrics.md").read_text())
-    assert [name for name, row in METRICS.items() if f"| `{name}` | {row.kind} | {row.text} |" not in page] == []
+def test_metrics_have_names_of_prometheus_and_are_in_the_dashboard_and_the_reference() -> None:
+    page, board = fill_in((ROOT / "docs/reference/metrics.md").read_text()), BOARD.read_text()
+    for name, row in METRICS.items():
+        assert NAME.fullmatch(name)
+        assert name.endswith("_total") == (row.kind == "counter"), name
+        assert name in board
+        assert f"| `{name}` | {row.kind} | {row.text} |" in page
     assert [outcome for outcome in OUTCOMES if f"`{outcome}`" not in page] == []
 
 
@@ -130,10 +103,14 @@ def test_a_command_prints_the_alerts_and_the_dashboard_and_opens_no_server(unope
     assert not unopened.data_dir.exists()
 
 
+def promtool(*words: str) -> None:
+    done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.needs("promtool")
 def test_promtool_accepts_the_alerts() -> None:
-    done = subprocess.run(["promtool", "check", "rules", str(RULES)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("check", "rules", str(RULES))
 
 
 LOST = """
@@ -156,28 +133,21 @@ tests:
 @pytest.mark.needs("promtool")
 def test_a_lost_log_fires_its_alert_for_an_hour_whether_it_is_found_early_or_late(tmp_path: Path) -> None:
     (tmp_path / "lost.yml").write_text(LOST.format(rules=RULES, name="LanebusLogLost"))
-    command = ["promtool", "test", "rules", str(tmp_path / "lost.yml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    promtool("test", "rules", str(tmp_path / "lost.yml"))
 
 
-async def test_publishes_are_counted_by_outcome_with_their_time() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), key="k")
-        await session.publish(said("a"), key="k")
-        with pytest.raises(Conflict):
-            await session.publish(said("b"), expected=7)
-        with pytest.raises(TypeError):
-            await session.publish("no message")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-        text = scraped(await observed(bus))
+async def test_publishes_are_counted_by_outcome_with_their_time(bus: Bus) -> None:
+    session = bus.session("s")
+    await session.publish(said("a"), key="k")
+    await session.publish(said("a"), key="k")
+    with pytest.raises(Conflict):
+        await session.publish(said("b"), expected=7)
+    with pytest.raises(TypeError):
+        await session.publish("no message")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    text = scraped(await observed(bus))
     counts = {outcome: sample(text, "lanebus_publishes_total", outcome=outcome) for outcome in OUTCOMES}
-    assert {outcome: count for outcome, count in counts.items() if count} == {
-        "appended": 1,
-        "duplicate": 1,
-        "refused": 1,
-        "invalid": 1,
-    }
+    found = {outcome: count for outcome, count in counts.items() if count}
+    assert found == {"appended": 1, "duplicate": 1, "refused": 1, "invalid": 1}
     assert sample(text, "lanebus_publish_seconds_count") == 4
     assert sample(text, "lanebus_publish_batch_publishes_sum") == 3
 
@@ -237,29 +207,27 @@ async def test_memory_and_fsync_are_those_of_the_server(valkey: RealServer) -> N
         assert sample(text, "lanebus_server_info", node=node, product="Valkey", fsync="everysec") == 1
 
 
-async def test_a_slow_follower_shows_its_lag() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("first"))
-        subscription = aiter(session.follow())
-        await anext(subscription)
-        await session.publish(*(said(str(number)) for number in range(5)))
-        await anext(subscription)  # the hub has read the five, and this follower has taken one
-        counts = bus.monitor.counts()
-        assert (counts.followers, counts.follower_lag) == (1, 4)
-        assert counts.follower_bytes > 0
+async def test_a_slow_follower_shows_its_lag(bus: Bus) -> None:
+    session = bus.session("s")
+    await session.publish(said("first"))
+    subscription = aiter(session.follow())
+    await anext(subscription)
+    await session.publish(*(said(str(number)) for number in range(5)))
+    await anext(subscription)  # the hub has read the five, and this follower has taken one
+    counts = bus.monitor.counts()
+    assert (counts.followers, counts.follower_lag) == (1, 4)
+    assert counts.follower_bytes > 0
 
 
-async def test_sessions_of_an_agent_that_no_worker_ever_served_wait_without_a_group() -> None:
-    async with fresh_bus() as bus:
-        await bus.session("s", agent="support").publish(UserMessage.text("hi"))
-        waits = scraped(await observed(bus))
-        assert sample(waits, "lanebus_work_waiting", group="", agent="support") == 1
-        async with bus.consumer("agents", "w1", agents=("support",)) as consumer:
-            await take_all(consumer, 1)
-            served = scraped(await observed(bus))
-        assert sample(served, "lanebus_agent_workers", agent="support") == 1
-        assert 'lanebus_work_waiting{agent="support",group=""}' not in served
+async def test_sessions_of_an_agent_that_no_worker_ever_served_wait_without_a_group(bus: Bus) -> None:
+    await bus.session("s", agent="support").publish(UserMessage.text("hi"))
+    waits = scraped(await observed(bus))
+    assert sample(waits, "lanebus_work_waiting", group="", agent="support") == 1
+    async with bus.consumer("agents", "w1", agents=("support",)) as consumer:
+        await take_all(consumer, 1)
+        served = scraped(await observed(bus))
+    assert sample(served, "lanebus_agent_workers", agent="support") == 1
+    assert 'lanebus_work_waiting{agent="support",group=""}' not in served
 
 
 async def test_a_reading_is_shared_while_it_is_fresh_and_empty_without_a_server(valkey: RealServer) -> None:

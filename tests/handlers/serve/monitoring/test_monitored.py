@@ -1,4 +1,4 @@
-"""A worker process in trouble: its log, its `/readyz` and its metrics tell each state."""
+"""A worker or the page in trouble: its log, its `/readyz` and its metrics tell each state."""
 
 import signal
 from functools import partial
@@ -12,12 +12,10 @@ from tests.support.agent.agents import Pause, until
 from tests.support.agent.api_key import API_KEY
 from tests.support.cli.command_line import CommandLine
 from tests.support.cli.monitored import Monitored, monitored_command
-from tests.support.log.groups import pending
+from tests.support.log.groups import pending, take_all, wake
 from tests.support.models.messages_api import Status, Step, block, delta, finish, frame, start
 from tests.support.models.model_api import serve_api
 from tests.support.servers.real import RealServer, eventually, refused
-
-__all__ = ()
 
 pytestmark = pytest.mark.full
 
@@ -43,20 +41,16 @@ def worker(url: str, agent: str = AGENT, *options: str) -> list[str]:
     return ["worker", agent, "--url", url, "--name", "w1", "--heartbeat", HEARTBEAT, *options]
 
 
+def app_url(server: RealServer) -> str:
+    """Create a user that may do everything. Return the server's URL with this user."""
+    server.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
+    return f"unix://app:pass@{server.socket}"
+
+
 def assert_quotes_nothing(process: Monitored) -> None:
     """No line has a message's text or a key."""
     assert SECRET not in process.text
     assert API_KEY not in process.text
-
-
-async def has_reason(process: Monitored, part: str | None) -> None:
-    """Wait until the worker is not ready for this reason; None: until it is ready."""
-
-    async def is_so() -> bool:
-        reason = await process.reason()
-        return reason is None if part is None else part in (reason or "")
-
-    await until(is_so)
 
 
 async def is_without(process: Monitored, sample: str) -> bool:
@@ -78,7 +72,7 @@ async def test_an_outage_of_the_server_shows_in_the_log_in_readyz_and_in_the_met
             assert begun["loop"] == ended["loop"] == "before.main.1"
             turn = await process.event("turn.ended", session="before", worker="w1")
             assert turn["turn"] == "before.main.1#0"
-        await has_reason(process, None)
+        await process.wait_reason(None)
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_server_up"], samples[TURNS]) == (1, 1, 1)
         assert samples['lanebus_work_waiting{agent="support",group="agents"}'] == 0
@@ -88,7 +82,7 @@ async def test_an_outage_of_the_server_shows_in_the_log_in_readyz_and_in_the_met
 
         valkey.stop()
         await process.event("server.lost", worker="w1", error="unreachable")
-        await has_reason(process, "the server is unreachable")
+        await process.wait_reason("the server is unreachable")
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_server_up"], samples[TURNS]) == (0, 0, 1)
         await until(
@@ -98,7 +92,7 @@ async def test_an_outage_of_the_server_shows_in_the_log_in_readyz_and_in_the_met
 
         valkey.start()
         await process.event("server.found", worker="w1")
-        await has_reason(process, None)
+        await process.wait_reason(None)
         async with valkey.bus() as bus:
             await ask(bus, "after")
             await process.event("loop.ended", session="after", reason="stop")
@@ -125,7 +119,7 @@ async def test_a_model_that_fails_shows_in_the_log_and_in_the_metrics_and_the_wo
         assert (failed["is_transient"], failed["level"]) == (True, "warning")
         await process.event("work.retried", session="s", attempt=1, error="TryAgain")
         await process.event("loop.ended", session="s", reason="error")
-        await has_reason(process, None)
+        await process.wait_reason(None)
         samples = await process.metrics()
         assert samples['lanebus_model_failures_total{model="claude-test",status="500"}'] == 2
         assert samples['lanebus_loops_total{agent="support",outcome="error"}'] == 1
@@ -148,21 +142,27 @@ async def test_an_agent_that_raises_shows_as_a_retry_and_a_dead_letter(
         assert_quotes_nothing(process)
 
 
-async def test_a_user_without_rights_shows_in_the_log_in_readyz_and_in_the_metrics(
+async def test_a_user_without_rights_or_with_another_password_shows_in_the_log_in_readyz_and_in_the_metrics(
     valkey: RealServer, lanebus: CommandLine
 ) -> None:
-    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
-    async with monitored_command(lanebus, *worker(f"unix://app:pass@{valkey.socket}")) as process:
+    async with monitored_command(lanebus, *worker(app_url(valkey))) as process:
         await process.event("worker.begun")
-        await has_reason(process, None)
+        await process.wait_reason(None)
         valkey.do("ACL", "SETUSER", "app", "-eval", "-evalsha")
         await process.event("server.lost", worker="w1", error="NOPERM")
-        await has_reason(process, "NOPERM")
+        await process.wait_reason("NOPERM")
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_server_up"]) == (0, 0)
         valkey.do("ACL", "SETUSER", "app", "+eval", "+evalsha")
         await process.event("server.found", worker="w1")
-        await has_reason(process, None)
+        await process.wait_reason(None)
+        valkey.do("ACL", "SETUSER", "app", "resetpass", ">other")
+        valkey.do("CLIENT", "KILL", "USER", "app")
+        await process.event("server.lost", worker="w1", error="WRONGPASS")
+        await process.wait_reason("the server refuses the user or password: WRONGPASS")
+        valkey.do("ACL", "SETUSER", "app", ">pass")
+        await process.event("server.found", count=2, worker="w1")
+        await process.wait_reason(None)
 
 
 async def test_a_worker_whose_user_may_only_read_ends_and_names_the_command_it_lacks(
@@ -188,21 +188,18 @@ async def test_a_worker_whose_user_may_only_read_ends_and_names_the_command_it_l
 async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_it_is_given_back(
     valkey: RealServer, lanebus: CommandLine, command: str
 ) -> None:
-    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
     pause = Pause()
     waiting = 'lanebus_work_waiting{agent="support",group="agents"}'
     async with (
         serve_api(frame, *[[*ANSWER[:2], pause, *ANSWER[2:]]] * 3) as (_, api),
-        monitored_command(
-            lanebus, *worker(f"unix://app:pass@{valkey.socket}"), env={"LANEBUS_TEST_API": api}
-        ) as process,
+        monitored_command(lanebus, *worker(app_url(valkey)), env={"LANEBUS_TEST_API": api}) as process,
         valkey.bus() as bus,
     ):
-        await has_reason(process, None)
+        await process.wait_reason(None)
         valkey.do("ACL", "SETUSER", "app", f"-{command}")
         await ask(bus, "first")
         await process.event("server.lost", worker="w1", what="work", error="NOPERM", command=command)
-        await has_reason(process, f"the server refuses work: NOPERM for the command '{command}'")
+        await process.wait_reason(f"the server refuses work: NOPERM for the command '{command}'")
         await process.event("work.retried", session="first", error="NOPERM")
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_server_up"]) == (0, 0)
@@ -217,7 +214,7 @@ async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_i
         await until(is_left_to_others)
         valkey.do("ACL", "SETUSER", "app", f"+{command}")
         await process.event("server.found", worker="w1")  # before the model has answered
-        await has_reason(process, None)
+        await process.wait_reason(None)
         pause.over.set()
         for session in ("first", "second", "third"):
             await process.event("loop.ended", session=session, reason="stop")
@@ -227,44 +224,28 @@ async def test_a_right_that_only_sessions_need_shows_when_it_is_taken_and_when_i
 async def test_a_right_that_only_acks_need_shows_and_no_session_is_worked_on_twice(
     valkey: RealServer, lanebus: CommandLine
 ) -> None:
-    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
     async with (
         serve_api(frame, *[ANSWER] * 3) as (_, api),
-        monitored_command(
-            lanebus, *worker(f"unix://app:pass@{valkey.socket}"), env={"LANEBUS_TEST_API": api}
-        ) as process,
+        monitored_command(lanebus, *worker(app_url(valkey)), env={"LANEBUS_TEST_API": api}) as process,
         valkey.bus() as bus,
     ):
-        await has_reason(process, None)
+        await process.wait_reason(None)
         valkey.do("ACL", "SETUSER", "app", "-hdel")
         await ask(bus, "first")
         await process.event("loop.ended", session="first", reason="stop")
         await process.event("server.lost", worker="w1", what="ack", error="NOPERM", command="hdel")
-        await has_reason(process, "the server refuses ack: NOPERM for the command 'hdel'")
+        await process.wait_reason("the server refuses ack: NOPERM for the command 'hdel'")
         refused_before = refused(valkey, "NOPERM") + refused(valkey, "ERR")
         await eventually(lambda: refused(valkey, "NOPERM") + refused(valkey, "ERR") > refused_before + 1)
         assert pending(valkey, "agents", "support") == [("first", "w1")]
         valkey.do("ACL", "SETUSER", "app", "+hdel")
         await process.event("server.found", worker="w1")
-        await has_reason(process, None)
+        await process.wait_reason(None)
         await ask(bus, "first")
         await process.event("loop.ended", count=2, session="first", reason="stop")
         await eventually(lambda: not pending(valkey, "agents", "support"))
         assert not process.events("work.dead")
         assert len(process.events("server.lost")) == len(process.events("server.found")) == 1
-
-
-async def test_a_password_that_changed_shows_as_the_reason(valkey: RealServer, lanebus: CommandLine) -> None:
-    valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all")
-    async with monitored_command(lanebus, *worker(f"unix://app:pass@{valkey.socket}")) as process:
-        await has_reason(process, None)
-        valkey.do("ACL", "SETUSER", "app", "resetpass", ">other")
-        valkey.do("CLIENT", "KILL", "USER", "app")
-        await process.event("server.lost", worker="w1", error="WRONGPASS")
-        await has_reason(process, "the server refuses the user or password: WRONGPASS")
-        valkey.do("ACL", "SETUSER", "app", ">pass")
-        await process.event("server.found", worker="w1")
-        await has_reason(process, None)
 
 
 async def test_a_worker_that_drains_is_not_ready_until_its_sessions_are_finished(
@@ -279,7 +260,7 @@ async def test_a_worker_that_drains_is_not_ready_until_its_sessions_are_finished
         await ask(bus, "s")
         await pause.reached.wait()
         process.process.send_signal(signal.SIGTERM)
-        await has_reason(process, "drains")
+        await process.wait_reason("drains")
         samples = await process.metrics()
         assert (samples["lanebus_ready"], samples["lanebus_worker_draining"]) == (0, 1)
         assert samples["lanebus_leases_held"] == 1
@@ -298,3 +279,38 @@ async def test_a_monitor_refuses_a_foreign_host_name(valkey: RealServer, lanebus
             assert (await process.get(path, host=host)).status_code == 403
         for known in ("localhost:1", "10.1.2.3:9464", "[::1]:9464", "worker.local", "WORKER.local:80"):
             assert (await process.get("/metrics", host=known)).status_code == 200
+
+
+async def test_the_page_is_not_ready_during_an_outage_and_shows_all_groups(
+    valkey: RealServer, lanebus: CommandLine
+) -> None:
+    async with valkey.bus() as bus, bus.consumer("shop", "c") as consumer:
+        await wake(bus, "a", "b")
+        await take_all(consumer, 2)
+        await wake(bus, "c")
+    async with monitored_command(lanebus, "serve", "--url", valkey.url, "--port", "0") as process:
+        await process.wait_reason(None)
+        samples = await process.metrics()
+        assert samples['lanebus_work_waiting{agent="agent",group="shop"}'] == 1
+        assert samples['lanebus_work_pending{agent="agent",group="shop"}'] == 2
+        assert samples['lanebus_consumers{group="shop",state="alive"}'] == 1
+        assert samples['lanebus_agent_sessions{agent="agent"}'] == 3
+        assert samples['lanebus_agent_workers{agent="agent",group="shop"}'] == 1
+        assert "lanebus_worker_draining" not in samples
+
+        valkey.stop()
+        await process.event("server.lost", what="ping", error="unreachable")
+        await process.wait_reason("the server is unreachable: no answer to ping")
+        assert (await process.metrics())["lanebus_server_up"] == 0
+        assert (await process.get("/healthz")).status_code == 200
+
+        valkey.start()
+        await process.event("server.found", what="ping")
+        await process.wait_reason(None)
+
+        valkey.do("ACL", "SETUSER", "default", "-xrange")
+        await process.wait_reason("the server refuses read: NOPERM for the command 'xrange'")
+        valkey.do("ACL", "SETUSER", "default", "+xrange")
+        await process.wait_reason(None)
+        assert await process.end(signal.SIGTERM) == 143
+        assert all(line.startswith("{") for line in process.text.splitlines())

@@ -1,4 +1,4 @@
-"""Messages with blocks over HTTP: what is accepted, and the path of what is not."""
+"""Bodies of requests: messages with blocks, commands, and the path of what is wrong in them."""
 
 import base64
 
@@ -8,10 +8,8 @@ from pydantic import JsonValue
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages import AudioBlock, DocumentBlock, ImageBlock, MediaRef, TextBlock
 from lanebus.handlers.protocols import ContentRules
-from lanebus.handlers.serve.api.bodies import read_posted_message, with_media
+from lanebus.handlers.serve.api.bodies import read_command, read_posted_message, with_media
 from lanebus.handlers.serve.errors import UploadMissing
-
-__all__ = ()
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(100)
 DIGEST = "0" * 64
@@ -102,3 +100,12 @@ async def test_media_that_are_no_upload_or_of_another_type_are_refused() -> None
         with pytest.raises(DecodeError) as caught:
             await with_media(posted.content, store)
         assert caught.value.path == f"content.0.{path}"
+
+
+MANY: dict[str, JsonValue] = {f"k{number}": number for number in range(101)}
+
+
+@pytest.mark.parametrize("body", [{"command": "pause", **MANY}, {"command": "approve", "turnId": MANY}])
+def test_a_command_of_very_many_fields_is_refused_before_each_is_looked_at(body: dict[str, JsonValue]) -> None:
+    with pytest.raises(DecodeError, match="more than 100 fields"):
+        read_command(body, "s1", "page")

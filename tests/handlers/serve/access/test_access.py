@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
@@ -21,19 +22,13 @@ from lanebus.handlers.serve.access.access import Access, Refusal
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials, Identified
 from lanebus.handlers.serve.api.context import ApiContext
 from lanebus.handlers.serve.api.openapi import endpoints
-from lanebus.handlers.serve.bounds import UiBounds
+from tests.support.agent.agents import until
 from tests.support.page.samples import waiting_for_approval
-from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
-
-__all__ = ()
+from tests.support.serve import Client, UiBounds, api, client_at, error_of
+from tests.support.servers.real import eventually
 
 ALICE = Principal(name="alice", token_id="of-alice")
 EVENTS = "/api/sessions/s1/events?lanes=all"
-
-
-def client(served: Served, token: str | None = TOKEN, **headers: str) -> httpx2.AsyncClient:
-    sent = {"Authorization": f"Bearer {token}"} if token is not None else {}
-    return httpx2.AsyncClient(base_url=served.base, headers={**sent, **headers}, timeout=120)
 
 
 class Keys:
@@ -68,22 +63,14 @@ async def until_bye(reply: httpx2.Response, opened: anyio.Event) -> None:
     assert received.endswith(b"event: bye\ndata: {}\n\n")
 
 
-def test_a_revocation_counts_within_a_second() -> None:
-    assert DEFAULT_ACCESS_BOUNDS.refresh_seconds * 2 < 1  # one look at the file, and one at the stream
-
-
-@pytest.mark.parametrize("how", ["id", "name", "key", "unreadable"])
+@pytest.mark.parametrize("how", ["of-alice", "name:alice", "key", "unreadable"])
 async def test_a_revocation_ends_open_streams_and_refuses_requests(
     keys: Keys, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    assert DEFAULT_ACCESS_BOUNDS.refresh_seconds * 2 < 1  # one look at the file, and one at the stream
     caplog.set_level(logging.INFO, "lanebus.audit")
     token = keys.token()
-    async with (
-        temporary_bus() as bus,
-        serving(bus, token_files=keys.files) as served,
-        client(served, token) as alice,
-        client(served) as page,
-    ):
+    async with api(token_files=keys.files) as (_, page), client_at(page.base_url, token) as alice:
         opened, other = anyio.Event(), anyio.Event()
         with anyio.fail_after(120):
             async with (
@@ -95,21 +82,22 @@ async def test_a_revocation_ends_open_streams_and_refuses_requests(
                 async with anyio.create_task_group() as revoked:
                     revoked.start_soon(until_bye, stream, opened)
                     await opened.wait()
-                    match how:
-                        case "id":
-                            keys.revoke("of-alice")
-                        case "name":
-                            keys.revoke("name:alice")
-                        case "key":
-                            keys.key.write_text(new_key())
-                        case _:
-                            keys.revoked.unlink()
+                    if how == "key":
+                        keys.key.write_text(new_key())
+                    elif how == "unreadable":
+                        keys.revoked.unlink()
+                    else:
+                        keys.revoke(how)
                 await other.wait()
                 tasks.cancel_scope.cancel()  # the stream of another principal is still open
         reply = await alice.get("/api/access")
-        assert (reply.status_code, reply.json()["error"]) == (401, "token_unknown")
+        assert error_of(reply) == (401, "token_unknown")
         ended = [vars(record) for record in caplog.records if vars(record).get("event") == "access.ended"]
         assert [(each["principal"], each["session"]) for each in ended] == [("alice", "s1")]
+
+
+async def is_refused(client: Client) -> bool:
+    return (await client.get("/api/access")).status_code == 401
 
 
 async def test_a_token_that_is_revoked_while_a_body_is_under_way_does_nothing(keys: Keys) -> None:
@@ -123,12 +111,7 @@ async def test_a_token_that_is_revoked_while_a_body_is_under_way_does_nothing(ke
         await revoked.wait()
         yield b"}"
 
-    async with (
-        temporary_bus() as bus,
-        serving(bus, token_files=keys.files) as served,
-        client(served, token) as alice,
-        client(served) as page,
-    ):
+    async with api(token_files=keys.files) as (bus, page), client_at(page.base_url, token) as alice:
         await bus.session("s1").publish(UserMessage.text("hi"))
         before = (await page.get("/api/sessions/s1")).json()["position"]
         upload = {"sha256": sha256(b"{}").hexdigest(), "sizeBytes": 2}
@@ -152,8 +135,7 @@ async def test_a_token_that_is_revoked_while_a_body_is_under_way_does_nothing(ke
                     tasks.start_soon(ask, method, path, begun := anyio.Event())
                     await begun.wait()
                 keys.revoke("of-alice")
-                while (await alice.get("/api/access")).status_code != 401:  # noqa: ASYNC110  # only a request shows it
-                    await anyio.sleep(0.01)
+                await until(partial(is_refused, alice))
                 revoked.set()
         assert answers == dict.fromkeys(routes, 401)
         assert (await page.get("/api/sessions/s1")).json()["position"] == before
@@ -175,9 +157,8 @@ async def test_an_approval_whose_token_is_revoked_while_it_waits_for_its_turn_is
         return found
 
     async with (
-        temporary_bus() as bus,
-        serving(bus, token_files=keys.files) as served,
-        client(served, token) as alice,
+        api(token_files=keys.files) as (bus, page),
+        client_at(page.base_url, token) as alice,
         anyio.create_task_group() as tasks,
     ):
         turn = await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
@@ -199,11 +180,9 @@ async def test_an_approval_whose_token_is_revoked_while_it_waits_for_its_turn_is
         with anyio.fail_after(120):
             await waits.wait()
             keys.revoke("of-alice")
-            while (await alice.get("/api/access")).status_code != 401:  # noqa: ASYNC110  # only a request shows it
-                await anyio.sleep(0.01)
+            await until(partial(is_refused, alice))
             revoked.set()
-            while not answers:  # noqa: ASYNC110
-                await anyio.sleep(0.01)
+            await eventually(lambda: bool(answers))
         assert answers == [401]
         assert (await bus.session("s1").head()).position == before
 
@@ -230,15 +209,12 @@ async def test_a_key_file_that_is_damaged_while_the_server_runs_refuses_with_one
 
 
 async def test_an_expired_token_ends_its_stream_and_is_refused(keys: Keys) -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, token_files=keys.files) as served,
-        client(served, keys.token(seconds=2)) as alice,
-    ):
+    token = keys.token(seconds=2)
+    async with api(token_files=keys.files) as (_, page), client_at(page.base_url, token) as alice:
         with anyio.fail_after(120):
             async with alice.stream("GET", EVENTS) as stream:
                 await until_bye(stream, anyio.Event())
-        assert (await alice.get("/api/access")).status_code == 401
+        assert await is_refused(alice)
 
 
 async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> None:
@@ -250,7 +226,7 @@ async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> No
             return Decision(False, "closed for today")
         return await authorize_by_rights(request)
 
-    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
+    async with api(authorize=authorize) as (bus, page):
         await bus.session("s1").publish(UserMessage.text("hi"), agent="support")
         assert (await page.get("/api/sessions/s1/entries")).status_code == 200
         assert {(each.action, each.session, each.agent, each.lane) for each in asked} == {
@@ -263,16 +239,8 @@ async def test_the_hook_authorize_decides_every_request_and_ends_streams() -> No
                 await opened.wait()
                 is_off = True
         reply = await page.post("/api/sessions/s1/commands", json={"command": "abort"})
-        assert (reply.status_code, reply.json()) == (
-            403,
-            {
-                "type": "about:blank",
-                "title": "Forbidden",
-                "status": 403,
-                "detail": "closed for today",
-                "error": "access_refused",
-            },
-        )
+        assert error_of(reply) == (403, "access_refused")
+        assert reply.json()["detail"] == "closed for today"
         assert (asked[-1].action, asked[-1].lane) == ("command.abort", Lane.EXTENSION)
         assert (await bus.session("s1").head()).position == 1
 
@@ -294,55 +262,39 @@ async def failing(fault: str) -> object:
             raise RuntimeError(f"database is gone: password={PASSWORD}")
         case "hangs":
             await anyio.sleep_forever()
-        case "text":
-            pass
         case "group":
             raise BaseExceptionGroup(f"password={PASSWORD}", [asyncio.CancelledError()])
-        case "CancelledError" | "SystemExit" | "KeyboardInterrupt":
-            raise next(each for each in NOT_OURS if each.__name__ == fault)(f"password={PASSWORD}")
-        case _:
+        case "no fields":
             return Decision(cast("bool", "no"))
+        case _:
+            for each in NOT_OURS:
+                if each.__name__ == fault:
+                    raise each(f"password={PASSWORD}")
     return "yes"
 
 
+@pytest.mark.parametrize("hook", ["authorize", "identify"])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_hook_authorize_that_fails_refuses_with_one_line(fault: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_hook_that_fails_refuses_also_right_tokens_with_one_line(
+    fault: str, hook: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def authorize(request: AccessRequest) -> Decision:
         del request
         return cast("Decision", await failing(fault))
 
-    bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
-    async with (
-        temporary_bus() as bus,
-        serving(bus, authorize=authorize, bounds=bounds) as served,
-        client(served) as page,
-    ):
-        reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
-        assert (reply.status_code, reply.json()["error"]) == (403, "access_refused")
-        assert (await bus.session("s1").head()).position == 0
-    assert refusals(caplog) == ["no decision in time: try again" if fault == "hangs" else "hook_failed"]
-    assert ("the hook authorize failed" in caplog.text) == (fault != "hangs")
-    assert PASSWORD not in caplog.text
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_hook_identify_that_fails_refuses_also_right_tokens(
-    fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
     async def identify(headers: Mapping[str, str], address: str) -> Principal | None:
         del headers, address
         return cast("Principal", await failing(fault))
 
-    bounds = UiBounds(access=AccessBounds(decision_seconds=0.05))
-    async with (
-        temporary_bus() as bus,
-        serving(bus, identify=identify, bounds=bounds) as served,
-        client(served) as page,
-    ):
-        reply = await page.get("/api/access")
-        assert (reply.status_code, reply.json()["error"]) == (401, "hook_failed")
-    assert refusals(caplog) == ["hook_failed"]
-    assert "the hook identify" in caplog.text
+    bounds, is_authorize = UiBounds(access=AccessBounds(decision_seconds=0.05)), hook == "authorize"
+    hooks = (authorize, None) if is_authorize else (None, identify)
+    async with api(authorize=hooks[0], identify=hooks[1], bounds=bounds) as (bus, page):
+        reply = await page.post("/api/sessions/s1/messages", json={"text": "hi"})
+        assert error_of(reply) == ((403, "access_refused") if is_authorize else (401, "hook_failed"))
+        assert (await bus.session("s1").head()).position == 0
+    is_late = is_authorize and fault == "hangs"
+    assert refusals(caplog) == ["no decision in time: try again" if is_late else "hook_failed"]
+    assert (f"the hook {hook}" in caplog.text) == (not is_late)
     assert PASSWORD not in caplog.text
 
 
@@ -355,7 +307,7 @@ async def test_a_hook_that_begins_to_fail_ends_open_streams(fault: type[BaseExce
             raise fault("database is gone")
         return await authorize_by_rights(request)
 
-    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client(served) as page:
+    async with api(authorize=authorize) as (_, page):
         opened = anyio.Event()
         with anyio.fail_after(120):
             async with page.stream("GET", EVENTS) as stream, anyio.create_task_group() as tasks:
@@ -397,43 +349,31 @@ async def test_the_hook_identify_names_users_by_a_header_of_a_known_proxy_only()
         name = headers.get("x-user")
         return Principal(name=name, actions=("*",)) if name and address == proxy else None
 
-    proxy = "127.0.0.1"
-    async with (
-        temporary_bus() as bus,
-        serving(bus, token=None, identify=identify) as served,
-        client(served, None, **{"X-User": "bob"}) as bob,
-        client(served, None) as anonymous,
-    ):
-        assert (await bob.get("/api/access")).json()["name"] == "bob"
-        assert (await anonymous.get("/api/access")).status_code == 401
-        await bob.post("/api/sessions/s1/messages", json={"text": "hi"})
+    proxy, bob = "127.0.0.1", {"X-User": "bob"}
+    async with api(token=None, identify=identify) as (bus, client):
+        assert (await client.get("/api/access", headers=bob)).json()["name"] == "bob"
+        assert await is_refused(client)
+        await client.post("/api/sessions/s1/messages", json={"text": "hi"}, headers=bob)
         (entry,) = [each.message async for each in bus.session("s1").read()]
         assert isinstance(entry, UserMessage)
         assert entry.metadata == {"lanebus.by": "bob"}
         proxy = "10.0.0.1"
         spoofed = {"X-Forwarded-For": proxy, "Forwarded": f"for={proxy}"}
-        assert (await bob.get("/api/access", headers=spoofed)).status_code == 401
+        assert (await client.get("/api/access", headers={**bob, **spoofed})).status_code == 401
 
 
-async def test_a_token_of_one_agent_reaches_only_its_sessions(keys: Keys) -> None:
+async def test_a_token_of_one_agent_begins_only_its_sessions_and_hands_none_over(keys: Keys) -> None:
     token = keys.token(Principal(name="bob", actions=("read", "send", "hand_over"), agents=("sales",)))
-    async with temporary_bus() as bus, serving(bus, token_files=keys.files) as served, client(served, token) as bob:
-        for name in ("sales", "support"):
-            await bus.session(f"of-{name}").publish(ExtensionMessage.of("tick"), agent=name)
-        await bus.session("of-none").publish(ExtensionMessage.of("tick"))
-        heads = (await bob.get("/api/sessions")).json()["sessions"]
-        assert [head["id"] for head in heads] == ["of-sales"]
-        codes = [
-            (await bob.get(f"/api/sessions/of-{name}/entries")).status_code for name in ("sales", "support", "none")
-        ]
-        assert codes == [200, 403, 403]
-        posts = [
-            (await bob.post(f"/api/sessions/{name}/messages", json={"text": "x", **agent})).status_code
-            for name, agent in (("new", {}), ("new", {"agent": "support"}), ("new", {"agent": "sales"}))
-        ]
-        assert posts == [403, 403, 201]
-        away = await bob.post("/api/sessions/of-sales/agent", json={"agent": "support"})
-        assert away.status_code == 403
+    async with api(token_files=keys.files) as (bus, page), client_at(page.base_url, token) as bob:
+        for name, agent in (("of-sales", "sales"), ("of-support", "support"), ("of-none", None)):
+            await bus.session(name).publish(ExtensionMessage.of("tick"), agent=agent)
+        assert [head["id"] for head in (await bob.get("/api/sessions")).json()["sessions"]] == ["of-sales"]
+        for name, status in (("of-sales", 200), ("of-support", 403), ("of-none", 403)):
+            assert (await bob.get(f"/api/sessions/{name}/entries")).status_code == status
+        for given, status in (({}, 403), ({"agent": "support"}, 403), ({"agent": "sales"}, 201)):
+            reply = await bob.post("/api/sessions/new/messages", json={"text": "x", **given})
+            assert reply.status_code == status
+        assert (await bob.post("/api/sessions/of-sales/agent", json={"agent": "support"})).status_code == 403
 
 
 async def test_a_principal_has_a_limit_of_requests_and_bytes() -> None:
@@ -442,30 +382,24 @@ async def test_a_principal_has_a_limit_of_requests_and_bytes() -> None:
         return Principal(name=headers["x-user"], actions=("*",), requests_per_second=0.01, body_bytes=40)
 
     bounds = UiBounds(access=AccessBounds(burst=2))
-    async with temporary_bus() as bus, serving(bus, identify=identify, bounds=bounds) as served:
-        async with client(served, None, **{"X-User": "bob"}) as bob:
-            path = "/api/sessions/s1/messages"
-            assert (await bob.post(path, json={"text": "short"})).status_code == 201
-            assert (await bob.post(path, json={"text": "x" * 40})).status_code == 413
-            reply = await bob.post(path, json={"text": "short"})
-            assert (reply.status_code, int(reply.headers["retry-after"]) > 0) == (429, True)
-            assert (await bob.get("/api/access", headers={"X-User": "ann"})).status_code == 200
+    async with api(identify=identify, bounds=bounds) as (bus, bob):
+        path, bob.headers["X-User"] = "/api/sessions/s1/messages", "bob"
+        for text, status in (("short", 201), ("x" * 40, 413), ("short", 429)):
+            reply = await bob.post(path, json={"text": text})
+            assert reply.status_code == status
+        assert int(reply.headers["retry-after"]) > 0
+        assert (await bob.get("/api/access", headers={"X-User": "ann"})).status_code == 200
         assert (await bus.session("s1").head()).position == 1
 
 
 async def test_each_decision_is_one_line_of_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "lanebus.audit")
-    async with (
-        temporary_bus() as bus,
-        serving(bus, reader_token="reader") as served,
-        client(served) as page,
-        client(served, "reader") as reader,
-        client(served, "guess-1") as other,
-    ):
+    async with api(reader_token="reader") as (_, page):
         await page.get("/api/sessions/s1/status")
         await page.post("/api/sessions/s1/messages", json={"text": "top secret"})
-        await reader.post("/api/sessions/s1/commands", json={"command": "abort"})
-        await other.get("/api/sessions")
+        async with client_at(page.base_url, "reader") as reader, client_at(page.base_url, "guess-1") as other:
+            await reader.post("/api/sessions/s1/commands", json={"command": "abort"})
+            await other.get("/api/sessions")
         await page.get("/api/sessions", headers={"Host": "evil.example"})
     fields = ("levelname", "event", "principal", "action", "session", "lane", "client", "refusal")
     lines = [
@@ -473,18 +407,13 @@ async def test_each_decision_is_one_line_of_the_audit_log(caplog: pytest.LogCapt
         for record in caplog.records
         if record.name == "lanebus.audit"
     ]
-    local = "127.0.0.1"
+    local, refused, no = "127.0.0.1", ("access.refused",), "this token does not allow"
     assert lines == [
         ("DEBUG", "access.read", "page", "read.status", "s1", "extension", local, ""),
         ("INFO", "access.allowed", "page", "send", "s1", "llm", local, ""),
-        *(
-            ("WARNING", "access.refused", *rest)
-            for rest in (
-                ("reader", "command.abort", "s1", "extension", local, "this token does not allow command.abort"),
-                ("", "", "", "", local, "token_unknown"),
-                ("", "", "", "", local, "host_refused"),
-            )
-        ),
+        ("WARNING", *refused, "reader", "command.abort", "s1", "extension", local, f"{no} command.abort"),
+        ("WARNING", *refused, "", "", "", "", local, "token_unknown"),
+        ("WARNING", *refused, "", "", "", "", local, "host_refused"),
     ]
     assert "secret" not in caplog.text
     assert "guess-1" not in caplog.text

@@ -1,4 +1,4 @@
-"""Event streams of several sessions, the stream of changes, shared frames, and the number of streams of a token."""
+"""Event streams of several sessions, the stream of changes, and the number of streams of a token."""
 
 import json
 from collections import defaultdict
@@ -11,15 +11,16 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from lanebus import START, Cursor, Delta, ExtensionMessage, Session, UserMessage
+from lanebus import START, Bus, Cursor, Delta, ExtensionMessage, Session, UserMessage
 from lanebus.access import AccessBounds, AccessRequest, Decision, authorize_by_rights
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
 from lanebus.handlers.serve.api.context import Changes
 from lanebus.handlers.serve.api.events import MergedFrames, cursors_text, parse_cursors
-from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.budget import ByteBudget, Share
-from lanebus.handlers.serve.frames import Frame, Outlet, SharedFrames
-from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus
+from lanebus.handlers.serve.frames import Frame, Outlet
+from tests.support.agent.agents import until
+from tests.support.page.serving import temporary_bus
+from tests.support.serve import Client, UiBounds, api, connected, head_of
 from tests.support.servers.real import eventually
 from tests.support.suite.scale import randomness
 
@@ -52,61 +53,65 @@ async def frames_of(source: httpx2.EventSource, last: list[str]) -> AsyncGenerat
 
 
 @pytest.mark.full
-async def test_a_merged_stream_that_is_cut_anywhere_resumes_without_loss_and_without_repeats() -> None:
+async def test_a_merged_stream_that_is_cut_anywhere_resumes_without_loss_and_without_repeats(
+    bus: Bus, client: httpx2.AsyncClient
+) -> None:
     chance, counts, seen, last = randomness("cuts"), dict.fromkeys(NAMES, 0), defaultdict[str, list[int]](list), [""]
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
 
-        async def publish(count: int) -> None:
-            for _ in range(count):
-                name = chance.choice(NAMES)
-                counts[name] += 1
-                await bus.session(name).publish(ExtensionMessage.of("tick", counts[name]))
+    async def publish(count: int) -> None:
+        for _ in range(count):
+            name = chance.choice(NAMES)
+            counts[name] += 1
+            await bus.session(name).publish(ExtensionMessage.of("tick", counts[name]))
 
-        await publish(20)
-        for _ in range(12):
-            headers = {"Last-Event-ID": last[0]} if last[0] else {}
-            async with (
-                client.sse(MERGED, headers=headers) as source,
-                aclosing(frames_of(source, last)) as frames,
-                anyio.create_task_group() as tasks,
-            ):
-                tasks.start_soon(publish, 10)
-                left = sum(counts.values()) - sum(map(len, seen.values()))
-                for name, number in await take(frames, chance.randint(1, left)):
-                    seen[name].append(number)
+    await publish(20)
+    for _ in range(12):
+        headers = {"Last-Event-ID": last[0]} if last[0] else {}
         async with (
-            client.sse(MERGED, headers={"Last-Event-ID": last[0]}) as source,
+            client.sse(MERGED, headers=headers) as source,
             aclosing(frames_of(source, last)) as frames,
+            anyio.create_task_group() as tasks,
         ):
-            for name, number in await take(frames, sum(counts.values()) - sum(map(len, seen.values()))):
+            tasks.start_soon(publish, 10)
+            left = sum(counts.values()) - sum(map(len, seen.values()))
+            for name, number in await take(frames, chance.randint(1, left)):
                 seen[name].append(number)
+    async with (
+        client.sse(MERGED, headers={"Last-Event-ID": last[0]}) as source,
+        aclosing(frames_of(source, last)) as frames,
+    ):
+        for name, number in await take(frames, sum(counts.values()) - sum(map(len, seen.values()))):
+            seen[name].append(number)
     assert {name: seen[name] for name in NAMES} == {name: [*range(1, counts[name] + 1)] for name in NAMES}
 
 
-async def test_a_merged_stream_has_deltas_and_notices_with_their_session_and_all_cursors() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        await bus.session("a").publish(UserMessage.text("hi"))
-        async with client.sse(MERGED) as source, aclosing(frames_of(source, [""])) as frames:
-            with anyio.fail_after(120):
-                begun = [await anext(frames) for _ in range(4)]  # the entry, and one notice a session
-                await bus.session("b").preview(Delta(kind="text", message_id="m1", delta="x"))
-                name, id, data = await anext(frames)
-    assert sorted((name, str(data["session"])) for name, _, data in begun) == [
-        *(("caughtup", "a"), ("caughtup", "b"), ("caughtup", "c"), ("entry", "a"))
-    ]
+async def test_a_merged_stream_has_deltas_and_notices_with_their_session_and_all_cursors(
+    bus: Bus, client: httpx2.AsyncClient
+) -> None:
+    await bus.session("a").publish(UserMessage.text("hi"))
+    async with client.sse(MERGED) as source, aclosing(frames_of(source, [""])) as frames:
+        with anyio.fail_after(120):
+            begun = [await anext(frames) for _ in range(4)]  # the entry, and one notice a session
+            await bus.session("b").preview(Delta(kind="text", message_id="m1", delta="x"))
+            name, id, data = await anext(frames)
+    notices = [("caughtup", "a"), ("caughtup", "b"), ("caughtup", "c")]
+    assert sorted((name, str(data["session"])) for name, _, data in begun) == [*notices, ("entry", "a")]
     assert (name, data["session"]) == ("delta", "b")
     places = {session: cursor.position + cursor.delta for session, cursor in parse_cursors(id, 3).items()}
     assert places == {"a": 1, "b": 1, "c": 0}
 
 
-class Ready:
-    """A client that accepts everything."""
+class Taker:
+    """A client that accepts everything, or nothing."""
+
+    def __init__(self, *, is_ready: bool) -> None:
+        self._is_ready = is_ready
 
     def is_ready(self) -> bool:
-        return True
+        return self._is_ready
 
     def write(self, frame: Frame) -> None:
-        raise NotImplementedError
+        raise AssertionError(frame)
 
 
 async def test_no_session_writes_at_once_while_a_frame_of_another_is_not_sent_yet() -> None:
@@ -129,7 +134,7 @@ async def test_no_session_writes_at_once_while_a_frame_of_another_is_not_sent_ye
 
     async with temporary_bus() as bus, ByteBudget().share(lambda: None) as share:
         merged = MergedFrames({"b": Cursor(7)})
-        frames = merged.run({name: bus.session(name) for name in ("a", "b")}, part, share, Ready())
+        frames = merged.run({name: bus.session(name) for name in ("a", "b")}, part, share, Taker(is_ready=True))
         async with aclosing(frames):
             frame = await anext(frames)
             await anyio.wait_all_tasks_blocked()
@@ -141,43 +146,33 @@ async def test_no_session_writes_at_once_while_a_frame_of_another_is_not_sent_ye
         assert later == [True, True]
 
 
-async def test_a_merged_stream_starts_after_the_cursors_it_is_given_and_ignores_other_sessions() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        for name in ("a", "b"):
-            await bus.session(name).publish(*[ExtensionMessage.of("tick", number) for number in (1, 2)])
-        path = "/api/events?sessions=a,b&lanes=all&after=a:1-0,gone:7-0"
-        async with client.sse(path) as source, aclosing(frames_of(source, [""])) as frames:
-            assert sorted(await take(frames, 3)) == [("a", 2), ("b", 1), ("b", 2)]
+async def test_a_merged_stream_starts_after_its_cursors_and_ignores_other_sessions(bus: Bus, client: Client) -> None:
+    for name in ("a", "b"):
+        await bus.session(name).publish(*[ExtensionMessage.of("tick", number) for number in (1, 2)])
+    path = "/api/events?sessions=a,b&lanes=all&after=a:1-0,gone:7-0"
+    async with client.sse(path) as source, aclosing(frames_of(source, [""])) as frames:
+        assert sorted(await take(frames, 3)) == [("a", 2), ("b", 1), ("b", 2)]
 
 
-async def test_an_erased_session_ends_alone_and_the_others_go_on() -> None:
-    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
-        await bus.session("a").publish(ExtensionMessage.of("tick", 1))
-        await bus.session("a").erase()
-        async with (
-            client.sse("/api/events?sessions=a,b&lanes=all") as source,
-            aclosing(frames_of(source, [""])) as frames,
-        ):
-            with anyio.fail_after(120):
-                begun = [await anext(frames) for _ in range(2)]
-            assert {(name, data["session"]) for name, _, data in begun} == {("failed", "a"), ("caughtup", "b")}
-            (failure,) = (data for name, _, data in begun if name == "failed")
-            assert (failure["status"], failure["error"]) == (409, "session_erased")
-            await bus.session("b").publish(ExtensionMessage.of("tick", 1))
-            assert await take(frames, 1) == [("b", 1)]
+async def test_an_erased_session_ends_alone_and_the_others_go_on(bus: Bus, client: Client) -> None:
+    await bus.session("a").publish(ExtensionMessage.of("tick", 1))
+    await bus.session("a").erase()
+    async with client.sse("/api/events?sessions=a,b&lanes=all") as source, aclosing(frames_of(source, [""])) as frames:
+        with anyio.fail_after(120):
+            begun = [await anext(frames) for _ in range(2)]
+        assert {(name, data["session"]) for name, _, data in begun} == {("failed", "a"), ("caughtup", "b")}
+        (failure,) = (data for name, _, data in begun if name == "failed")
+        assert (failure["status"], failure["error"]) == (409, "session_erased")
+        await bus.session("b").publish(ExtensionMessage.of("tick", 1))
+        assert await take(frames, 1) == [("b", 1)]
 
 
 async def test_a_merged_stream_of_no_session_or_of_too_many_or_with_a_wrong_cursor_is_refused() -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=UiBounds(streamed_sessions=2)) as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=UiBounds(streamed_sessions=2)) as (_, client):
         for query in ("", "?sessions=", "?sessions=a,b,c", "?sessions=a b", "?sessions=a&after=7-0", "?sessions=a&x=1"):
             assert (await client.get(f"/api/events{query}")).status_code == 400, query
-        many = cursors_text(dict.fromkeys(NAMES, START))
-        reply = await client.get("/api/events?sessions=a&lanes=all", headers={"Last-Event-ID": many})
-        assert reply.status_code == 400
+        many = {"Last-Event-ID": cursors_text(dict.fromkeys(NAMES, START))}
+        assert (await client.get("/api/events?sessions=a&lanes=all", headers=many)).status_code == 400
 
 
 def test_cursors_of_sessions_are_read_back_and_other_texts_are_refused() -> None:
@@ -205,11 +200,7 @@ async def test_the_memory_of_a_part_is_freed_when_the_client_of_its_response_is_
 
 
 async def test_the_stream_of_changes_names_the_sessions_that_have_new_entries() -> None:
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=UiBounds(changes_seconds=0.01)) as served,
-        client_of(served) as client,
-    ):
+    async with api(bounds=UiBounds(changes_seconds=0.01)) as (bus, client):
         await bus.session("old").publish(ExtensionMessage.of("tick"))
         async with client.sse("/api/changes") as source, aclosing(frames_of(source, [""])) as frames:
             with anyio.fail_after(120):
@@ -242,19 +233,7 @@ async def test_a_client_that_is_too_slow_for_the_changes_is_told_that_it_missed_
     assert [*found[1].positions, *found[2].positions] == ["s2", "s3"]
 
 
-# --- shared frames and the number of streams ----------------------------------------------------------------------
-
-
-async def test_subscribers_share_the_frame_of_an_entry_and_few_bytes_are_kept() -> None:
-    async with temporary_bus() as bus:
-        await bus.session("s").publish(*[ExtensionMessage.of("tick", "x" * 100) for _ in range(20)])
-        envelopes = [envelope async for envelope in bus.session("s").read()]
-    shared = SharedFrames(1_000)
-    for envelope in envelopes:
-        assert shared.of("s", envelope) is shared.of("s", envelope)
-        assert shared.held <= 1_000
-    assert shared.held > 0
-    assert SharedFrames(0).of("s", envelopes[0]).whole == shared.of("s", envelopes[0]).whole
+# --- the number of streams ----------------------------------------------------------------------
 
 
 async def test_a_client_that_is_gone_before_its_stream_begins_leaves_nothing_open() -> None:
@@ -265,11 +244,9 @@ async def test_a_client_that_is_gone_before_its_stream_begins_leaves_nothing_ope
         await go.wait()
         return await authorize_by_rights(request)
 
-    async with temporary_bus() as bus, serving(bus, authorize=authorize) as served, client_of(served) as client:
+    async with api(authorize=authorize) as (_, client):
         before = len(anyio.get_running_tasks())
-        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
-            head = f"GET /api/sessions/s/events HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-            await stream.send(f"{head}Authorization: Bearer {TOKEN}\r\n\r\n".encode())
+        async with connected(client, head_of(client, "GET /api/sessions/s/events")):
             await asked.wait()
         await client.get("/favicon.ico")  # the server handles this after the end of the connection
         await client.aclose()
@@ -277,47 +254,41 @@ async def test_a_client_that_is_gone_before_its_stream_begins_leaves_nothing_ope
         await eventually(lambda: len(anyio.get_running_tasks()) <= before)
 
 
-async def open_briefly(client: httpx2.AsyncClient) -> int:
-    async with client.stream("GET", "/api/changes") as reply:
-        return reply.status_code
+OTHER = {"Authorization": "Bearer reader-token"}
+
+
+async def wait_for_place(client: Client) -> None:
+    """Wait until a stream may be opened: the server closes the others a moment later than the client."""
+
+    async def is_open() -> bool:
+        async with client.stream("GET", "/api/changes") as reply:
+            return reply.status_code == 200
+
+    await until(is_open)
 
 
 async def test_a_token_may_have_a_limited_number_of_open_streams() -> None:
     bounds = UiBounds(access=AccessBounds(streams=2), heartbeat_seconds=15.5)
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=bounds, reader_token="reader-token") as served,
-        client_of(served) as client,
-    ):
+    one, merged, changes = "/api/sessions/s/events?lanes=all", "/api/events?sessions=s&lanes=all", "/api/changes"
+    async with api(bounds=bounds, reader_token="reader-token") as (_, client):
         async with AsyncExitStack() as stack:
-            for path in ("/api/sessions/s/events?lanes=all", "/api/changes"):
+            for path in (one, changes):
                 await stack.enter_async_context(client.sse(path))
-            for path in ("/api/sessions/s/events?lanes=all", "/api/events?sessions=s&lanes=all", "/api/changes"):
+            for path in (one, merged, changes):
                 reply = await client.get(path)
-                assert reply.status_code == 429, path
+                assert (reply.status_code, reply.headers["retry-after"]) == (429, "16")  # the heartbeat, whole seconds
                 assert "2 open event streams" in reply.text
-                assert reply.headers["retry-after"] == "16"  # the heartbeat, in whole seconds
             # Another token is not concerned, and neither are other requests.
-            other = {"Authorization": "Bearer reader-token"}
-            await stack.enter_async_context(client.sse("/api/sessions/s/events?lanes=all", headers=other))
+            await stack.enter_async_context(client.sse(one, headers=OTHER))
             assert (await client.get("/api/sessions")).status_code == 200
-
-        with anyio.fail_after(120):
-            while (await open_briefly(client)) != 200:  # noqa: ASYNC110  # the server closes the streams a moment later
-                await anyio.sleep(0.01)
+        await wait_for_place(client)
 
 
 async def test_a_merged_stream_counts_once_for_each_session_that_it_follows() -> None:
-    bounds = UiBounds(access=AccessBounds(followed=5))
-    async with (
-        temporary_bus() as bus,
-        serving(bus, bounds=bounds, reader_token="reader-token") as served,
-        client_of(served) as client,
-    ):
-        other = {"Authorization": "Bearer reader-token"}
+    async with api(bounds=UiBounds(access=AccessBounds(followed=5)), reader_token="reader-token") as (_, client):
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(client.sse(MERGED))
-            for headers in (None, other):  # another token has a number of its own
+            for headers in (None, OTHER):  # another token has a number of its own
                 reply = await client.get("/api/events?sessions=a,b,c,d,e,f&lanes=all", headers=headers)
                 assert reply.status_code == 429
                 assert "5 sessions together" in reply.text
@@ -327,10 +298,8 @@ async def test_a_merged_stream_counts_once_for_each_session_that_it_follows() ->
                 await stack.enter_async_context(client.sse(path))
             for path in ("/api/sessions/e/events?lanes=all", "/api/events?sessions=e&lanes=all", "/api/changes"):
                 assert (await client.get(path)).status_code == 429, path
-            await stack.enter_async_context(client.sse(MERGED, headers=other))
-        with anyio.fail_after(120):
-            while (await open_briefly(client)) != 200:  # noqa: ASYNC110  # the server closes the streams a moment later
-                await anyio.sleep(0.01)
+            await stack.enter_async_context(client.sse(MERGED, headers=OTHER))
+        await wait_for_place(client)
 
 
 async def test_a_merged_stream_starts_its_sessions_one_after_the_other() -> None:
@@ -340,13 +309,6 @@ async def test_a_merged_stream_starts_its_sessions_one_after_the_other() -> None
         del share, outlet
         started.append(session.id)
         yield Frame(session.id, "caughtup", "{}", None)
-
-    class NeverReady:
-        def is_ready(self) -> bool:
-            return False
-
-        def write(self, frame: Frame) -> None:
-            raise AssertionError(frame)
 
     most = 0
     async with temporary_bus() as bus, ByteBudget().share(lambda: None) as share, anyio.create_task_group() as tasks:
@@ -360,7 +322,7 @@ async def test_a_merged_stream_starts_its_sessions_one_after_the_other() -> None
                 most = max(most, len(started) - before)
 
         tasks.start_soon(count)
-        async with aclosing(MergedFrames({}).run(sessions, part, share, NeverReady())) as frames:
+        async with aclosing(MergedFrames({}).run(sessions, part, share, Taker(is_ready=False))) as frames:
             found = [frame.session async for frame in frames]
         tasks.cancel_scope.cancel()
         assert sorted(found) == sorted(sessions)
