@@ -1,7 +1,7 @@
 """The bus: sessions as logs on Redis streams. Users import `lanebus`.
 
 Each session is one gap-free numbered sequence. A publish is applied once or refused with a reason. Readers miss
-nothing. Start with `session/session.py`, the user's view of a session, and `bus.py`, the class `Bus`;
+nothing. Start with `session.py`, the user's view of a session, and `bus.py`, the class `Bus`;
 `opening.py` opens a bus.
 
 Each package imports only those listed before it: errors, storage, messages, wire, servers, embedded, log, media,
@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 from lanebus.bus.faces import lazy_names
 
 if TYPE_CHECKING:
-    from lanebus.bus.archive.archiver import Archived
-    from lanebus.bus.archive.store import archive_store_at
-    from lanebus.bus.bounds import Bounds
+    from lanebus.bus.archive.archive import Archived
+    from lanebus.bus.archive.segment import archive_store_at
     from lanebus.bus.bus import Bus
     from lanebus.bus.concurrency import first_error, resumable, run_in_thread
     from lanebus.bus.embedded.data_dir import DataDir, default_data_dir, default_state_dir
@@ -35,12 +34,9 @@ if TYPE_CHECKING:
         read_live_workers,
     )
     from lanebus.bus.hooks import NO_TRACING, Redact, Redaction, Sending, Settlement, Tracing
-    from lanebus.bus.inspection import BusCounts, Inspector, PrimaryStatus
-    from lanebus.bus.log.checkpoints import Checkpoint, check_name, checkpoints
-    from lanebus.bus.log.head import Incarnation, SessionHead, start_of
     from lanebus.bus.log.lease import Lease, LeaseAnswer, Leases
-    from lanebus.bus.log.lineage import common_position
-    from lanebus.bus.log.log import FirstPage, Log, LogBounds, batched
+    from lanebus.bus.log.lineage import Checkpoint, check_name, checkpoints, common_position
+    from lanebus.bus.log.log import FirstPage, Incarnation, Log, LogBounds, SessionHead, batched, start_of
     from lanebus.bus.log.namespace import (
         BEGINS,
         CatalogCursor,
@@ -53,13 +49,12 @@ if TYPE_CHECKING:
     from lanebus.bus.log.reading import Page
     from lanebus.bus.media.resolve import media_of, resolve_media
     from lanebus.bus.media.store import REDIS_MEDIA_LIMIT_BYTES, MediaStore, check_sha256, media_store_at
-    from lanebus.bus.opening import check_stored_form
+    from lanebus.bus.opening import Bounds, BusCounts, Inspector, PrimaryStatus, check_stored_form
     from lanebus.bus.previews import OpenMessage
-    from lanebus.bus.publishing.limits import Histogram
-    from lanebus.bus.retention.trim import Trimmed
-    from lanebus.bus.session.leases import SessionLease
-    from lanebus.bus.session.reading import ALL_LANES
-    from lanebus.bus.session.session import OpenSession, Session, new_session_id
+    from lanebus.bus.publishing.publisher import Histogram
+    from lanebus.bus.retention import Trimmed
+    from lanebus.bus.session import ALL_LANES, OpenSession, Session, new_session_id
+    from lanebus.bus.session_upkeep import SessionLease
 
 __all__ = (
     "ALL_LANES",
@@ -147,9 +142,8 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
-            "lanebus.bus.archive.archiver": ("Archived",),
-            "lanebus.bus.archive.store": ("archive_store_at",),
-            "lanebus.bus.bounds": ("Bounds",),
+            "lanebus.bus.archive.archive": ("Archived",),
+            "lanebus.bus.archive.segment": ("archive_store_at",),
             "lanebus.bus.bus": ("Bus",),
             "lanebus.bus.concurrency": (
                 "first_error",
@@ -200,32 +194,25 @@ if not TYPE_CHECKING:
                 "Settlement",
                 "Tracing",
             ),
-            "lanebus.bus.inspection": (
-                "BusCounts",
-                "Inspector",
-                "PrimaryStatus",
-            ),
-            "lanebus.bus.log.checkpoints": (
-                "Checkpoint",
-                "check_name",
-                "checkpoints",
-            ),
-            "lanebus.bus.log.head": (
-                "Incarnation",
-                "SessionHead",
-                "start_of",
-            ),
             "lanebus.bus.log.lease": (
                 "Lease",
                 "LeaseAnswer",
                 "Leases",
             ),
-            "lanebus.bus.log.lineage": ("common_position",),
+            "lanebus.bus.log.lineage": (
+                "Checkpoint",
+                "check_name",
+                "checkpoints",
+                "common_position",
+            ),
             "lanebus.bus.log.log": (
                 "FirstPage",
+                "Incarnation",
                 "Log",
                 "LogBounds",
+                "SessionHead",
                 "batched",
+                "start_of",
             ),
             "lanebus.bus.log.namespace": (
                 "BEGINS",
@@ -247,17 +234,23 @@ if not TYPE_CHECKING:
                 "check_sha256",
                 "media_store_at",
             ),
-            "lanebus.bus.opening": ("check_stored_form",),
+            "lanebus.bus.opening": (
+                "Bounds",
+                "BusCounts",
+                "Inspector",
+                "PrimaryStatus",
+                "check_stored_form",
+            ),
             "lanebus.bus.previews": ("OpenMessage",),
-            "lanebus.bus.publishing.limits": ("Histogram",),
-            "lanebus.bus.retention.trim": ("Trimmed",),
-            "lanebus.bus.session.leases": ("SessionLease",),
-            "lanebus.bus.session.reading": ("ALL_LANES",),
-            "lanebus.bus.session.session": (
+            "lanebus.bus.publishing.publisher": ("Histogram",),
+            "lanebus.bus.retention": ("Trimmed",),
+            "lanebus.bus.session": (
+                "ALL_LANES",
                 "OpenSession",
                 "Session",
                 "new_session_id",
             ),
+            "lanebus.bus.session_upkeep": ("SessionLease",),
         },
     )
 

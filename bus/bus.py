@@ -1,43 +1,64 @@
-"""`Bus` opens a bus and gives access to its sessions, its consumer groups, and their status."""
+"""`Bus` opens a bus and gives access to its sessions, its agents, its consumer groups, and their status."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import anyio
 
-from lanebus.bus import bus_agents, bus_groups
 from lanebus.bus.archive.archive import Archive
-from lanebus.bus.archive.store import ArchiveStore
-from lanebus.bus.bounds import Bounds
+from lanebus.bus.archive.segment import ArchiveStore
 from lanebus.bus.concurrency import BusOrigin, first_error
 from lanebus.bus.errors import require_all, require_count
 from lanebus.bus.following.hub import Hub
+from lanebus.bus.groups import status
 from lanebus.bus.groups.consumer import HEARTBEAT_SECONDS, Consumer
+from lanebus.bus.groups.failed_work import DeadLetters, FailedWorks
 from lanebus.bus.groups.group_log import Start
-from lanebus.bus.groups.status import Activity, read_activity
+from lanebus.bus.groups.status import (
+    Activity,
+    AgentStatus,
+    AgentWork,
+    GroupStatus,
+    LeaseStatus,
+    all_group_names,
+    is_known_agent,
+    read_activity,
+    read_agents,
+    read_default_agent,
+    read_leases,
+    read_live_workers,
+    read_unfetched_work,
+    store_default_agent,
+)
 from lanebus.bus.groups.wake_ups import WakeUps
 from lanebus.bus.hooks import NO_REDACTION, NO_TRACING, Redact, Redaction, Tracing
-from lanebus.bus.inspection import BusMonitor, Inspector
-from lanebus.bus.log.head import SessionHead
 from lanebus.bus.log.lease import Leases
-from lanebus.bus.log.log import FirstPage, Log
+from lanebus.bus.log.log import FirstPage, Log, SessionHead
 from lanebus.bus.log.namespace import NamespaceLog, SessionCatalog
 from lanebus.bus.media.store import MediaStore, Offload, counted_media
-from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
-from lanebus.bus.opening import BusResources, Opening, Shards, check_options, open_resources
+from lanebus.bus.messages.content import INLINE_LIMIT_BYTES
+from lanebus.bus.opening import (
+    Bounds,
+    BusMonitor,
+    BusResources,
+    Inspector,
+    Opening,
+    Shards,
+    check_options,
+    open_resources,
+)
 from lanebus.bus.previews import Previews, PreviewWriter
-from lanebus.bus.publishing.limits import Limits, PublishCounts, Quota
 from lanebus.bus.publishing.outbox import Outboxes
-from lanebus.bus.publishing.publisher import Publisher, TracedPublisher
-from lanebus.bus.servers.grouped_pool import GroupedPool
-from lanebus.bus.session.resources import SessionResources
-from lanebus.bus.session.session import Session
-from lanebus.bus.wire.keys import check_agent, check_consumer, check_group, check_session_id
+from lanebus.bus.publishing.publisher import Limits, PublishCounts, Publisher, Quota, TracedPublisher
+from lanebus.bus.servers.shared import GroupedPool
+from lanebus.bus.session import Session
+from lanebus.bus.session_upkeep import SessionResources
+from lanebus.bus.wire.keys import DEFAULT_AGENT, check_agent, check_consumer, check_group, check_session_id
 
 if TYPE_CHECKING:
     from lanebus.bus.servers.connection import Route
@@ -231,18 +252,149 @@ class Bus:
         )
         return Session(resources, self.session)
 
-    agents = bus_agents.agents
-    is_known_agent = bus_agents.is_known
-    live_workers = bus_agents.live_workers
-    set_default_agent = bus_agents.set_default_agent
-    unfetched_work = bus_agents.unfetched_work
+    async def agents(self, group: str | None = None) -> list[AgentStatus]:
+        """Return the agents of this bus, sorted by name: those with sessions or workers, and the default agent.
 
-    groups = bus_groups.groups
-    group_status = bus_groups.group_status
-    remove_group = bus_groups.remove_group
-    dead_letters = bus_groups.dead_letters
-    failed_work = bus_groups.failed_work
-    lease_status = bus_groups.lease_status
+        Args:
+            group: the consumer group whose workers and waiting sessions are counted; None means all groups.
+
+        Raises:
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached.
+        """
+        default = await read_default_agent(self.log) or DEFAULT_AGENT
+        return await read_agents(self.log, None if group is None else check_group(group), default)
+
+    async def is_known_agent(self, agent: str) -> bool:
+        """Return whether an agent was ever heard of: it is the default one, a worker has served it, or a session
+        belongs to it. Another name is probably misspelt, or its first worker has not started yet.
+
+        Args:
+            agent: name of the agent.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await is_known_agent(self.log, agent)
+
+    async def live_workers(self, group: str | None = None) -> Mapping[str, int]:
+        """Return how many live workers serve each agent, by the server's clock. Agents without a live worker are
+        absent.
+
+        The cost does not depend on the number of sessions.
+
+        Args:
+            group: the consumer group of the workers; None means all groups.
+
+        Raises:
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached.
+        """
+        return await read_live_workers(self.log, None if group is None else check_group(group))
+
+    async def set_default_agent(self, agent: str) -> None:
+        """Set the namespace's default agent: new sessions belong to it unless the caller names an agent.
+
+        This bus uses the new default at once. Other open buses use it after they are opened again. Existing sessions
+        keep their agents. In a new namespace, the default agent is `agent`.
+
+        Args:
+            agent: name of the agent.
+
+        Raises:
+            InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached.
+        """
+        await store_default_agent(self.log, check_agent(agent))
+        self.default_agent = agent
+
+    async def unfetched_work(self, limit: int = 20) -> tuple[AgentWork, ...]:
+        """Return the waiting sessions of agents that no worker has ever served, by agent.
+
+        `group_status` does not count these sessions.
+
+        Args:
+            limit: maximum number of agents to look at. Agents with the most sessions come first.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        require_count("limit", limit, least=1)
+        return await read_unfetched_work(self.log, limit)
+
+    async def groups(self) -> tuple[str, ...]:
+        """Return the names of all groups that have ever fetched work and were not removed, sorted.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await all_group_names(self.log)
+
+    async def group_status(self, group: str) -> GroupStatus:
+        """Return a group's consumers, how much work they have, and how much waits. All zeros if the group does not
+        exist.
+
+        Args:
+            group: name of the group.
+
+        Raises:
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached.
+        """
+        return await status.read_group(self.log, check_group(group), self.log.work)
+
+    async def remove_group(self, group: str, *, force: bool = False) -> bool:
+        """Remove a group: its pending work, its dead letters and its position. The group no longer blocks trims.
+
+        Sessions do not change. A later consumer with the same group name creates a new group. If the call is cancelled
+        or fails, a part of the group may already be removed; repeat the call.
+
+        Args:
+            group: name of the group.
+            force: remove the group even if it has live consumers.
+
+        Returns:
+            Whether the group existed.
+
+        Raises:
+            GroupInUse: the group has live consumers, by the server's clock. Nothing was removed.
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+            Unavailable: the server cannot be reached.
+        """
+        return await status.remove_group(self.log, check_group(group), force=force)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """Return the dead letters of a group. No I/O.
+
+        Args:
+            group: name of the group.
+
+        Raises:
+            InvalidName: `group` does not match `[A-Za-z0-9_.-]{1,64}`.
+        """
+        return DeadLetters(self.log, check_group(group))
+
+    def failed_work(self) -> FailedWorks:
+        """Return a reader of the work that is tried again or became a dead letter, over all groups. No I/O."""
+        return FailedWorks(self.log)
+
+    async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
+        """Return which worker owns the lease of each session, for monitoring.
+
+        A lease may be lost after this call. To be sure that a worker still has it, publish with the lease's epoch.
+
+        Args:
+            sessions: the ids of the sessions. A session that does not exist has no owner.
+
+        Returns:
+            One status per id, in the order of `sessions`.
+
+        Raises:
+            InvalidSessionId: an id does not match `[A-Za-z0-9_-]{1,64}`.
+            Unavailable: the server cannot be reached.
+        """
+        statuses = {each.session: each for each in await read_leases(self.log.pool, self.log.keys, sessions)}
+        return [statuses[session] for session in sessions]
 
     @property
     def buckets(self) -> int:
@@ -332,3 +484,10 @@ class Bus:
             Unavailable: the server cannot be reached.
         """
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
+
+
+class HasLog(Protocol):
+    """The type of `self` in functions that `Bus` has as methods."""
+
+    default_agent: str
+    log: Log

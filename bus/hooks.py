@@ -9,17 +9,16 @@ from traceback import extract_tb
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast
 
 from lanebus.bus.errors import InvalidArgument, RedactionFailed
-from lanebus.bus.messages.context_entry import ContextEntry
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
-from lanebus.bus.messages.message import Delta, LlmMessage
+from lanebus.bus.messages.message import ContextEntry, Delta, LlmMessage
 from lanebus.bus.text import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from lanebus.bus.wire.envelope import Receipt
+    from lanebus.bus.wire.codec import Receipt
 
 
 Redactable = Publishable | Delta

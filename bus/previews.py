@@ -32,7 +32,7 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.log.log import Script, batched
 from lanebus.bus.log.reading import Pager, fetch_page, stream_pages
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.base import Lane
 from lanebus.bus.messages.message import Delta
 from lanebus.bus.servers.calls import Backoff
 from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES, VERSION, decode, decode_delta, encode, position_of
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from lanebus.bus.log.log import Log
     from lanebus.bus.messages.message import TurnId
     from lanebus.bus.servers.calls import Argument
-    from lanebus.bus.wire.codec import Entry
-    from lanebus.bus.wire.envelope import Cursor, Envelope
+    from lanebus.bus.wire.codec import Cursor, Entry, Envelope
 
 
 # Read the messages that are still being streamed.

@@ -15,18 +15,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lanebus.bus.bounds import Bounds
     from lanebus.bus.bus import Bus
-    from lanebus.bus.errors.message import BusError, MessageError
-    from lanebus.bus.errors.setup import Closed, SetupError
-    from lanebus.bus.errors.stream import Conflict, Fenced, SessionClosed, StreamError, TrimRefused
-    from lanebus.bus.errors.unavailable import Unavailable
-    from lanebus.bus.log.head import SessionHead
-    from lanebus.bus.messages.content import ImageBlock, TextBlock, ToolCallBlock
+    from lanebus.bus.errors.base import BusError, MessageError, Unavailable
+    from lanebus.bus.errors.stream import Closed, Conflict, Fenced, SessionClosed, SetupError, StreamError, TrimRefused
+    from lanebus.bus.log.log import SessionHead
+    from lanebus.bus.messages.base import Lane, Rates, Usage
+    from lanebus.bus.messages.content import ImageBlock, MediaRef, TextBlock, ToolCallBlock
     from lanebus.bus.messages.extension import ExtensionMessage
     from lanebus.bus.messages.json_reader import AgentMessage
-    from lanebus.bus.messages.lanes import Lane
-    from lanebus.bus.messages.media import MediaRef
     from lanebus.bus.messages.message import (
         AssistantMessage,
         Delta,
@@ -35,12 +31,11 @@ if TYPE_CHECKING:
         ToolResultMessage,
         UserMessage,
     )
-    from lanebus.bus.messages.usage import Rates, Usage
+    from lanebus.bus.opening import Bounds
     from lanebus.bus.previews import OpenMessage
-    from lanebus.bus.publishing.limits import Limits
-    from lanebus.bus.session.reading import ALL_LANES
-    from lanebus.bus.session.session import Session, new_session_id
-    from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure, Envelope, Notice, Outcome, Receipt
+    from lanebus.bus.publishing.publisher import Limits
+    from lanebus.bus.session import ALL_LANES, Session, new_session_id
+    from lanebus.bus.wire.codec import START, Cursor, DecodeFailure, Envelope, Notice, Outcome, Receipt
 
 __all__ = (
     "ALL_LANES",
@@ -87,34 +82,35 @@ __all__ = (
 
 # The module that defines each name. `import lanebus` loads none of these modules; each is imported on first use.
 _MODULES = {
-    "lanebus.bus.bounds": ("Bounds",),
     "lanebus.bus.bus": ("Bus",),
-    "lanebus.bus.errors.message": (
+    "lanebus.bus.errors.base": (
         "BusError",
         "MessageError",
-    ),
-    "lanebus.bus.errors.setup": (
-        "Closed",
-        "SetupError",
+        "Unavailable",
     ),
     "lanebus.bus.errors.stream": (
+        "Closed",
         "Conflict",
         "Fenced",
         "SessionClosed",
+        "SetupError",
         "StreamError",
         "TrimRefused",
     ),
-    "lanebus.bus.errors.unavailable": ("Unavailable",),
-    "lanebus.bus.log.head": ("SessionHead",),
+    "lanebus.bus.log.log": ("SessionHead",),
+    "lanebus.bus.messages.base": (
+        "Lane",
+        "Rates",
+        "Usage",
+    ),
     "lanebus.bus.messages.content": (
         "ImageBlock",
+        "MediaRef",
         "TextBlock",
         "ToolCallBlock",
     ),
     "lanebus.bus.messages.extension": ("ExtensionMessage",),
     "lanebus.bus.messages.json_reader": ("AgentMessage",),
-    "lanebus.bus.messages.lanes": ("Lane",),
-    "lanebus.bus.messages.media": ("MediaRef",),
     "lanebus.bus.messages.message": (
         "AssistantMessage",
         "Delta",
@@ -123,18 +119,15 @@ _MODULES = {
         "ToolResultMessage",
         "UserMessage",
     ),
-    "lanebus.bus.messages.usage": (
-        "Rates",
-        "Usage",
-    ),
+    "lanebus.bus.opening": ("Bounds",),
     "lanebus.bus.previews": ("OpenMessage",),
-    "lanebus.bus.publishing.limits": ("Limits",),
-    "lanebus.bus.session.reading": ("ALL_LANES",),
-    "lanebus.bus.session.session": (
+    "lanebus.bus.publishing.publisher": ("Limits",),
+    "lanebus.bus.session": (
+        "ALL_LANES",
         "Session",
         "new_session_id",
     ),
-    "lanebus.bus.wire.envelope": (
+    "lanebus.bus.wire.codec": (
         "Cursor",
         "DecodeFailure",
         "Envelope",

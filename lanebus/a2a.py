@@ -6,16 +6,17 @@ from lanebus.bus.faces import lazy_names
 from lanebus.handlers.integrations.bounds import BackendBounds
 
 if TYPE_CHECKING:
-    from lanebus.handlers.integrations.a2a.event_stream import LanebusEventStream
-    from lanebus.handlers.integrations.a2a.task_store import LanebusTaskStore
+    from lanebus.handlers.integrations.a2a.task_store import LanebusEventStream, LanebusTaskStore
 
 __all__ = ("BackendBounds", "LanebusEventStream", "LanebusTaskStore")
 
 __getattr__ = lazy_names(
     __name__,
     {
-        "lanebus.handlers.integrations.a2a.event_stream": ("LanebusEventStream",),
-        "lanebus.handlers.integrations.a2a.task_store": ("LanebusTaskStore",),
+        "lanebus.handlers.integrations.a2a.task_store": (
+            "LanebusEventStream",
+            "LanebusTaskStore",
+        ),
     },
     package="a2a",
     extra="a2a",

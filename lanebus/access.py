@@ -3,9 +3,17 @@ needs the extra `tokens`.
 """
 
 from lanebus.handlers.serve.access.access import Identify
-from lanebus.handlers.serve.access.credentials import AccessBounds
-from lanebus.handlers.serve.access.principal import AccessRequest, Authorize, Decision, Principal, authorize_by_rights
-from lanebus.handlers.serve.access.signed_tokens import new_key, sign_token, verify_token
+from lanebus.handlers.serve.access.credentials import (
+    AccessBounds,
+    AccessRequest,
+    Authorize,
+    Decision,
+    Principal,
+    authorize_by_rights,
+    new_key,
+    sign_token,
+    verify_token,
+)
 from lanebus.handlers.serve.errors import (
     FileExposed,
     HookAnswerInvalid,

@@ -1,11 +1,11 @@
 """Agents, each a loop of a model and its tools, and the workers that run them. `load_model` loads a model adapter."""
 
-from lanebus.handlers.agent.ask import ask
 from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from lanebus.handlers.agent.commands import (
     abort,
     answered,
     approve,
+    ask,
     decide_call,
     deny,
     follow_up,
@@ -42,12 +42,10 @@ from lanebus.handlers.agent.errors import (
     TryAgain,
     Unanswered,
 )
-from lanebus.handlers.agent.load import load_agent, load_model
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.models.model import Model, ModelFailure, ModelRequest, failure_of
 from lanebus.handlers.agent.models.offline import OfflineModel
-from lanebus.handlers.agent.recording.recorded_turn import RecordedTool, RecordedTurn
-from lanebus.handlers.agent.recording.recorder import Recorder
+from lanebus.handlers.agent.recording.recorder import RecordedTool, RecordedTurn, Recorder
 from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.settings import Guard, Reject, Warn
 from lanebus.handlers.agent.tools.subagent import SubAgent
@@ -55,9 +53,9 @@ from lanebus.handlers.agent.tools.tool import FunctionTool, Tool, ToolContext, t
 from lanebus.handlers.agent.tools.tool_call import ToolReply
 from lanebus.handlers.agent.turn.decision import LoopLimits
 from lanebus.handlers.agent.turn.request import AskedRequest, read_request
-from lanebus.handlers.agent.worker.worker import Worker, run_worker
+from lanebus.handlers.agent.worker.worker import Worker, load_agent, load_model, run_worker
 from lanebus.handlers.providers.answer import Begun, ModelEvent, Piece
-from lanebus.handlers.providers.options import ToolSpec
+from lanebus.handlers.providers.request import ToolSpec
 
 __all__ = (
     "Agent",

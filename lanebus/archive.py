@@ -1,10 +1,8 @@
 """Archives: old entries of sessions in immutable files, and the results of archiving, trimming and erasing."""
 
-from lanebus.bus.archive.archive import Archive
-from lanebus.bus.archive.archiver import Archived, ArchiveProblem, archive_session, check_chain
-from lanebus.bus.archive.store import ArchiveStore, DirectoryArchive, ObjectArchive, archive_store_at
-from lanebus.bus.retention.erase import Erased
-from lanebus.bus.retention.trim import Trimmed
+from lanebus.bus.archive.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
+from lanebus.bus.archive.segment import ArchiveStore, DirectoryArchive, ObjectArchive, archive_store_at
+from lanebus.bus.retention import Erased, Trimmed
 
 __all__ = (
     "Archive",

@@ -13,8 +13,7 @@ from lanebus.handlers.context.branching import (
     undo_compaction,
 )
 from lanebus.handlers.context.build import WarmContext, build_context
-from lanebus.handlers.context.errors import Misplaced, UnknownLeaf, UnknownTarget
-from lanebus.handlers.context.fold import Context, Fault, evolve
+from lanebus.handlers.context.fold import Context, Fault, Misplaced, UnknownLeaf, UnknownTarget, evolve
 from lanebus.handlers.context.loop_compaction import loops_of
 from lanebus.handlers.context.tokens import (
     BY_BYTES,

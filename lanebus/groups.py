@@ -14,7 +14,7 @@ from lanebus.bus.groups.failed_work import (
 from lanebus.bus.groups.group_log import Work
 from lanebus.bus.groups.status import Activity, AgentStatus, ConsumerStatus, GroupStatus, LeaseStatus
 from lanebus.bus.log.lease import Lease
-from lanebus.bus.session.leases import SessionLease
+from lanebus.bus.session_upkeep import SessionLease
 
 __all__ = (
     "Activity",

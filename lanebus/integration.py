@@ -9,7 +9,7 @@ from lanebus.bus.faces import lazy_names
 
 if TYPE_CHECKING:
     from lanebus.bus.concurrency import resumable
-    from lanebus.bus.errors.message import (
+    from lanebus.bus.errors.base import (
         require_all,
         require_choice,
         require_count,
@@ -17,35 +17,31 @@ if TYPE_CHECKING:
         require_seconds,
         require_text,
     )
-    from lanebus.bus.errors.setup import check_bounds
-    from lanebus.bus.errors.stream import is_of_session
+    from lanebus.bus.errors.stream import check_bounds, is_of_session
     from lanebus.bus.hooks import NO_TRACING, Sending, Settlement
     from lanebus.bus.log.log import batched
     from lanebus.bus.messages.base import Wire
-    from lanebus.bus.messages.content import media_block
-    from lanebus.bus.messages.events import Positions
-    from lanebus.bus.messages.extension import ExtensionData
+    from lanebus.bus.messages.content import check_url, is_what_it_claims, media_block, sanitize_filename, sniff
+    from lanebus.bus.messages.extension import ExtensionData, Positions
     from lanebus.bus.messages.json_reader import DEPTH_LIMIT, parse_json, require_few_values
-    from lanebus.bus.messages.media import check_url, is_what_it_claims, sanitize_filename, sniff
     from lanebus.bus.messages.message import Message, now_ms
     from lanebus.bus.servers.calls import Backoff
-    from lanebus.bus.session.session import OpenSession
+    from lanebus.bus.session import OpenSession
     from lanebus.bus.text import describe_error, logged, number_in, whole_text, without_secrets
     from lanebus.bus.wire.codec import Selection, kind_of
     from lanebus.bus.wire.keys import check_agent, check_session_id
     from lanebus.handlers.agent.models.model import Optioned
     from lanebus.handlers.agent.recording.recorded_loop import RunLease
+    from lanebus.handlers.agent.run import CallRecord, ToolRecord
     from lanebus.handlers.agent.tools.tool_call import CHANGED, approves, failed, unknown
-    from lanebus.handlers.agent.tracing import CallRecord, ToolRecord
     from lanebus.handlers.agent.turn.decision import DEFAULT_LIMITS
     from lanebus.handlers.agent.turn.loop_state import OpenAnswer
-    from lanebus.handlers.context.cutting import cut_text
-    from lanebus.handlers.context.folds import RecentSessions
-    from lanebus.handlers.context.json_fields import Object
+    from lanebus.handlers.context.build import RecentSessions
+    from lanebus.handlers.context.loop_compaction import Object, cut_text
     from lanebus.handlers.projections.agent_status import Command
     from lanebus.handlers.protocols.client_content import Given, bytes_media, media_block_of, plain_type
     from lanebus.handlers.providers.answer import read_call
-    from lanebus.handlers.providers.openai.responses import output_blocks
+    from lanebus.handlers.providers.openai_responses import output_blocks
     from lanebus.handlers.providers.request import Json
 
 __all__ = (
@@ -114,7 +110,7 @@ if not TYPE_CHECKING:
         __name__,
         {
             "lanebus.bus.concurrency": ("resumable",),
-            "lanebus.bus.errors.message": (
+            "lanebus.bus.errors.base": (
                 "require_all",
                 "require_choice",
                 "require_count",
@@ -122,8 +118,10 @@ if not TYPE_CHECKING:
                 "require_seconds",
                 "require_text",
             ),
-            "lanebus.bus.errors.setup": ("check_bounds",),
-            "lanebus.bus.errors.stream": ("is_of_session",),
+            "lanebus.bus.errors.stream": (
+                "check_bounds",
+                "is_of_session",
+            ),
             "lanebus.bus.hooks": (
                 "NO_TRACING",
                 "Sending",
@@ -131,26 +129,28 @@ if not TYPE_CHECKING:
             ),
             "lanebus.bus.log.log": ("batched",),
             "lanebus.bus.messages.base": ("Wire",),
-            "lanebus.bus.messages.content": ("media_block",),
-            "lanebus.bus.messages.events": ("Positions",),
-            "lanebus.bus.messages.extension": ("ExtensionData",),
+            "lanebus.bus.messages.content": (
+                "check_url",
+                "is_what_it_claims",
+                "media_block",
+                "sanitize_filename",
+                "sniff",
+            ),
+            "lanebus.bus.messages.extension": (
+                "ExtensionData",
+                "Positions",
+            ),
             "lanebus.bus.messages.json_reader": (
                 "DEPTH_LIMIT",
                 "parse_json",
                 "require_few_values",
-            ),
-            "lanebus.bus.messages.media": (
-                "check_url",
-                "is_what_it_claims",
-                "sanitize_filename",
-                "sniff",
             ),
             "lanebus.bus.messages.message": (
                 "Message",
                 "now_ms",
             ),
             "lanebus.bus.servers.calls": ("Backoff",),
-            "lanebus.bus.session.session": ("OpenSession",),
+            "lanebus.bus.session": ("OpenSession",),
             "lanebus.bus.text": (
                 "describe_error",
                 "logged",
@@ -168,21 +168,23 @@ if not TYPE_CHECKING:
             ),
             "lanebus.handlers.agent.models.model": ("Optioned",),
             "lanebus.handlers.agent.recording.recorded_loop": ("RunLease",),
+            "lanebus.handlers.agent.run": (
+                "CallRecord",
+                "ToolRecord",
+            ),
             "lanebus.handlers.agent.tools.tool_call": (
                 "CHANGED",
                 "approves",
                 "failed",
                 "unknown",
             ),
-            "lanebus.handlers.agent.tracing": (
-                "CallRecord",
-                "ToolRecord",
-            ),
             "lanebus.handlers.agent.turn.decision": ("DEFAULT_LIMITS",),
             "lanebus.handlers.agent.turn.loop_state": ("OpenAnswer",),
-            "lanebus.handlers.context.cutting": ("cut_text",),
-            "lanebus.handlers.context.folds": ("RecentSessions",),
-            "lanebus.handlers.context.json_fields": ("Object",),
+            "lanebus.handlers.context.build": ("RecentSessions",),
+            "lanebus.handlers.context.loop_compaction": (
+                "Object",
+                "cut_text",
+            ),
             "lanebus.handlers.projections.agent_status": ("Command",),
             "lanebus.handlers.protocols.client_content": (
                 "Given",
@@ -191,7 +193,7 @@ if not TYPE_CHECKING:
                 "plain_type",
             ),
             "lanebus.handlers.providers.answer": ("read_call",),
-            "lanebus.handlers.providers.openai.responses": ("output_blocks",),
+            "lanebus.handlers.providers.openai_responses": ("output_blocks",),
             "lanebus.handlers.providers.request": ("Json",),
         },
     )

@@ -1,6 +1,7 @@
 """Everything a session can hold: messages, their blocks, context entries, agent events and commands."""
 
 from lanebus.bus.hooks import Redact, Redactable
+from lanebus.bus.messages.base import Cost, Rates, Usage
 from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
@@ -10,6 +11,8 @@ from lanebus.bus.messages.content import (
     DocumentBlock,
     ErrorBlock,
     ImageBlock,
+    MediaKind,
+    MediaRef,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
@@ -21,51 +24,35 @@ from lanebus.bus.messages.content import (
     result_text,
     split_reasoning,
 )
-from lanebus.bus.messages.context_entry import (
-    BranchSummary,
-    CompactedSection,
-    Compaction,
-    CompactionBlock,
-    ContextEntry,
-    Label,
-    LeafMove,
-    LoopCompaction,
-    ModelChange,
-    Prune,
-    ThinkingLevelChange,
-    TurnRange,
-)
-from lanebus.bus.messages.control import (
+from lanebus.bus.messages.extension import (
     Abort,
-    Approve,
-    Compact,
-    Control,
-    Deny,
-    Handoff,
-    Pause,
-    Resume,
-    Steer,
-    parse_control,
-)
-from lanebus.bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    Approve,
+    Compact,
     CompactionEnded,
     CompactionFailed,
     CompactionStarted,
+    Control,
     ControlAnswered,
+    Deny,
+    ExtensionMessage,
+    Handoff,
     InputRejected,
     MessageEnded,
     MessageStarted,
     ParallelLoopsEnded,
     ParallelLoopsStarted,
+    Pause,
     Progress,
     PruneApplied,
     RequestDefined,
+    Resume,
     RevertApplied,
     SessionAssigned,
     SessionLinked,
+    Steer,
     ToolDefinition,
     ToolEnded,
     ToolOutcome,
@@ -75,23 +62,33 @@ from lanebus.bus.messages.events import (
     TurnEnded,
     TurnStarted,
     UsageSettled,
+    parse_control,
     parse_event,
 )
-from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import AgentMessage, LlmLaneMessage, Publishable, read_message
-from lanebus.bus.messages.media import MediaKind, MediaRef
 from lanebus.bus.messages.message import (
     AssistantMessage,
+    BranchSummary,
+    CompactedSection,
+    Compaction,
+    CompactionBlock,
+    ContextEntry,
     Delta,
     DeveloperMessage,
+    Label,
+    LeafMove,
     LlmMessage,
+    LoopCompaction,
+    ModelChange,
+    Prune,
     StopReason,
     SystemMessage,
+    ThinkingLevelChange,
     ToolResultMessage,
     TurnId,
+    TurnRange,
     UserMessage,
 )
-from lanebus.bus.messages.usage import Cost, Rates, Usage
 from lanebus.handlers.formats.two_lane_agent.codec import extract_json
 
 __all__ = (

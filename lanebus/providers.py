@@ -2,23 +2,22 @@
 
 from lanebus.handlers.providers.answer import Answer, ModelEvent, Piece
 from lanebus.handlers.providers.anthropic import AnthropicAnswer, from_anthropic, to_anthropic
-from lanebus.handlers.providers.gemini.answer import GeminiAnswer, from_gemini
-from lanebus.handlers.providers.gemini.form import to_gemini
-from lanebus.handlers.providers.openai.chat import OpenAIChatAnswer, from_openai_chat, to_openai_chat
-from lanebus.handlers.providers.openai.responses import (
+from lanebus.handlers.providers.gemini import GeminiAnswer, from_gemini, to_gemini
+from lanebus.handlers.providers.openai_chat import OpenAIChatAnswer, from_openai_chat, to_openai_chat
+from lanebus.handlers.providers.openai_responses import (
     OpenAIResponsesAnswer,
     from_openai_responses,
     to_openai_responses,
 )
-from lanebus.handlers.providers.options import (
+from lanebus.handlers.providers.request import (
     ContentRefused,
     NoModel,
+    ProviderRequest,
     RequestOptions,
     ToolChoice,
     ToolNotOffered,
     ToolSpec,
 )
-from lanebus.handlers.providers.request import ProviderRequest
 
 __all__ = (
     "Answer",

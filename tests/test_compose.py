@@ -17,7 +17,7 @@ import pytest
 from lanebus.bus.embedded.server import find_binary
 from lanebus.handlers.cli.commands.serve import command as serve
 from lanebus.handlers.cli.commands.worker import command as worker
-from lanebus.handlers.cli.monitor_options import MonitorAddress
+from lanebus.handlers.cli.log_options import MonitorAddress
 from lanebus.handlers.cli.settings_model import refuse_unknown
 from lanebus.handlers.cli.sources import unexplained_variables
 from tests.support.paths import ROOT

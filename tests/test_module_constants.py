@@ -11,19 +11,19 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 NUMBERS = """
 of the stored form, of the wire, or of a protocol: all who read and write it have to agree
     bus/archive/segment.py: LINE_LIMIT_BYTES TEXT_LIMIT_BYTES
-    bus/archive/store.py: FILE_LIMIT_BYTES
+    bus/archive/segment.py: FILE_LIMIT_BYTES
     bus/following/hub.py: _LAST
     bus/log/namespace.py: SCHEMA
     bus/log/reading.py: SMALL_BYTES
     bus/media/resolve.py: _KEY_LENGTH
     bus/media/store.py: REDIS_MEDIA_LIMIT_BYTES
     bus/messages/json_reader.py: DEPTH_LIMIT DIGITS_LIMIT _TOO_LONG
-    bus/messages/media.py: NAME_LIMIT_BYTES
+    bus/messages/content.py: NAME_LIMIT_BYTES
     bus/messages/message.py: LARGEST_NODE
     bus/publishing/encoding.py: KEY_LIMIT_BYTES
     bus/publishing/publisher.py: BATCHES_IN_FLIGHT
-    bus/retention/trim.py: _FARTHEST
-    bus/servers/discovery.py: SLOTS
+    bus/retention.py: _FARTHEST
+    bus/servers/topology.py: SLOTS
     bus/wire/codec.py: MESSAGE_LIMIT_BYTES VERSION
     bus/wire/keys.py: BUCKETS
     handlers/agent/commands.py: UNKNOWN_POSITION
@@ -35,16 +35,16 @@ of the stored form, of the wire, or of a protocol: all who read and write it hav
     handlers/formats/coding_agent/transcript.py: _LAST_SECOND
     handlers/formats/graph/reader.py: _ROOM
     handlers/formats/graph/shapes.py: _LIMIT _MILLISECONDS_FROM
-    handlers/formats/json_object.py: _FAR _LIMIT _ROOM
+    handlers/formats/round_trip.py: _FAR _LIMIT _ROOM
     handlers/formats/lanebus_export.py: CARRIED_LIMIT_BYTES VERSION _DEEP
-    handlers/formats/placement.py: ROOT
+    handlers/formats/transcript.py: ROOT
     handlers/formats/source.py: DOCUMENT_LIMIT_BYTES LINE_LIMIT_BYTES
     handlers/protocols/agui/encoder.py: _MOST
-    handlers/protocols/agui/run_input.py: _ID_LIMIT
-    handlers/protocols/ai_sdk/chat_request.py: _ID_LIMIT
+    handlers/protocols/agui/run_stream.py: _ID_LIMIT
+    handlers/protocols/ai_sdk/message_stream.py: _ID_LIMIT
     handlers/protocols/client_content.py: _NAME_LIMIT
-    handlers/serve/access/principal.py: NAME_LIMIT
-    handlers/serve/access/signed_tokens.py: _KEY_BYTES
+    handlers/serve/access/credentials.py: NAME_LIMIT
+    handlers/serve/access/credentials.py: _KEY_BYTES
     handlers/serve/api/bodies.py: KEY_LIMIT _FIELDS
     handlers/serve/api/upkeep.py: _FURTHEST _ID_DIGITS _ID_LIMIT
     handlers/verify/entries.py: HIGHEST
@@ -57,15 +57,15 @@ the default of an argument, an option or a field: a test passes its own
     bus/following/subscription.py: BUFFER_BYTES
     bus/groups/consumer.py: HEARTBEAT_SECONDS
     bus/media/resolve.py: RESOLVE_LIMIT_BYTES
-    bus/messages/media.py: FILE_LIMIT_BYTES INLINE_LIMIT_BYTES
-    bus/publishing/limits.py: RESERVE_BYTES
-    bus/session/publishing.py: PUBLISH_SECONDS
+    bus/messages/content.py: FILE_LIMIT_BYTES INLINE_LIMIT_BYTES
+    bus/publishing/publisher.py: RESERVE_BYTES
+    bus/session.py: PUBLISH_SECONDS
     handlers/agent/models/model.py: DEFAULT_MAX_TOKENS SILENCE_SECONDS
     handlers/agent/recording/recorder.py: WAIT_SECONDS
     handlers/agent/tools/subagent.py: MAX_CHILDREN MAX_DEPTH
     handlers/agent/tools/tool.py: TOOL_SECONDS
     handlers/agent/worker/worker.py: DRAIN_SECONDS HEARTBEAT_SECONDS
-    handlers/cli/commands/convert.py: INPUT_LIMIT_BYTES
+    handlers/cli/commands/transcripts.py: INPUT_LIMIT_BYTES
     handlers/cli/commands/serve.py: PORT
     handlers/cli/commands/sessions.py: _LIMIT
     handlers/projections/folding.py: STORE_EVERY
@@ -76,7 +76,7 @@ an estimate, or the shape of one in memory: any other number gives the same answ
     bus/media/store.py: _LARGE_BYTES
     handlers/agent/models/model.py: _BYTES_A_TOKEN
     handlers/agent/models/offline.py: _CHARACTERS_PER_TOKEN
-    handlers/context/folds.py: ENTRY_BYTES
+    handlers/context/build.py: ENTRY_BYTES
     handlers/context/persistent_list.py: _SIZE
     handlers/context/tokens.py: _IMAGE_BYTES_A_TOKEN _IMAGE_CHARACTERS
     handlers/formats/round_trip.py: _LONG
@@ -89,12 +89,12 @@ how much is shown to people
     handlers/cli/commands/top.py: FEWEST
     handlers/cli/commands/transcripts.py: _CELLS _LINES_WITH_HEADER _PAUSE
     handlers/cli/summary.py: _HINT
-    handlers/cli/text.py: _LONGEST _NARROWEST
+    handlers/cli/output.py: _LONGEST _NARROWEST
     handlers/projections/sessions.py: TITLE_LENGTH
     handlers/serve/replies.py: RAW_SHOWN
     handlers/serve/watcher.py: WINDOW_SECONDS
     handlers/verify/entries.py: SHOWN
-    handlers/verify/problem.py: _LOOK
+    handlers/verify/entries.py: _LOOK
 of the demo's model and of its arithmetic, which nobody else uses
     handlers/agent/models/offline.py: LARGEST LONGEST MOST _SHORT
 a part of a projection's version: another number is another fold
@@ -109,7 +109,7 @@ of the embedded server's keeper, a program of its own that takes no arguments fo
     bus/embedded/keeper.py: ENDING_BYTES ID_BYTES LOG_BYTES TAIL_BYTES
     bus/embedded/server.py: ATTEMPTS LONGEST_PAUSE PATIENCE STEADY
 the ranges of a metric, which only show more or less detail
-    bus/publishing/limits.py: _PUBLISHES _SECONDS
+    bus/publishing/publisher.py: _PUBLISHES _SECONDS
     handlers/agent/health.py: _TURN_SECONDS
 how long a command of the command line waits
     handlers/cli/access.py: HINT_SECONDS OPEN_SECONDS

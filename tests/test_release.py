@@ -138,7 +138,7 @@ agent = AgentLoop(OfflineModel())
 CHECK = """
 import bus, handlers, agent
 import lanebus, lanebus.agent, lanebus.bus.bus, lanebus.handlers.serve.server, lanebus.handlers.cli
-from lanebus.handlers.agent.load import load_agent
+from lanebus.handlers.agent.worker.worker import load_agent
 
 def test_both_are_there():
     assert bus.OWN and handlers.OWN
@@ -263,7 +263,7 @@ def test_folders_of_a_checkout_are_the_modules_of_lanebus() -> None:
     code = """
 import bus, lanebus
 from bus import Bus
-from bus.session.session import Session
+from bus.session import Session
 from handlers.agent.loop import AgentLoop
 import bus.messages.message
 import lanebus.agent, lanebus.bus.messages.message

@@ -12,7 +12,7 @@ content, which `zcat` and `jq` can read without this package. Files are never ov
 Each segment names the previous segment of its session. The session's head on the server names the last segment. To find
 segments quickly, the server also stores an index of segments by position.
 
-Start with `archiver.py`, which writes segments, and `archive.py`, which reads them.
+Start with `archive.py`, which writes segments and reads them.
 
 If an archiver is interrupted, or another archiver was faster, its last file is in no chain. Such a file is harmless,
 and is deleted when its session is erased. An archive needs the same access control as the log.

@@ -32,7 +32,7 @@ import time
 
 SOCKET = "sock"
 LOG = "server.log"
-LOG_MARK = "log-exists"  # created by openers, see `log_files.py`
+LOG_MARK = "log-exists"  # created by openers, see `data_dir.py`
 OPENERS_LOCK = "openers.lock"
 KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"

@@ -31,7 +31,8 @@ from lanebus.bus.servers.calls import Backoff
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     import fcntl
 
-    from lanebus.bus.embedded import keeper, log_files
+    from lanebus.bus.embedded import data_dir as log_files
+    from lanebus.bus.embedded import keeper
 
 
 log = logging.getLogger(__name__)

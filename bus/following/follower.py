@@ -11,10 +11,10 @@ from lanebus.bus.concurrency import Iteration, Resumable
 from lanebus.bus.errors import CursorTrimmed, SessionErased, Unavailable
 from lanebus.bus.log.lineage import require_same_log
 from lanebus.bus.log.reading import Page, read_pages
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.base import Lane
 from lanebus.bus.messages.message import Delta
 from lanebus.bus.servers.calls import Backoff
-from lanebus.bus.wire.envelope import Cursor, Envelope, Notice
+from lanebus.bus.wire.codec import Cursor, Envelope, Notice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Iterator

@@ -39,23 +39,21 @@ from lanebus.bus.following.subscription import (
     Subscription,
     SubscriptionOptions,
 )
-from lanebus.bus.log.head import head_command, read_head
 from lanebus.bus.log.lineage import common_position, cursor_at
-from lanebus.bus.log.log import Log, batched, count_in
+from lanebus.bus.log.log import Log, batched, count_in, head_command, read_head
 from lanebus.bus.log.reading import Gap, cut, find_gap, has_all, lane_of, last_own, merge, size_of, whole, with_rest
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.base import Lane
 from lanebus.bus.servers.calls import Backoff
-from lanebus.bus.servers.stream_reader import last_ids, pages_of, read_blocking
+from lanebus.bus.servers.shared import last_ids, pages_of, read_blocking
 from lanebus.bus.text import logged
-from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES, decode_delta, position_of
-from lanebus.bus.wire.envelope import Cursor
+from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES, Cursor, decode_delta, position_of
 from lanebus.bus.wire.keys import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from lanebus.bus.following.subscription import FollowedSession, Sized
-    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.log.log import SessionHead
     from lanebus.bus.servers.calls import Argument, Reply
     from lanebus.bus.servers.connection import Connection, Route
     from lanebus.bus.wire.codec import Entry

@@ -9,16 +9,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lanebus.bus.errors import check_bounds
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.wire.codec import Selection
-from lanebus.bus.wire.envelope import Cursor, Notice
+from lanebus.bus.messages.base import Lane
+from lanebus.bus.wire.codec import Cursor, Notice, Selection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from lanebus.bus.errors import BusError
-    from lanebus.bus.log.head import SessionHead
-    from lanebus.bus.wire.envelope import Envelope
+    from lanebus.bus.log.log import SessionHead
+    from lanebus.bus.wire.codec import Envelope
     from lanebus.bus.wire.keys import Keys
 
 

@@ -17,7 +17,7 @@ import anyio
 from lanebus.bus.errors import Closed, Refused, Unavailable, is_of_session
 from lanebus.bus.log.log import count_in
 from lanebus.bus.servers.calls import Backoff, answered
-from lanebus.bus.servers.stream_reader import StreamReader
+from lanebus.bus.servers.shared import StreamReader
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence

@@ -42,11 +42,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lanebus.bus.errors import HeadMissing, SessionDamaged
-    from lanebus.bus.log.head import SessionHead
-    from lanebus.bus.log.log import Log
+    from lanebus.bus.log.log import Log, SessionHead
     from lanebus.bus.servers.calls import Argument
     from lanebus.bus.servers.connection import Pool
-    from lanebus.bus.storage.folder import StateFile
+    from lanebus.bus.storage.blobs import StateFile
     from lanebus.bus.wire.keys import Keys
 
 

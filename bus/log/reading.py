@@ -26,7 +26,6 @@ from lanebus.bus.errors import (
     ReplyTooLarge,
     SessionErased,
 )
-from lanebus.bus.log.head import SessionHead, head_command, read_head
 from lanebus.bus.log.lineage import (
     WRITTEN_BY,
     ArchiveReader,
@@ -38,11 +37,19 @@ from lanebus.bus.log.lineage import (
     written_command,
     written_here,
 )
-from lanebus.bus.log.log import FirstPage, Log, Script
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.log.log import FirstPage, Log, Script, SessionHead, head_command, read_head
+from lanebus.bus.messages.base import Lane
 from lanebus.bus.servers.calls import answered
-from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES, Entry, Selection, decode, position_of, token_of
-from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.bus.wire.codec import (
+    MESSAGE_LIMIT_BYTES,
+    Cursor,
+    Entry,
+    Envelope,
+    Selection,
+    decode,
+    position_of,
+    token_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

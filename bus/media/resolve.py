@@ -23,15 +23,17 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.media.store import DEFAULT_MEDIA_BOUNDS, MediaBounds, MediaHead, MediaStore, SigningStore
 from lanebus.bus.messages.content import (
+    FILE_LIMIT_BYTES,
     AudioBlock,
     Block,
     DataBlock,
     DocumentBlock,
     ImageBlock,
+    MediaRef,
     ToolResultBlock,
     VideoBlock,
+    sniff,
 )
-from lanebus.bus.messages.media import FILE_LIMIT_BYTES, MediaRef, sniff
 from lanebus.bus.messages.message import LlmMessage
 
 RESOLVE_LIMIT_BYTES = 32 * 1_048_576

@@ -32,18 +32,20 @@ from lanebus.bus.errors import (
 )
 from lanebus.bus.log.log import Script
 from lanebus.bus.messages.content import (
+    INLINE_LIMIT_BYTES,
     AudioBlock,
     Block,
     DataBlock,
     DocumentBlock,
     ImageBlock,
+    MediaRef,
     ToolResultBlock,
     VideoBlock,
+    require_size,
+    sniff,
 )
-from lanebus.bus.messages.media import INLINE_LIMIT_BYTES, MediaRef, require_size, sniff
 from lanebus.bus.messages.message import LlmMessage
-from lanebus.bus.storage.blobs import BlobStore, Objects, object_store_at, plain_name, store_at
-from lanebus.bus.storage.folder import Folder
+from lanebus.bus.storage.blobs import BlobStore, Folder, Objects, object_store_at, plain_name, store_at
 from lanebus.bus.wire.keys import DEFAULT_NAMESPACE, check_namespace
 
 if TYPE_CHECKING:

@@ -1,15 +1,26 @@
-"""Base classes of all values in a message. Values are frozen and strictly validated."""
+"""Base classes of all values in a message, frozen and strictly validated; the lanes, ids, and usage of model calls.
 
+Source: `generate_id` of both graph formats, and the generators of the second graph format.
+"""
+
+import inspect
+import secrets
+import string
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from difflib import get_close_matches
+from enum import StrEnum
 from inspect import signature
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 from pydantic.alias_generators import to_camel, to_snake
 
 from lanebus.bus.errors import InvalidContent
-from lanebus.bus.errors.message import shown
+from lanebus.bus.errors.base import shown
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -156,3 +167,268 @@ class Wire(Frozen):
     """A frozen value with camelCase JSON keys, as in the `two-lane-agent` format."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)
+
+
+# The two lanes of a session.
+
+
+class Lane(StrEnum):
+    """A lane of a session.
+
+    A model sees the messages of the LLM lane. The extension lane has events, commands and other messages for programs
+    and people, and is never sent to a model.
+    """
+
+    LLM = "llm"
+    EXTENSION = "extension"
+
+
+# Generate ids. An id is generated when a message is written, and is stored in the message. A replay generates no ids.
+
+
+Id = str | int
+
+IdKind = Literal["string", "int", "bigint"]
+"""The kind of an id.
+
+- "string": a text; a generated id is a UUID
+- "int": a number below 2^32
+- "bigint": a number below 2^64 as text, because JavaScript cannot represent every integer above 2^53
+"""
+
+Override = Callable[[], Id] | Id | None
+"""An id, or a function that returns an id. None and "" select the default id."""
+
+_ALPHANUMERIC = string.ascii_letters + string.digits
+
+
+def generate_id(default: Id | None = None, *, kind: IdKind = "string", override: Override = None) -> Id:
+    """Return the id from `override`. If `override` has no id, return `default`, or else a new id.
+
+    Args:
+        default: the id to return if it is not empty and fits `kind`. Otherwise a new id is generated.
+        kind: the kind of id to return; see `IdKind`. The id from `override` may be of another kind.
+        override: an id, or a function that returns an id. None and "" select the default id.
+
+    Raises:
+        InvalidContent: the override is asynchronous; use `generate_id_async`.
+    """
+    chosen = override() if callable(override) else override
+    if inspect.isawaitable(chosen):
+        if inspect.iscoroutine(chosen):
+            chosen.close()  # avoids the warning that the coroutine was never awaited
+        raise InvalidContent("the override is asynchronous: use generate_id_async")
+    return _choose(chosen, default, kind)
+
+
+async def generate_id_async(
+    default: Id | None = None,
+    *,
+    kind: IdKind = "string",
+    override: Override | Callable[[], Awaitable[Id]] | Awaitable[Id] = None,
+) -> Id:
+    """Do the same as `generate_id`, but also accept an `override` that is awaitable or an async function."""
+    chosen = override() if callable(override) else override
+    return _choose(await chosen if inspect.isawaitable(chosen) else chosen, default, kind)
+
+
+def uuid_id() -> str:
+    """Return a random UUID: 36 characters."""
+    return str(uuid.uuid4())
+
+
+def hex_id() -> str:
+    """Return a random UUID as 32 hexadecimal digits."""
+    return uuid.uuid4().hex
+
+
+def int_id() -> int:
+    """Return a random number below 2^32."""
+    return secrets.randbits(32)
+
+
+def big_int_id() -> str:
+    """Return the nanoseconds since 1970 as text, because JavaScript cannot represent such a number."""
+    return str(time.time_ns())
+
+
+def timestamp_id() -> int:
+    """Return the microseconds since 1970. Two calls within one microsecond return the same id."""
+    return time.time_ns() // 1000
+
+
+def short_id() -> str:
+    """Return eight random letters and digits. A million such ids contain a duplicate with probability 1/400."""
+    return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(8))
+
+
+def default_id() -> str:
+    """Return "". As an `override`, this function changes nothing: "" means the default id."""
+    return ""
+
+
+def _choose(override: Id | None, default: Id | None, kind: IdKind) -> Id:
+    if override is not None and override != "":
+        return override
+    match kind, default:
+        case "string", str() if default:
+            return default
+        case "string", _:
+            return uuid_id()
+        case (("int" | "bigint"), int()) if default and not isinstance(default, bool):
+            return default if kind == "int" else str(default)
+        case "bigint", str() if default:
+            return default
+        case "int", _:
+            return int_id()
+        case _:
+            return str(secrets.randbits(64))
+
+
+# Usage of model calls: tokens, cost, and the source of the prices.
+
+
+_MILLION = Decimal(1_000_000)
+_READ_AT = {"anthropic": Decimal("0.1"), "openai": Decimal("0.5")}
+_WRITE_AT = Decimal("1.25")
+
+_BOUND = Decimal(10) ** 15
+"""The largest amount. Without this bound, the text 1E+999999999 would be an amount that no fold can add, and that needs
+a gigabyte to print. A bound on the number of digits would have the same effect but take six times as long."""
+
+Amount = Annotated[Decimal, Field(ge=-_BOUND, le=_BOUND)]
+
+
+def _only_true(value: object) -> object:
+    return None if value is False else value
+
+
+class Rates(Frozen):
+    """Prices in US dollars per million tokens."""
+
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal = Decimal(0)
+    cache_write: Decimal = Decimal(0)
+
+    @classmethod
+    def by_discount(cls, provider: str, *, input: Decimal, output: Decimal) -> Self:
+        """Return rates with cache prices estimated from the input price.
+
+        Args:
+            provider: selects the price of cache reads: 0.1 times `input` for "anthropic", 0.5 times `input` for
+                "openai", and `input` for others. Cache writes cost 1.25 times `input`.
+            input: US dollars per million input tokens.
+            output: US dollars per million output tokens.
+
+        Source: an implementation of the `universal-client` format. It counts cached tokens as part of `input`; lanebus
+        does not.
+        """
+        discount = _READ_AT.get(provider, Decimal(1))
+        return cls(input=input, output=output, cache_read=input * discount, cache_write=input * _WRITE_AT)
+
+
+class Cost(Frozen):
+    """Exact amounts in US dollars. In JSON each amount is text, because a JSON number would be read as a float."""
+
+    input: Amount = Decimal(0)
+    output: Amount = Decimal(0)
+    cache_read: Amount = Decimal(0)
+    cache_write: Amount = Decimal(0)
+    total: Amount = Decimal(0)
+    source: str | None = None
+    """the source of the prices, such as "genai-prices/0.2.3". A replay uses the stored cost and not current prices"""
+
+    def combine(self, other: Self) -> Self:
+        """Return the sum of each field, capped at 10^15. `source` is kept if both have the same source, else None."""
+        return type(self)(
+            input=_within_bound(self.input + other.input),
+            output=_within_bound(self.output + other.output),
+            cache_read=_within_bound(self.cache_read + other.cache_read),
+            cache_write=_within_bound(self.cache_write + other.cache_write),
+            total=_within_bound(self.total + other.total),
+            source=self.source if self.source == other.source else None,
+        )
+
+
+class Usage(Frozen):
+    """Tokens of one model call, or the sum over several calls.
+
+    `input` excludes cached tokens, `reasoning` is part of `output`, and `total_tokens` is the provider's own total. If
+    an answer is recorded without a total, the total is the sum of its parts, see `with_total`.
+    """
+
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total_tokens: int = 0
+    image_tokens: int | None = None
+    audio_tokens: int | None = None
+    cost: Cost | None = None
+    """cost of the tokens; None means unknown, not free"""
+    estimated: Annotated[bool | None, BeforeValidator(_only_true)] = None
+    """whether some counts are estimates, because the call was cut before the provider reported its usage. None means
+    that all counts are as reported"""
+    raw: JsonValue = None
+    """the usage as the provider reported it. For an estimate, it is the part that was received"""
+
+    def combine(self, other: Self) -> Self:
+        """Return the sum of each field, without `raw`. Adding `Usage()` changes no number.
+
+        An unknown cost is added as 0, so the sum is the known cost. If either part is an estimate, so is the sum.
+        """
+        return type(self)(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            reasoning=self.reasoning + other.reasoning,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            total_tokens=self.total_tokens + other.total_tokens,
+            image_tokens=_add(self.image_tokens, other.image_tokens),
+            audio_tokens=_add(self.audio_tokens, other.audio_tokens),
+            cost=self.cost.combine(other.cost) if self.cost and other.cost else self.cost or other.cost,
+            estimated=self.estimated or other.estimated,
+        )
+
+    def with_total(self) -> Self:
+        """Return this usage; without a total, a copy whose total is the sum of input, output and cached tokens.
+
+        Call this method only when an answer is recorded. A replay adds up the recorded totals, so its sums do not
+        change.
+        """
+        if self.total_tokens:
+            return self
+        return self.model_copy(update={"total_tokens": self.input + self.output + self.cache_read + self.cache_write})
+
+    def cost_at(self, rates: Rates, *, source: str | None = None) -> Cost:
+        """Return the cost of these tokens. Reasoning is part of the output and is not charged again.
+
+        Args:
+            rates: prices per million tokens.
+            source: the source of the prices, for `Cost.source`.
+
+        Source: the `two-lane-agent` system, `estimated_cost`.
+        """
+        parts = {
+            "input": _within_bound(self.input * rates.input / _MILLION),
+            "output": _within_bound(self.output * rates.output / _MILLION),
+            "cache_read": _within_bound(self.cache_read * rates.cache_read / _MILLION),
+            "cache_write": _within_bound(self.cache_write * rates.cache_write / _MILLION),
+        }
+        return Cost(**parts, total=_within_bound(sum(parts.values(), Decimal(0))), source=source)
+
+    def cache_hit_rate(self) -> float:
+        """Return the share of the input that came from the cache, from 0.0 to 1.0. If there is no input, return 0.0."""
+        whole = self.input + self.cache_read + self.cache_write
+        # The provider's counts are not checked. Negative counts give 0.0.
+        return self.cache_read / whole if 0 < self.cache_read <= whole else 0.0
+
+
+def _add(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)
+
+
+def _within_bound(amount: Decimal) -> Decimal:
+    return max(-_BOUND, min(_BOUND, amount))

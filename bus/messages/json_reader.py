@@ -19,10 +19,9 @@ from typing import Annotated, NoReturn, TypeAlias, TypeVar, cast
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from lanebus.bus.errors import DecodeError, UnknownKind, UnknownRole, check_bounds, require_instance
-from lanebus.bus.messages.context_entry import AnyContextEntry, ContextEntry
+from lanebus.bus.messages.base import Lane
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import Delta, LlmMessage, Message
+from lanebus.bus.messages.message import AnyContextEntry, ContextEntry, Delta, LlmMessage, Message
 
 AgentMessage = LlmMessage | ExtensionMessage
 """A message of either lane. Every message has `role`, `as_llm()`, `turn_id`, `with_turn_id()`."""

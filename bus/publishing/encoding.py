@@ -23,13 +23,11 @@ from lanebus.bus.errors import (
     Unavailable,
     WrongAgent,
 )
-from lanebus.bus.log.head import start_of
-from lanebus.bus.messages.context_entry import ContextEntry
+from lanebus.bus.log.log import start_of
+from lanebus.bus.messages.base import Lane
 from lanebus.bus.messages.extension import ExtensionMessage
-from lanebus.bus.messages.lanes import Lane
-from lanebus.bus.messages.message import Delta, LlmMessage, UserMessage
-from lanebus.bus.wire.codec import IMPORTED, MESSAGE_LIMIT_BYTES, encode, imported_seed
-from lanebus.bus.wire.envelope import START, Receipt
+from lanebus.bus.messages.message import ContextEntry, Delta, LlmMessage, UserMessage
+from lanebus.bus.wire.codec import IMPORTED, MESSAGE_LIMIT_BYTES, START, Receipt, encode, imported_seed
 
 if TYPE_CHECKING:
     import asyncio
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
     from lanebus.bus.errors import BusError
     from lanebus.bus.messages.json_reader import Publishable
-    from lanebus.bus.wire.envelope import Cursor
+    from lanebus.bus.wire.codec import Cursor
 
 
 # Encode a publish for scripts/publish.lua: its conditions, and the JSON of its messages. Pure.

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from lanebus.bus.faces import lazy_names
 
 if TYPE_CHECKING:
-    from lanebus.bus.storage.blobs import BlobStore, Objects, object_store_at, plain_name, store_at
-    from lanebus.bus.storage.folder import Folder, StateFile
+    from lanebus.bus.storage.blobs import BlobStore, Folder, Objects, StateFile, object_store_at, plain_name, store_at
     from lanebus.bus.storage.ownership import FILE, exposure, open_owned, owner_fault
 
 __all__ = (
@@ -32,12 +31,18 @@ if not TYPE_CHECKING:
         {
             "lanebus.bus.storage.blobs": (
                 "BlobStore",
+                "Folder",
                 "Objects",
+                "StateFile",
                 "object_store_at",
                 "plain_name",
                 "store_at",
             ),
-            "lanebus.bus.storage.folder": ("Folder", "StateFile"),
-            "lanebus.bus.storage.ownership": ("FILE", "exposure", "open_owned", "owner_fault"),
+            "lanebus.bus.storage.ownership": (
+                "FILE",
+                "exposure",
+                "open_owned",
+                "owner_fault",
+            ),
         },
     )

@@ -1,22 +1,39 @@
-"""The protocol of a blob store, and the store in an object store: S3, Google Cloud Storage or Azure.
+"""Blobs, each written once: the protocol, the store in an object store, and the store in a directory of this user.
 
 A blob is bytes under a name, written once and never changed. `Objects` needs the package obstore, in the extra `s3`.
+
+A blob is written to a temporary file, which is then renamed. If a process is killed while it writes, it leaves a file
+`*.part`, which is never read.
 """
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import re
-from collections.abc import Callable
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+import stat
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 from anyio.to_thread import run_sync
 
-from lanebus.bus.errors import InvalidArgument, MessageTooLarge, MissingExtra, SetupError, Unavailable
+from lanebus.bus.concurrency import run_in_thread
+from lanebus.bus.errors import (
+    DirectoryNotCreated,
+    DirectoryNotOwned,
+    InvalidArgument,
+    MessageTooLarge,
+    MissingExtra,
+    SetupError,
+    Unavailable,
+)
+from lanebus.bus.storage.ownership import FILE, HAS_DESCRIPTORS, PASS, READ, open_owned, owner_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
     from datetime import timedelta
     from typing import Literal
 
@@ -278,3 +295,329 @@ class Objects:
 _OCTETS = "application/octet-stream"
 
 _HEADER = re.compile(r"[!-~](?:[ -~]{0,253}[!-~])?")
+
+
+# Store blobs as files in a directory of this user, and a small file of state. No link of another user is followed.
+
+
+T = TypeVar("T")
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+"""Disk errors that may pass without a change of a setting, such as a full disk."""
+
+_LINK = frozenset({errno.ELOOP, errno.ENOTDIR})
+"""errors of a component that is a symbolic link in place of a folder or file"""
+
+_PART = ".part"
+
+
+class Folder:
+    """A `BlobStore` in a directory. A missing directory is created. Only the owner can read the directory and its
+    files.
+
+    The directory and each folder in it must belong to this user or to root, and no other user may write to them. No
+    symbolic link is followed. Links on the way to the directory are resolved once, when the store is created.
+
+    Calls run in threads; a cancelled call waits for its thread to end. Every method raises `DirectoryNotOwned` if a
+    folder is not as said above, or a blob is no regular file.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        """
+        Args:
+            path: the directory.
+            what: name of the directory in error texts, such as "media directory".
+
+        Raises:
+            SetupError: the system cannot open folders safely. Windows cannot.
+        """
+        if not HAS_DESCRIPTORS:
+            raise SetupError(f"{what}: this system has no directory descriptors", "use an object store")
+        absolute = Path(os.path.abspath(path))
+        self._path, self._what = Path(os.path.realpath(absolute.parent), absolute.name), what
+
+    async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
+        """See `BlobStore`. When the call returns, the bytes and the file's name are on disk."""
+        del content_type  # files have no content type
+        try:
+            await self._run(lambda: self._write(PurePosixPath(name), data))
+        except FileNotFoundError:
+            raise Unavailable(f"{self._what} {self._path}: another program removed one of its folders") from None
+
+    async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
+        """See `BlobStore`."""
+        try:
+            return await self._run(lambda: self._read(PurePosixPath(name), limit_bytes))
+        except FileNotFoundError:
+            return None
+
+    async def head(self, name: str) -> BlobHead | None:
+        """See `BlobStore`."""
+        try:
+            return BlobHead(await self._run(lambda: self._size(PurePosixPath(name))))
+        except FileNotFoundError:
+            return None
+
+    async def names(self, folder: str) -> list[str]:
+        """See `BlobStore`. Subfolders and symbolic links are not listed."""
+        try:
+            found = await self._run(lambda: self._listed(PurePosixPath(folder)))
+        except FileNotFoundError:
+            return []
+        return sorted(str(PurePosixPath(folder, name)) for name in found if not name.endswith(_PART))
+
+    async def delete(self, name: str) -> None:
+        """See `BlobStore`. When the call returns, the deletion is durable."""
+        with suppress(FileNotFoundError):
+            await self._run(lambda: self._delete(PurePosixPath(name)))
+
+    async def clear(self, folder: str) -> None:
+        """See `BlobStore`. Partial files of killed processes are deleted too. A folder with subfolders stays."""
+        with suppress(FileNotFoundError):
+            await self._run(lambda: self._clear(PurePosixPath(folder)))
+
+    # --- in a thread ----------------------------------------------------------------------------------------------
+
+    def _write(self, name: PurePosixPath, data: bytes) -> None:
+        with self._entered(name.parent, create=True) as folders:
+            try:
+                is_stored = _size_at(folders[-1], name.name) == len(data)
+            except FileNotFoundError:
+                is_stored = False
+            if not is_stored:  # this also replaces a link or a pipe of this name
+                write_and_rename(folders[-1], name.name, data)
+            # This is also needed if the file existed: its writer may have been killed before the name was on disk.
+            for folder in reversed(folders):
+                os.fsync(folder)
+
+    def _read(self, name: PurePosixPath, limit_bytes: int | None) -> bytes:
+        with self._entered(name.parent) as folders, os.fdopen(self._open(folders[-1], name), "rb") as file:
+            if limit_bytes is not None and (size := os.fstat(file.fileno()).st_size) > limit_bytes:
+                raise MessageTooLarge(size, limit_bytes)
+            return file.read()
+
+    def _size(self, name: PurePosixPath) -> int:
+        with self._entered(name.parent) as folders:
+            size = _size_at(folders[-1], name.name)
+        if size is None:
+            raise self._unsafe(self._path / name, "is no regular file", "remove it")
+        return size
+
+    def _listed(self, folder: PurePosixPath) -> list[str]:
+        with self._entered(folder) as folders, os.scandir(folders[-1]) as entries:
+            return [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+
+    def _delete(self, name: PurePosixPath) -> None:
+        with self._entered(name.parent) as folders:
+            os.unlink(name.name, dir_fd=folders[-1])
+            os.fsync(folders[-1])
+
+    def _clear(self, folder: PurePosixPath) -> None:
+        with self._entered(folder) as folders:
+            with os.scandir(folders[-1]) as entries:
+                names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+            for name in names:
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folders[-1])
+            os.fsync(folders[-1])
+            with suppress(OSError):  # it has subfolders, or another process has written into it or removed it meanwhile
+                os.rmdir(folder.name, dir_fd=folders[-2])
+                os.fsync(folders[-2])
+
+    def _open(self, folder: int, name: PurePosixPath) -> int:
+        """Open a blob to read it."""
+        try:
+            file = os.open(name.name, os.O_RDONLY | FILE, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._unsafe(self._path / name, "is a symbolic link", "remove it") from None
+            raise
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            return file
+        os.close(file)
+        raise self._unsafe(self._path / name, "is no regular file", "remove it")
+
+    @contextmanager
+    def _entered(self, folder: PurePosixPath, *, create: bool = False) -> Generator[Sequence[int], None, None]:
+        """Open the store's directory and the folders down to `folder`, and give their descriptors, the outermost first.
+
+        Raises:
+            FileNotFoundError: a folder is missing, and `create` is False.
+            DirectoryNotCreated: the store's directory cannot be created.
+            DirectoryNotOwned: as the class says.
+            OSError: a folder cannot be opened.
+        """
+        with ExitStack() as stack:
+            at = self._way_in(stack, create=create)
+            folders: list[int] = []
+            place = self._path
+            for part in (self._path.name or ".", *folder.parts):
+                place = place / part if folders else place
+                try:
+                    at = _below(stack, at, part, READ, 0o700 if create else None)
+                except OSError as error:
+                    self._explain(error, at, part, place, create=create and not folders)
+                    raise
+                self._check(at, place)
+                folders.append(at)
+            yield folders
+
+    def _way_in(self, stack: ExitStack, *, create: bool) -> int:
+        """Return the descriptor of the folder that holds the store's directory. Create it if `create` is set."""
+        parent = self._path.parent
+        place, at = Path(parent.anchor), os.open(parent.anchor, PASS)
+        stack.callback(os.close, at)
+        for part in parent.parts[1:]:
+            place /= part
+            try:
+                at = _below(stack, at, part, PASS, 0o777 if create else None)
+            except OSError as error:
+                self._explain(error, at, part, place, create=create)
+                raise
+        return at
+
+    def _explain(self, error: OSError, parent: int, part: str, place: Path, *, create: bool) -> None:
+        """Raise the error of the bus that tells why a folder cannot be opened, if there is one."""
+        if error.errno in _LINK and stat.S_ISLNK(os.stat(part, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise self._unsafe(place, "is a symbolic link", "name the folder that it leads to, or remove it") from None
+        if create and error.errno not in FULL:
+            raise DirectoryNotCreated(self._what, self._path, error.strerror or type(error).__name__) from None
+
+    def _check(self, folder: int, place: Path) -> None:
+        """Raise DirectoryNotOwned if another user could have changed what is in an open folder."""
+        if fault := owner_fault(os.fstat(folder)):
+            remedy = "choose another directory, or change its owner"
+            if fault.startswith("has mode"):
+                remedy = "run `chmod go-w` on it, or name a folder in it, which is then created"
+            raise self._unsafe(place, fault, remedy)
+
+    def _unsafe(self, place: Path, fault: str, remedy: str) -> DirectoryNotOwned:
+        return DirectoryNotOwned(place, fault, what=self._what, remedy=remedy)
+
+    async def _run(self, step: Callable[[], T]) -> T:
+        try:
+            return await run_in_thread(step)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Unavailable(f"{self._what} {self._path}: {error.strerror or type(error).__name__}") from None
+
+
+def _below(stack: ExitStack, parent: int, part: str, flags: int, mode: int | None) -> int:
+    """Open a folder below another for the length of `stack`. If it is missing, create it with `mode`, unless None."""
+    try:
+        folder = os.open(part, flags, dir_fd=parent)
+    except FileNotFoundError:
+        if mode is None:
+            raise
+        with suppress(FileExistsError):  # created meanwhile
+            os.mkdir(part, mode, dir_fd=parent)
+        folder = os.open(part, flags, dir_fd=parent)
+    stack.callback(os.close, folder)
+    return folder
+
+
+def _size_at(folder: int, name: str) -> int | None:
+    """Return the size of a file; None if it is no regular file, such as a link. Raise FileNotFoundError if missing."""
+    facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    return facts.st_size if stat.S_ISREG(facts.st_mode) else None
+
+
+def write_and_rename(folder: int, name: str, data: bytes, *, is_durable: bool = True) -> None:
+    """Write a file that only its owner can read, and give it its name, in place of an earlier file.
+
+    Args:
+        folder: descriptor of the folder.
+        name: name of the file.
+        data: its content.
+        is_durable: whether the content is on disk before the file has its name. The name itself is not flushed.
+
+    Raises:
+        OSError: the file cannot be written; an earlier file is unchanged.
+    """
+    part = f"{name[:100]}.{token_hex(8)}{_PART}"
+    try:
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE, 0o600, dir_fd=folder)
+        with os.fdopen(file, "wb") as writer:
+            writer.write(data)
+            writer.flush()
+            if is_durable:
+                os.fsync(writer.fileno())
+        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)  # a concurrent writer has written the same bytes
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part, dir_fd=folder)
+        raise
+
+
+_WHAT, _REMEDY = "state directory", "choose another one with --state-dir or LANEBUS_STATE_DIR"
+
+
+class StateFile:
+    """A JSON object in a file. Processes may share the file: each write replaces it as a whole.
+
+    The file counts only if no other user could have written it, because it decides whether a log is trusted. Calls run
+    in threads; a cancelled call waits for its thread to end.
+    """
+
+    def __init__(self, path: Path, *, most_files: int = 200, limit_bytes: int = 4_096) -> None:
+        """
+        Args:
+            path: the file. Its folder is created by the first write.
+            most_files: maximum number of state files in the folder. The files that were not written for longest are
+                removed: they are of servers that were given up, such as those of temporary directories.
+            limit_bytes: a longer file counts as empty.
+        """
+        self._path, self._most_files, self._limit_bytes = path.absolute(), most_files, limit_bytes
+
+    async def read(self) -> dict[str, object]:
+        """Return the stored object; empty if there is none, or if the file is damaged.
+
+        Raises:
+            DirectoryNotOwned: another user could have written the file.
+            DirectoryNotCreated: the file cannot be read.
+        """
+        return await run_in_thread(self._read)
+
+    async def write(self, values: dict[str, object]) -> None:
+        """Replace the object. After a power cut, the file may hold an earlier one.
+
+        Raises:
+            DirectoryNotOwned: another user could write to the folder.
+            DirectoryNotCreated: the folder cannot be created, or the file cannot be written.
+        """
+        await run_in_thread(lambda: self._write(json.dumps(values).encode()))
+
+    def _read(self) -> dict[str, object]:
+        try:
+            with os.fdopen(open_owned(self._path, _WHAT, _REMEDY), "rb") as file:
+                text = file.read(self._limit_bytes + 1)
+            found = cast("object", json.loads(text)) if len(text) <= self._limit_bytes else None
+        except (FileNotFoundError, ValueError, RecursionError):
+            return {}
+        except OSError as error:
+            raise self._fault(error) from None
+        return cast("dict[str, object]", found) if isinstance(found, dict) else {}
+
+    def _write(self, text: bytes) -> None:
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = open_owned(self._path.parent, _WHAT, _REMEDY, is_folder=True)
+            try:
+                is_new = not self._path.exists()
+                write_and_rename(folder, self._path.name, text, is_durable=False)
+                if is_new:
+                    self._remove_oldest()
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise self._fault(error) from None
+
+    def _remove_oldest(self) -> None:
+        found = sorted(self._path.parent.glob(f"*{self._path.suffix}"), key=lambda each: each.lstat().st_mtime)
+        for path in found[: -self._most_files]:
+            with suppress(FileNotFoundError):  # another process removed it
+                path.unlink()
+
+    def _fault(self, error: OSError) -> DirectoryNotCreated:
+        return DirectoryNotCreated(_WHAT, self._path.parent, error.strerror or type(error).__name__, _REMEDY)

@@ -1,7 +1,7 @@
 """The stored form: key names, the fields of an entry, cursors, and the selection of a reader.
 
-Start with `envelope.py`, which has what readers and publishers get. `keys.py` describes all keys. `codec.py` converts
-messages to the fields of an entry and back, also entries of older versions.
+Start with `codec.py`, which has what readers and publishers get, and converts messages to the fields of an entry and
+back, also entries of older versions. `keys.py` describes all keys.
 """
 
 from typing import TYPE_CHECKING
@@ -10,28 +10,26 @@ from lanebus.bus.faces import lazy_names
 
 if TYPE_CHECKING:
     from lanebus.bus.wire.codec import (
-        MESSAGE_LIMIT_BYTES,
-        Entry,
-        Selection,
-        decode,
-        decode_delta,
-        encode,
-        kind_of,
-        token_of,
-    )
-    from lanebus.bus.wire.envelope import (
         CLOSED,
         CURSOR,
+        MESSAGE_LIMIT_BYTES,
         REOPENED,
         START,
         Cursor,
         DecodeFailure,
+        Entry,
         Envelope,
         Notice,
         Outcome,
         Receipt,
         ReservedKey,
+        Selection,
         check_key,
+        decode,
+        decode_delta,
+        encode,
+        kind_of,
+        token_of,
     )
     from lanebus.bus.wire.keys import (
         ALL_AGENTS,
@@ -80,28 +78,26 @@ if not TYPE_CHECKING:
         __name__,
         {
             "lanebus.bus.wire.codec": (
-                "Entry",
-                "MESSAGE_LIMIT_BYTES",
-                "Selection",
-                "decode",
-                "decode_delta",
-                "encode",
-                "kind_of",
-                "token_of",
-            ),
-            "lanebus.bus.wire.envelope": (
                 "CLOSED",
                 "CURSOR",
                 "Cursor",
                 "DecodeFailure",
+                "Entry",
                 "Envelope",
+                "MESSAGE_LIMIT_BYTES",
                 "Notice",
                 "Outcome",
                 "REOPENED",
                 "Receipt",
                 "ReservedKey",
                 "START",
+                "Selection",
                 "check_key",
+                "decode",
+                "decode_delta",
+                "encode",
+                "kind_of",
+                "token_of",
             ),
             "lanebus.bus.wire.keys": (
                 "ALL_AGENTS",

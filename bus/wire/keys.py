@@ -96,7 +96,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from lanebus.bus.errors import InvalidName, InvalidNamespace, InvalidSessionId, require_text
-from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.base import Lane
 
 ALL_AGENTS = ":agents"
 """The field of a bucket's sessions hash that holds the number of sessions of each agent, as JSON."""

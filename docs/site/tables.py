@@ -21,7 +21,7 @@ from docs.site.values import definition_of
 from lanebus import agent
 from lanebus.bus.messages import CONTROLS, AgentEvent, Block, Wire
 from lanebus.bus.wire import keys
-from lanebus.handlers.agent.log_events import EVENTS, FIELD_MEANINGS
+from lanebus.handlers.agent.health import EVENTS, FIELD_MEANINGS
 from lanebus.handlers.cli.commands.help import exit_codes, shared_options
 from lanebus.handlers.cli.group import COMMANDS, lanebus
 from lanebus.handlers.cli.settings_model import Setting, load_configuration

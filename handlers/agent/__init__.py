@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from lanebus.bus.faces import lazy_names
 
 if TYPE_CHECKING:
-    from lanebus.handlers.agent.ask import LastAnswer
     from lanebus.handlers.agent.commands import (
         COMMAND_SPECS,
+        LastAnswer,
         abort,
         answered,
         approve,
@@ -25,45 +25,46 @@ if TYPE_CHECKING:
     from lanebus.handlers.agent.demo import demo_agent
     from lanebus.handlers.agent.errors import AnswerTimeout, Delay, DuplicateTool, RequestDamaged, RequestUnknown
     from lanebus.handlers.agent.health import (
-        ConnectionCounts,
-        LabelledCounts,
-        LogWatch,
-        ServerHealth,
-        WorkerCounts,
-        WorkerStatus,
-        watch_server,
-    )
-    from lanebus.handlers.agent.load import load_agent
-    from lanebus.handlers.agent.log_events import (
         AccessAllowed,
         AccessEnded,
         AccessRead,
         AccessRefused,
+        ConnectionCounts,
         ConnectionsRefused,
+        LabelledCounts,
         LogContext,
+        LogWatch,
         MonitorBegun,
         ServerAwaited,
         ServerFound,
+        ServerHealth,
         ServerUnsafe,
+        WorkerCounts,
         WorkerNameInUse,
+        WorkerStatus,
         common_fields,
+        watch_server,
         write_event,
     )
-    from lanebus.handlers.agent.metadata_keys import BY, CWD, FOLLOW_UP, REDRIVEN
     from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, Model, ModelRequest, Optioned, failure_of
     from lanebus.handlers.agent.recording.recorded_loop import RunLease
-    from lanebus.handlers.agent.recording.recorded_turn import RecordedTurn
-    from lanebus.handlers.agent.recording.recorder import Recorder
-    from lanebus.handlers.agent.run import Agent, Run
+    from lanebus.handlers.agent.recording.recorder import RecordedTurn, Recorder
+    from lanebus.handlers.agent.run import Agent, CallRecord, Run, ToolRecord
     from lanebus.handlers.agent.tasks import in_background
     from lanebus.handlers.agent.tools.tool import ToolContext
     from lanebus.handlers.agent.tools.tool_call import CHANGED, approves, failed, unknown
-    from lanebus.handlers.agent.tracing import CallRecord, ToolRecord
     from lanebus.handlers.agent.turn.decision import DEFAULT_LIMITS, LoopLimits
-    from lanebus.handlers.agent.turn.loop_state import OpenAnswer, is_cut, wanted_calls
+    from lanebus.handlers.agent.turn.loop_state import BY, CWD, FOLLOW_UP, REDRIVEN, OpenAnswer, is_cut, wanted_calls
     from lanebus.handlers.agent.turn.request import AskedRequest, read_request
     from lanebus.handlers.agent.worker.services import name_of
-    from lanebus.handlers.agent.worker.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker, collect_rarely
+    from lanebus.handlers.agent.worker.worker import (
+        DRAIN_SECONDS,
+        HEARTBEAT_SECONDS,
+        RETRY,
+        Worker,
+        collect_rarely,
+        load_agent,
+    )
 
 __all__ = (
     "BY",
@@ -144,9 +145,9 @@ if not TYPE_CHECKING:
     __getattr__ = lazy_names(
         __name__,
         {
-            "lanebus.handlers.agent.ask": ("LastAnswer",),
             "lanebus.handlers.agent.commands": (
                 "COMMAND_SPECS",
+                "LastAnswer",
                 "abort",
                 "answered",
                 "approve",
@@ -165,35 +166,26 @@ if not TYPE_CHECKING:
                 "RequestUnknown",
             ),
             "lanebus.handlers.agent.health": (
-                "ConnectionCounts",
-                "LabelledCounts",
-                "LogWatch",
-                "ServerHealth",
-                "WorkerCounts",
-                "WorkerStatus",
-                "watch_server",
-            ),
-            "lanebus.handlers.agent.load": ("load_agent",),
-            "lanebus.handlers.agent.log_events": (
                 "AccessAllowed",
                 "AccessEnded",
                 "AccessRead",
                 "AccessRefused",
+                "ConnectionCounts",
                 "ConnectionsRefused",
+                "LabelledCounts",
                 "LogContext",
+                "LogWatch",
                 "MonitorBegun",
                 "ServerAwaited",
                 "ServerFound",
+                "ServerHealth",
                 "ServerUnsafe",
+                "WorkerCounts",
                 "WorkerNameInUse",
+                "WorkerStatus",
                 "common_fields",
+                "watch_server",
                 "write_event",
-            ),
-            "lanebus.handlers.agent.metadata_keys": (
-                "BY",
-                "CWD",
-                "FOLLOW_UP",
-                "REDRIVEN",
             ),
             "lanebus.handlers.agent.models.model": (
                 "DEFAULT_MAX_TOKENS",
@@ -203,11 +195,15 @@ if not TYPE_CHECKING:
                 "failure_of",
             ),
             "lanebus.handlers.agent.recording.recorded_loop": ("RunLease",),
-            "lanebus.handlers.agent.recording.recorded_turn": ("RecordedTurn",),
-            "lanebus.handlers.agent.recording.recorder": ("Recorder",),
+            "lanebus.handlers.agent.recording.recorder": (
+                "RecordedTurn",
+                "Recorder",
+            ),
             "lanebus.handlers.agent.run": (
                 "Agent",
+                "CallRecord",
                 "Run",
+                "ToolRecord",
             ),
             "lanebus.handlers.agent.tasks": ("in_background",),
             "lanebus.handlers.agent.tools.tool": ("ToolContext",),
@@ -217,16 +213,16 @@ if not TYPE_CHECKING:
                 "failed",
                 "unknown",
             ),
-            "lanebus.handlers.agent.tracing": (
-                "CallRecord",
-                "ToolRecord",
-            ),
             "lanebus.handlers.agent.turn.decision": (
                 "DEFAULT_LIMITS",
                 "LoopLimits",
             ),
             "lanebus.handlers.agent.turn.loop_state": (
+                "BY",
+                "CWD",
+                "FOLLOW_UP",
                 "OpenAnswer",
+                "REDRIVEN",
                 "is_cut",
                 "wanted_calls",
             ),
@@ -241,6 +237,7 @@ if not TYPE_CHECKING:
                 "RETRY",
                 "Worker",
                 "collect_rarely",
+                "load_agent",
             ),
         },
     )

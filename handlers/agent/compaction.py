@@ -44,13 +44,12 @@ from lanebus.bus.messages import (
 from lanebus.bus.text import whole_text
 from lanebus.bus.wire import Envelope, ReservedKey
 from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.interrupt import SYSTEM_CLOCK, Clock, Deadline, Late
+from lanebus.handlers.agent.loop import stream_response
 from lanebus.handlers.agent.models.model import SILENCE_SECONDS, Model, ModelRequest, PartialResponse, failure_of
 from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.settings import check_model
+from lanebus.handlers.agent.settings import SYSTEM_CLOCK, Clock, Deadline, Late, check_model
 from lanebus.handlers.agent.turn.decision import CompactContext, Interrupt, is_aborted, loop_usage
 from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot
-from lanebus.handlers.agent.turn.model_call import stream_response
 from lanebus.handlers.context import (
     BY_BYTES,
     Context,

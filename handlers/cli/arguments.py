@@ -16,8 +16,7 @@ from lanebus.bus.messages import TurnId, UserMessage
 from lanebus.bus.wire import Cursor, check_group
 from lanebus.handlers.cli.errors import Declined, NoSuchGroup
 from lanebus.handlers.cli.exits import WrongUsage
-from lanebus.handlers.cli.output import tell
-from lanebus.handlers.cli.text import visible
+from lanebus.handlers.cli.output import tell, visible
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -93,7 +92,7 @@ def _complete(
 
     from lanebus.bus.errors import BusError  # noqa: PLC0415
     from lanebus.handlers.cli.options import Settings  # noqa: PLC0415
-    from lanebus.handlers.cli.text import shell_word  # noqa: PLC0415
+    from lanebus.handlers.cli.output import shell_word  # noqa: PLC0415
 
     try:
         with warnings.catch_warnings():

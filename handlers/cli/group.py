@@ -20,8 +20,7 @@ import click
 
 from lanebus.handlers.cli.exits import ExitCode, exit_code, show_usage_error
 from lanebus.handlers.cli.options import WithBusOptions, check_variables
-from lanebus.handlers.cli.output import put, put_lines, tell
-from lanebus.handlers.cli.text import visible
+from lanebus.handlers.cli.output import put, put_lines, tell, visible
 
 
 def run_command_line(arguments: Sequence[str] | None = None) -> int:
@@ -163,6 +162,10 @@ _NAMES = tuple(name for group in COMMANDS.values() for name in group)
 _SHARED = {
     "completion": "help",
     "help": "help",
+    "acp": "clients",
+    "mcp": "clients",
+    "show": "show",
+    "tail": "show",
     "usage": "turns",
     "context": "turns",
     "turns": "turns",
@@ -174,6 +177,7 @@ _SHARED = {
     "fork": "write",
     "import": "transcripts",
     "export": "transcripts",
+    "convert": "transcripts",
     "verify": "verify",
     "replay": "verify",
     "namespace": "verify",

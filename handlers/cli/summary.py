@@ -48,7 +48,7 @@ from lanebus.bus.messages import (
     parse_event,
 )
 from lanebus.bus.wire import DecodeFailure, Envelope
-from lanebus.handlers.cli.text import about, count, duration, money, plain, shell_word
+from lanebus.handlers.cli.output import about, count, duration, money, plain, shell_word
 from lanebus.handlers.projections import CardState, Command, fault_of
 
 _HINT = 24

@@ -11,26 +11,36 @@ from lanebus.bus.faces import lazy_names
 if TYPE_CHECKING:
     from lanebus.handlers.context.build import (
         DEFAULT_PAST_BOUNDS,
+        ENTRY_BYTES,
+        RESTS,
+        Breather,
         PastBounds,
         PastContexts,
+        RecentSessions,
         build_context,
         fold_kept,
         require_whole,
         unreadable_up_to,
     )
-    from lanebus.handlers.context.cutting import cut_text
-    from lanebus.handlers.context.errors import ContextTooLarge, UnknownLeaf
     from lanebus.handlers.context.fold import (
+        DEFERRED,
+        READ_UP_TO,
         Context,
+        ContextTooLarge,
         Pairing,
+        UnknownLeaf,
         branch_message,
+        deferred_positions,
         evolve,
         find,
+        is_mark,
+        is_prompt,
+        left_over,
         prune_message,
+        read_position,
         visible_context,
     )
-    from lanebus.handlers.context.folds import ENTRY_BYTES, RESTS, Breather, RecentSessions
-    from lanebus.handlers.context.json_fields import (
+    from lanebus.handlers.context.loop_compaction import (
         Object,
         as_flag,
         as_list,
@@ -38,19 +48,11 @@ if TYPE_CHECKING:
         as_text,
         as_whole,
         below,
+        cut_text,
         first_fault,
         made,
     )
     from lanebus.handlers.context.persistent_list import FlatList, PersistentList
-    from lanebus.handlers.context.read_marks import (
-        DEFERRED,
-        READ_UP_TO,
-        deferred_positions,
-        is_mark,
-        is_prompt,
-        left_over,
-        read_position,
-    )
     from lanebus.handlers.context.tokens import (
         BY_BYTES,
         TokenEstimator,
@@ -109,35 +111,37 @@ if not TYPE_CHECKING:
         __name__,
         {
             "lanebus.handlers.context.build": (
+                "Breather",
                 "DEFAULT_PAST_BOUNDS",
+                "ENTRY_BYTES",
                 "PastBounds",
                 "PastContexts",
+                "RESTS",
+                "RecentSessions",
                 "build_context",
                 "fold_kept",
                 "require_whole",
                 "unreadable_up_to",
             ),
-            "lanebus.handlers.context.cutting": ("cut_text",),
-            "lanebus.handlers.context.errors": (
-                "ContextTooLarge",
-                "UnknownLeaf",
-            ),
             "lanebus.handlers.context.fold": (
                 "Context",
+                "ContextTooLarge",
+                "DEFERRED",
                 "Pairing",
+                "READ_UP_TO",
+                "UnknownLeaf",
                 "branch_message",
+                "deferred_positions",
                 "evolve",
                 "find",
+                "is_mark",
+                "is_prompt",
+                "left_over",
                 "prune_message",
+                "read_position",
                 "visible_context",
             ),
-            "lanebus.handlers.context.folds": (
-                "Breather",
-                "ENTRY_BYTES",
-                "RESTS",
-                "RecentSessions",
-            ),
-            "lanebus.handlers.context.json_fields": (
+            "lanebus.handlers.context.loop_compaction": (
                 "Object",
                 "as_flag",
                 "as_list",
@@ -145,21 +149,13 @@ if not TYPE_CHECKING:
                 "as_text",
                 "as_whole",
                 "below",
+                "cut_text",
                 "first_fault",
                 "made",
             ),
             "lanebus.handlers.context.persistent_list": (
                 "FlatList",
                 "PersistentList",
-            ),
-            "lanebus.handlers.context.read_marks": (
-                "DEFERRED",
-                "READ_UP_TO",
-                "deferred_positions",
-                "is_mark",
-                "is_prompt",
-                "left_over",
-                "read_position",
             ),
             "lanebus.handlers.context.tokens": (
                 "BY_BYTES",

@@ -31,8 +31,7 @@ from lanebus.bus.messages import (
 )
 from lanebus.bus.wire import Cursor, Envelope, Receipt
 from lanebus.handlers.context.build import LaneReader, build_context, require_position
-from lanebus.handlers.context.errors import UnknownLeaf, UnknownTarget
-from lanebus.handlers.context.fold import Context, evolve
+from lanebus.handlers.context.fold import Context, UnknownLeaf, UnknownTarget, evolve
 from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
 
 # A session as a tree: its branches and labels, read from the log. The log is not changed.

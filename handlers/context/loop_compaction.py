@@ -3,16 +3,19 @@ nothing.
 """
 
 import json
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from itertools import takewhile
+from typing import Literal, NamedTuple, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from lanebus.bus.errors import DecodeError, MessageError, require_instance
 from lanebus.bus.messages import (
     AssistantMessage,
+    Block,
     CompactedSection,
     CompactionBlock,
     DeveloperMessage,
@@ -24,11 +27,10 @@ from lanebus.bus.messages import (
     ToolResultMessage,
     TurnRange,
     UserMessage,
+    json_reason,
     parse_json,
     read_message,
 )
-from lanebus.handlers.context.cutting import truncated
-from lanebus.handlers.context.json_fields import first_fault
 from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator
 
 # Group messages by turns and loops. Pure.
@@ -291,3 +293,158 @@ def _message(value: JsonValue, path: str) -> Publishable:
         raise DecodeError(f"{path}.{error.path}" if error.path else path, error.reason) from None
     except MessageError as error:
         raise DecodeError(path, str(error)) from None
+
+
+# Cut long texts: at a length without cutting a character that people see, or in the middle. Pure.
+
+
+_JOINER = "\u200d"
+"""joins the characters on both sides, such as those of a family emoji"""
+
+
+def cut_text(text: str, length: int) -> str:
+    """Return the longest start of at most `length` code points that does not end within a character.
+
+    Marks, joined consonants and emoji, skin tones and flags stay whole. A character longer than `length` is left out.
+    """
+    if len(text) <= length:
+        return text
+    while length > 0 and _is_within(text, length):
+        length -= 1
+    return text[:length]
+
+
+def _is_within(text: str, place: int) -> bool:
+    """Return whether a place between two code points is within one character."""
+    before, after = text[place - 1], text[place]
+    joins = before == _JOINER or unicodedata.combining(before) == 9  # class 9 joins two consonants, as in Devanagari
+    if joins or _extends(after):
+        return True
+    if not (_is_regional(before) and _is_regional(after)):
+        return False
+    return len([*takewhile(_is_regional, reversed(text[:place]))]) % 2 == 1  # two of them are a flag
+
+
+def _extends(character: str) -> bool:
+    if "\u1160" <= character <= "\u11ff" or "\ud7b0" <= character <= "\ud7fb" or character in "\u0e33\u0eb3":
+        return True  # vowels and finals of Hangul, and the Thai and Lao vowel AM: letters that continue a character
+    is_skin_or_tag = "\U0001f3fb" <= character <= "\U0001f3ff" or "\U000e0020" <= character <= "\U000e007f"
+    return character == _JOINER or is_skin_or_tag or unicodedata.category(character) in {"Mn", "Me", "Mc"}
+
+
+def _is_regional(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"
+
+
+# Cut long tool outputs in the middle. Pure; the text is from the `two-lane-agent` system.
+
+
+def head_and_tail(text: str, most_lines: int) -> str:
+    """Return the text. If it has more than `most_lines` lines, replace the lines in the middle by a note."""
+    lines = text.splitlines()
+    if len(lines) <= most_lines:
+        return text
+    head, tail = lines[: most_lines // 2], lines[len(lines) - (most_lines - most_lines // 2) :]
+    cut = len(lines) - most_lines
+    return "\n".join(head) + f"\n\n[... {cut} lines truncated ...]\n\n" + "\n".join(tail)
+
+
+def truncated(message: LlmMessage, most_lines: int) -> LlmMessage:
+    """Return a tool result with its long texts cut by `head_and_tail`, and any other message unchanged.
+
+    If a text is cut, `structured` is None in the result.
+    """
+    if not isinstance(message, ToolResultMessage):
+        return message
+    content = tuple(_cut_block(block, most_lines) for block in message.content)
+    if content == message.content:
+        return message
+    # The structured result is dropped, because it would still hold the whole output.
+    return message.model_copy(update={"content": content, "structured": None})
+
+
+def _cut_block(block: Block, most_lines: int) -> Block:
+    if not isinstance(block, TextBlock):
+        return block
+    text = head_and_tail(block.text, most_lines)
+    return block if text == block.text else block.model_copy(update={"text": text})
+
+
+# Checked access to the fields of JSON from other programs. Every error names the path of the field.
+
+
+Object = dict[str, JsonValue]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def below(path: str, name: str | int) -> str:
+    """Return the path of a field of the value at `path`."""
+    return f"{path}.{name}" if path else str(name)
+
+
+def as_object(value: JsonValue, path: str) -> Object:
+    """Return the value. Raise DecodeError if it is not an object."""
+    if not isinstance(value, dict):
+        raise DecodeError(path, "wants an object")
+    return value
+
+
+def as_list(value: JsonValue, path: str) -> list[JsonValue]:
+    """Return the value. Raise DecodeError if it is not a list."""
+    if not isinstance(value, list):
+        raise DecodeError(path, "wants a list")
+    return value
+
+
+def as_text(value: JsonValue, path: str) -> str:
+    """Return the value. Raise DecodeError if it is not a string."""
+    if not isinstance(value, str):
+        raise DecodeError(path, "wants text")
+    return value
+
+
+def as_flag(value: JsonValue, path: str) -> bool:
+    """Return the value. Raise DecodeError if it is neither true nor false."""
+    if not isinstance(value, bool):
+        raise DecodeError(path, "wants true or false")
+    return value
+
+
+def as_whole(value: JsonValue, path: str, *, limit: int | None = None, wants: str = "a whole number from 0") -> int:
+    """Return the value, an integer from 0.
+
+    Args:
+        value: the value.
+        path: path of the value, for the error.
+        limit: the value must be less than `limit`. None means unlimited.
+        wants: description of the expected value, for the error.
+
+    Raises:
+        DecodeError: the value is not an integer from 0, or is not less than `limit`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0 or (limit is not None and value >= limit):
+        raise DecodeError(path, f"wants {wants}")
+    return value
+
+
+def made(kind: type[M], fields: Mapping[str, object], path: str = "") -> M:
+    """Return an object of the pydantic model `kind`. The model may be stricter than the program that wrote the fields.
+
+    Raises:
+        DecodeError: a field is not valid; its path is below `path`.
+    """
+    try:
+        return kind.model_validate(fields)
+    except ValidationError as error:
+        names, reason = first_fault(error)
+        raise DecodeError(".".join(filter(None, (path, *names))), reason) from None
+
+
+def first_fault(error: ValidationError) -> tuple[list[str], str]:
+    """Return where the first fault is, as a list of field names from the outside in, and the reason of the fault.
+
+    The reason does not contain the value.
+    """
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return [*map(str, first["loc"])], json_reason(first)

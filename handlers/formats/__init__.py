@@ -17,8 +17,14 @@ if TYPE_CHECKING:
     from lanebus.handlers.formats.lanebus_export import atomic_file, entry_line, header_line, with_media
     from lanebus.handlers.formats.pi import PI, read_pi_message
     from lanebus.handlers.formats.source import read_lines
-    from lanebus.handlers.formats.timestamps import milliseconds_of, parse_datetime
-    from lanebus.handlers.formats.transcript import Moved, PositionMap, UnknownFormat, Unplaced
+    from lanebus.handlers.formats.transcript import (
+        Moved,
+        PositionMap,
+        UnknownFormat,
+        Unplaced,
+        milliseconds_of,
+        parse_datetime,
+    )
 
 __all__ = (
     "CODECS",
@@ -69,15 +75,13 @@ if not TYPE_CHECKING:
                 "read_pi_message",
             ),
             "lanebus.handlers.formats.source": ("read_lines",),
-            "lanebus.handlers.formats.timestamps": (
-                "milliseconds_of",
-                "parse_datetime",
-            ),
             "lanebus.handlers.formats.transcript": (
                 "Moved",
                 "PositionMap",
                 "UnknownFormat",
                 "Unplaced",
+                "milliseconds_of",
+                "parse_datetime",
             ),
         },
     )

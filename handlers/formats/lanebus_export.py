@@ -59,9 +59,9 @@ from lanebus.bus.messages import (
 )
 from lanebus.bus.wire import DecodeFailure, Envelope
 from lanebus.handlers.context import DEFERRED, READ_UP_TO, Object
-from lanebus.handlers.formats.placement import LEFT_LABEL
 from lanebus.handlers.formats.source import LINE_LIMIT_BYTES, canonical_json
 from lanebus.handlers.formats.transcript import (
+    LEFT_LABEL,
     ExportOrigin,
     Format,
     Moved,

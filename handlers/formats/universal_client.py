@@ -39,8 +39,7 @@ from lanebus.bus.messages import (
 )
 from lanebus.handlers.context import Object
 from lanebus.handlers.formats.codec import Codec
-from lanebus.handlers.formats.json_object import JsonObject
-from lanebus.handlers.formats.round_trip import Dialect, round_trip_codec
+from lanebus.handlers.formats.round_trip import Dialect, JsonObject, round_trip_codec
 
 # Convert between the `universal-client` system's content parts, which name their kind as `kind`, and lanebus
 # blocks.

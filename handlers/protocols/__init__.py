@@ -12,11 +12,22 @@ from lanebus.bus.faces import lazy_names
 if TYPE_CHECKING:
     from lanebus.handlers.protocols.acp.server import serve_editor
     from lanebus.handlers.protocols.agui.encoder import as_shown, read_answer
-    from lanebus.handlers.protocols.agui.run_input import RunInput, read_run_input
-    from lanebus.handlers.protocols.agui.run_stream import AguiRun, AguiView, error_frame, refused_run
-    from lanebus.handlers.protocols.ai_sdk.chat_request import ApprovalAnswer, ChatRequest, read_chat_request
+    from lanebus.handlers.protocols.agui.run_stream import (
+        AguiRun,
+        AguiView,
+        RunInput,
+        error_frame,
+        read_run_input,
+        refused_run,
+    )
     from lanebus.handlers.protocols.ai_sdk.encoder import POSITION_HEADER, STREAM_HEADER, VERSION_HEADER, read_version
-    from lanebus.handlers.protocols.ai_sdk.message_stream import MessageStream, UiMessages
+    from lanebus.handlers.protocols.ai_sdk.message_stream import (
+        ApprovalAnswer,
+        ChatRequest,
+        MessageStream,
+        UiMessages,
+        read_chat_request,
+    )
     from lanebus.handlers.protocols.client_content import (
         DEFAULT_CONTENT_RULES,
         MEDIA_TYPES,
@@ -100,20 +111,13 @@ if not TYPE_CHECKING:
                 "as_shown",
                 "read_answer",
             ),
-            "lanebus.handlers.protocols.agui.run_input": (
-                "RunInput",
-                "read_run_input",
-            ),
             "lanebus.handlers.protocols.agui.run_stream": (
                 "AguiRun",
                 "AguiView",
+                "RunInput",
                 "error_frame",
+                "read_run_input",
                 "refused_run",
-            ),
-            "lanebus.handlers.protocols.ai_sdk.chat_request": (
-                "ApprovalAnswer",
-                "ChatRequest",
-                "read_chat_request",
             ),
             "lanebus.handlers.protocols.ai_sdk.encoder": (
                 "POSITION_HEADER",
@@ -122,8 +126,11 @@ if not TYPE_CHECKING:
                 "read_version",
             ),
             "lanebus.handlers.protocols.ai_sdk.message_stream": (
+                "ApprovalAnswer",
+                "ChatRequest",
                 "MessageStream",
                 "UiMessages",
+                "read_chat_request",
             ),
             "lanebus.handlers.protocols.client_content": (
                 "ContentRules",

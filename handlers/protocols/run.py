@@ -51,12 +51,13 @@ from lanebus.handlers.protocols.run_events import (
     ResultAdded,
     RunEvent,
     RunRested,
+    ShownAnswer,
     StepBegun,
     StepEnded,
     UserSpoke,
     WaitingCall,
+    call_id,
 )
-from lanebus.handlers.protocols.shown_answer import ShownAnswer, call_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,12 +11,19 @@ from lanebus.bus.faces import lazy_names
 if TYPE_CHECKING:
     from lanebus.handlers.providers.answer import Answer, Begun, ModelEvent, Piece, priced, read_call
     from lanebus.handlers.providers.anthropic import from_anthropic
-    from lanebus.handlers.providers.openai.responses import OpenAIResponsesAnswer, output_blocks, to_openai_responses
-    from lanebus.handlers.providers.openai.wire import usage_of
-    from lanebus.handlers.providers.options import ContentRefused, FormOptions, NoModel, ToolChoice, ToolSpec
-    from lanebus.handlers.providers.prices import are_prices_there, list_price, listed_window
-    from lanebus.handlers.providers.registry import PROVIDERS, Provider
-    from lanebus.handlers.providers.request import Json, ProviderRequest, copied
+    from lanebus.handlers.providers.openai_responses import OpenAIResponsesAnswer, output_blocks, to_openai_responses
+    from lanebus.handlers.providers.openai_wire import usage_of
+    from lanebus.handlers.providers.registry import PROVIDERS, Provider, are_prices_there, list_price, listed_window
+    from lanebus.handlers.providers.request import (
+        ContentRefused,
+        FormOptions,
+        Json,
+        NoModel,
+        ProviderRequest,
+        ToolChoice,
+        ToolSpec,
+        copied,
+    )
 
 __all__ = (
     "PROVIDERS",
@@ -58,31 +65,27 @@ if not TYPE_CHECKING:
                 "read_call",
             ),
             "lanebus.handlers.providers.anthropic": ("from_anthropic",),
-            "lanebus.handlers.providers.openai.responses": (
+            "lanebus.handlers.providers.openai_responses": (
                 "OpenAIResponsesAnswer",
                 "output_blocks",
                 "to_openai_responses",
             ),
-            "lanebus.handlers.providers.openai.wire": ("usage_of",),
-            "lanebus.handlers.providers.options": (
-                "ContentRefused",
-                "FormOptions",
-                "NoModel",
-                "ToolChoice",
-                "ToolSpec",
-            ),
-            "lanebus.handlers.providers.prices": (
+            "lanebus.handlers.providers.openai_wire": ("usage_of",),
+            "lanebus.handlers.providers.registry": (
+                "PROVIDERS",
+                "Provider",
                 "are_prices_there",
                 "list_price",
                 "listed_window",
             ),
-            "lanebus.handlers.providers.registry": (
-                "PROVIDERS",
-                "Provider",
-            ),
             "lanebus.handlers.providers.request": (
+                "ContentRefused",
+                "FormOptions",
                 "Json",
+                "NoModel",
                 "ProviderRequest",
+                "ToolChoice",
+                "ToolSpec",
                 "copied",
             ),
         },

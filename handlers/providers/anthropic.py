@@ -40,11 +40,12 @@ from lanebus.handlers.providers.answer import (
     require_response,
     text_of,
 )
-from lanebus.handlers.providers.options import RequestOptions, Target
 from lanebus.handlers.providers.request import (
     NO_OUTPUT,
     Json,
     ProviderRequest,
+    RequestOptions,
+    Target,
     WireIds,
     WireNames,
     WirePattern,

@@ -2,7 +2,7 @@
 
 Start with `server.py`. `guard.py` checks each request and names its principal, and `gate.py` asks the rules of
 `access/` for each route and stream. `api/` holds the endpoints. `transfer.py` moves their bodies within the memory of
-`budget.py`; `frames.py` and `stream.py` make event streams. `mcp/` offers the same endpoints to MCP clients.
+`budget.py`; `stream.py` makes event streams. `mcp/` offers the same endpoints to MCP clients.
 
 `monitor.py` is another application: the health and the metrics of a process. It needs the extra `metrics`. `watcher.py`
 looks at a bus for `lanebus top`. `access/`, `errors.py` and `watcher.py` need no extra.
@@ -14,17 +14,27 @@ from lanebus.bus.faces import lazy_names
 
 if TYPE_CHECKING:
     from lanebus.handlers.serve.access.access import Identify, load_authorize, load_identify
-    from lanebus.handlers.serve.access.credentials import TokenFiles, WatchedFile, add_revocations, check_mode
-    from lanebus.handlers.serve.access.principal import ACTIONS, ALL, BOTH_LANES, READ, Authorize, Principal
-    from lanebus.handlers.serve.access.signed_tokens import new_key, sign_token
+    from lanebus.handlers.serve.access.credentials import (
+        ACTIONS,
+        ALL,
+        BOTH_LANES,
+        READ,
+        Authorize,
+        Principal,
+        TokenFiles,
+        WatchedFile,
+        add_revocations,
+        check_mode,
+        new_key,
+        sign_token,
+    )
     from lanebus.handlers.serve.errors import PortInUse, ServeMissing, TokenFileUnreadable
     from lanebus.handlers.serve.json_text import compact, spliced
-    from lanebus.handlers.serve.mcp.http import McpHosted
-    from lanebus.handlers.serve.mcp.stdio import serve_client
+    from lanebus.handlers.serve.mcp.transport import McpHosted, serve_client
     from lanebus.handlers.serve.monitor import Observed, ObservedWorker, monitored
     from lanebus.handlers.serve.readings import DEFAULT_MONITOR_BOUNDS, ServerReader
     from lanebus.handlers.serve.server import HostedApp, serve
-    from lanebus.handlers.serve.uploads.folder import check_folder
+    from lanebus.handlers.serve.uploads import check_folder
     from lanebus.handlers.serve.watcher import Overview, Pace, SessionStatus, Watcher, overview_json
 
 __all__ = (
@@ -75,20 +85,16 @@ if not TYPE_CHECKING:
                 "load_identify",
             ),
             "lanebus.handlers.serve.access.credentials": (
-                "TokenFiles",
-                "WatchedFile",
-                "add_revocations",
-                "check_mode",
-            ),
-            "lanebus.handlers.serve.access.principal": (
                 "ACTIONS",
                 "ALL",
                 "Authorize",
                 "BOTH_LANES",
                 "Principal",
                 "READ",
-            ),
-            "lanebus.handlers.serve.access.signed_tokens": (
+                "TokenFiles",
+                "WatchedFile",
+                "add_revocations",
+                "check_mode",
                 "new_key",
                 "sign_token",
             ),
@@ -101,8 +107,10 @@ if not TYPE_CHECKING:
                 "compact",
                 "spliced",
             ),
-            "lanebus.handlers.serve.mcp.http": ("McpHosted",),
-            "lanebus.handlers.serve.mcp.stdio": ("serve_client",),
+            "lanebus.handlers.serve.mcp.transport": (
+                "McpHosted",
+                "serve_client",
+            ),
             "lanebus.handlers.serve.monitor": (
                 "Observed",
                 "ObservedWorker",
@@ -116,7 +124,7 @@ if not TYPE_CHECKING:
                 "HostedApp",
                 "serve",
             ),
-            "lanebus.handlers.serve.uploads.folder": ("check_folder",),
+            "lanebus.handlers.serve.uploads": ("check_folder",),
             "lanebus.handlers.serve.watcher": (
                 "Overview",
                 "Pace",

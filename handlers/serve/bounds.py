@@ -8,7 +8,7 @@ from lanebus.handlers.projections import DEFAULT_VIEW_BOUNDS, ViewBounds
 from lanebus.handlers.protocols import DEFAULT_CONTENT_RULES
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, AccessBounds
 from lanebus.handlers.serve.session_index import DEFAULT_INDEX_BOUNDS, IndexBounds
-from lanebus.handlers.serve.uploads.folder import DEFAULT_UPLOAD_BOUNDS, UploadBounds
+from lanebus.handlers.serve.uploads import DEFAULT_UPLOAD_BOUNDS, UploadBounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

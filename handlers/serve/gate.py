@@ -17,8 +17,14 @@ from lanebus.bus import Bus, Follower, SessionHead
 from lanebus.bus.messages import ExtensionMessage, Lane, UserMessage
 from lanebus.bus.wire import Envelope, Notice
 from lanebus.handlers.serve.access.access import Access
-from lanebus.handlers.serve.access.credentials import Identified
-from lanebus.handlers.serve.access.principal import ALL, AccessRequest, Decision, Principal, decide_by_rights
+from lanebus.handlers.serve.access.credentials import (
+    ALL,
+    AccessRequest,
+    Decision,
+    Identified,
+    Principal,
+    decide_by_rights,
+)
 from lanebus.handlers.serve.budget import away_from_turn
 from lanebus.handlers.serve.guard import address_of, identified, require_valid
 from lanebus.handlers.serve.replies import AccessDenied, RequestRefused

@@ -19,10 +19,8 @@ from lanebus.handlers.agent import ConnectionCounts
 from lanebus.handlers.projections import Projection
 from lanebus.handlers.protocols import MediaAddresses
 from lanebus.handlers.serve.access.access import Access, Identify
-from lanebus.handlers.serve.access.credentials import Credentials, TokenFiles
-from lanebus.handlers.serve.access.principal import Authorize
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import methods_of, routes
+from lanebus.handlers.serve.access.credentials import Authorize, Credentials, TokenFiles
+from lanebus.handlers.serve.api.endpoint import ApiContext, methods_of, routes
 from lanebus.handlers.serve.api.openapi import endpoints
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from lanebus.handlers.serve.guard import (
@@ -38,7 +36,7 @@ from lanebus.handlers.serve.guard import (
 from lanebus.handlers.serve.http_server import listen, serve_app, shown_host
 from lanebus.handlers.serve.page import load_page
 from lanebus.handlers.serve.replies import answer_error
-from lanebus.handlers.serve.uploads.uploads import Uploads
+from lanebus.handlers.serve.uploads import Uploads
 
 
 class HostedApp(Protocol):

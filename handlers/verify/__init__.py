@@ -4,13 +4,20 @@ verify_session   check one session: positions, entries, head, producers, publish
 verify_all       check every session, then the keys that belong to no session
 replay           fold projections from the log, and compare them with the stored states
 
-Start with `session.py`; `entries.py` checks its entries, and `problem.py` has the report.
+Start with `session.py`; `entries.py` checks its entries, and has the report.
 """
 
+from lanebus.handlers.verify.entries import Problem, ProblemKind, Report
 from lanebus.handlers.verify.namespace import verify_all
-from lanebus.handlers.verify.problem import Problem, ProblemKind, Report
-from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, BeginFold, Replayed, differs, fold_of, replay
-from lanebus.handlers.verify.session import verify_session
+from lanebus.handlers.verify.session import (
+    PROJECTION_NAMES,
+    BeginFold,
+    Replayed,
+    differs,
+    fold_of,
+    replay,
+    verify_session,
+)
 
 __all__ = (
     "PROJECTION_NAMES",

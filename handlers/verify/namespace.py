@@ -6,8 +6,16 @@ from collections.abc import AsyncGenerator
 from lanebus.bus import Bus, Inspector, resumable
 from lanebus.bus.errors import InvalidSessionId
 from lanebus.bus.wire import ALL_BYTES, AgentBucket, check_session_id
-from lanebus.handlers.verify.entries import Pointers, read_pointers
-from lanebus.handlers.verify.problem import DEFAULT_VERIFY_BOUNDS, Findings, Report, VerifyBounds, look, typed
+from lanebus.handlers.verify.entries import (
+    DEFAULT_VERIFY_BOUNDS,
+    Findings,
+    Pointers,
+    Report,
+    VerifyBounds,
+    look,
+    read_pointers,
+    typed,
+)
 from lanebus.handlers.verify.session import check_agent_counts, verify_session
 
 

@@ -16,7 +16,7 @@ from lanebus.bus.messages import Lane
 from lanebus.handlers.agent import Worker
 from lanebus.handlers.providers import Piece
 from lanebus.handlers.serve.bounds import UiBounds
-from lanebus.handlers.serve.uploads.folder import UploadBounds
+from lanebus.handlers.serve.uploads import UploadBounds
 from lanebus.messages import ImageBlock
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.agent.served_agent import served_agent

@@ -85,7 +85,7 @@ async def test_what_is_no_name_makes_no_path(store: ArchiveStore, name: str) -> 
 
 
 async def test_a_file_larger_than_any_segment_is_not_read(store: ArchiveStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lanebus.bus.archive.store.FILE_LIMIT_BYTES", 10)
+    monkeypatch.setattr("lanebus.bus.archive.segment.FILE_LIMIT_BYTES", 10)
     await store.put_if_absent("ns/s/a", b"x" * 11)
     with pytest.raises(MessageTooLarge):
         await store.get("ns/s/a")

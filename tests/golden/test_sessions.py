@@ -11,7 +11,7 @@ from lanebus.bus.messages import AgentEnded, ControlAnswered, ToolWaiting, parse
 from lanebus.bus.wire import Keys
 from lanebus.bus.wire.codec import VERSION
 from lanebus.context import build_context
-from lanebus.handlers.agent.metadata_keys import AGAIN
+from lanebus.handlers.agent.turn.loop_state import AGAIN
 from lanebus.handlers.formats import import_transcript
 from lanebus.handlers.projections import SESSIONS, STATUS, TURNS, USAGE
 from lanebus.projections import project

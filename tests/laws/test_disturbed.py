@@ -11,8 +11,7 @@ from lanebus import agent as commands
 from lanebus.agent import WorkerBounds
 from lanebus.bus import open_server
 from lanebus.context import build_context
-from lanebus.handlers.agent.session_cache import SessionCache
-from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot
+from lanebus.handlers.agent.turn.loop_state import LoopState, SessionCache, SessionSnapshot
 from lanebus.handlers.projections import STATUS
 from lanebus.projections import project
 from tests.support.agent.agents import short_folder

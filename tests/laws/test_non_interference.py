@@ -201,13 +201,13 @@ def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealS
 _HEADER = """
 from lanebus import AssistantMessage, ExtensionMessage, LlmMessage, UserMessage
 from lanebus.media import resolve_media
-from lanebus.bus.messages.context_entry import CompactedSection, TurnRange
+from lanebus.bus.messages.message import CompactedSection, TurnRange
 from lanebus.bus.messages.json_reader import LlmLaneMessage
 from lanebus.context import BY_BYTES, Context
 from lanebus.handlers.context.persistent_list import PersistentList
 from lanebus.handlers.context.fold import Pairing
 from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
-from lanebus.handlers.providers.options import Target
+from lanebus.handlers.providers.request import Target
 
 extension = ExtensionMessage.of("progress")
 user, assistant, context = UserMessage.text("a"), AssistantMessage(), Context("s")

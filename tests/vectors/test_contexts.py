@@ -35,12 +35,18 @@ from lanebus.bus.messages import (
 )
 from lanebus.context import Context, HeadroomTrigger, ReserveTrigger, UnknownLeaf, branch, build_context, read_tree
 from lanebus.handlers.context import BY_BYTES, branch_message, context_tokens
-from lanebus.handlers.context.cutting import head_and_tail
 from lanebus.handlers.context.fold import compaction_message
-from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of, one_line_each, turns_of
+from lanebus.handlers.context.loop_compaction import (
+    BlockSettings,
+    block_of,
+    blocks_of,
+    head_and_tail,
+    one_line_each,
+    turns_of,
+)
 from lanebus.handlers.formats import PI, import_transcript
 from lanebus.handlers.formats.coding_agent.transcript import CODING_AGENT_FORMAT
-from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.importer import ListedTranscript
 from lanebus.handlers.formats.pi import pi
 from lanebus.handlers.formats.transcript import Format
 from lanebus.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat

@@ -13,8 +13,7 @@ from lanebus.agent import AgentLoop
 from lanebus.bus.messages import AssistantMessage, MessageEnded, Rates, TurnEnded, Usage
 from lanebus.codecs import GRAPH_V1, EventReader, EventWriter
 from lanebus.context import build_context, context_tokens, usage_tokens
-from lanebus.handlers.formats.two_lane_agent.codec import write_usage
-from lanebus.handlers.formats.two_lane_agent.seen import CONTINUATION, TRIGGER, to_theirs
+from lanebus.handlers.formats.two_lane_agent.codec import CONTINUATION, TRIGGER, to_theirs, write_usage
 from lanebus.handlers.projections import (
     SESSIONS,
     TURNS,

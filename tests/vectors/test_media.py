@@ -21,7 +21,7 @@ from lanebus.bus.messages import (
     require_size,
     sanitize_filename,
 )
-from lanebus.bus.messages.media import extension_of
+from lanebus.bus.messages.content import extension_of
 from lanebus.codecs import CODING_AGENT, coding_agent_codec
 from lanebus.errors import MediaMissing
 from lanebus.handlers.formats.coding_agent import to_base64

@@ -35,7 +35,7 @@ from lanebus.bus.messages import (
     read_message,
     uuid_id,
 )
-from lanebus.bus.messages.ids import (
+from lanebus.bus.messages.base import (
     Id,
     IdKind,
     big_int_id,
@@ -59,8 +59,7 @@ from lanebus.handlers.formats.graph import (
     tool_message,
     without_tools,
 )
-from lanebus.handlers.formats.two_lane_agent.codec import node_text, parse_node_id, write_usage
-from lanebus.handlers.formats.two_lane_agent.seen import SCOPE
+from lanebus.handlers.formats.two_lane_agent.codec import SCOPE, node_text, parse_node_id, write_usage
 from lanebus.messages import TurnId, extract_json, result_text, split_reasoning
 from tests.support.log.entries import context_of
 from tests.support.messages.events_001 import answer, through, turn_start

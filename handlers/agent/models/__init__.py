@@ -1,5 +1,5 @@
 """Models: the protocol that a loop calls, and an adapter for each provider.
 
-Start with `model.py`, the protocol; it also says whether a failed call is transient. An adapter derives from
-`provider_model.py` and adds how a request is sent. `offline.py` has models that need no provider.
+Start with `model.py`, the protocol; it also says whether a failed call is transient. `provider_model.py` has
+the adapters: each adds how a request is sent. `offline.py` has models that need no provider.
 """

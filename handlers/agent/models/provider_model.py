@@ -1,24 +1,35 @@
-"""The common part of all adapters: everything except sending the request.
+"""The adapters of Anthropic, Gemini and OpenAI, each through its SDK, and what they share: all but sending the request.
 
 An adapter sends a body and yields the events of the stream as plain JSON. Once an answer has begun, nothing is retried
 here: the text so far becomes a failed message, and the loop decides from the log.
 
 The adapters inherit from one class because they differ only in how they send the body.
+
+The SDK itself retries a request that failed before its answer began (`max_retries`, 2 by default). Nothing was shown by
+then, so nothing is duplicated, and all these requests have the same idempotency key.
+
+The SDK retries nothing unless its client is configured to. Neither the SDK nor the API has idempotency keys.
+
+The SDK itself retries a request that failed before its answer began (`max_retries`, 2 by default). Nothing was shown by
+then, so nothing is duplicated, and all these requests have the same idempotency key.
 """
 
+import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing
 from hashlib import sha256
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, TypeVar, Unpack, cast
 
+import anyio
 from pydantic import JsonValue
 
-from lanebus.bus.errors import DecodeError, MessageError, SetupError, require_text
+from lanebus.bus.errors import DecodeError, MessageError, MissingExtra, SetupError, require_text
 from lanebus.bus.messages import AssistantMessage, Rates, Usage
 from lanebus.bus.text import describe_error, logged
-from lanebus.handlers.agent.errors import OptionUnknown
+from lanebus.handlers.agent.bounds import ModelBounds
+from lanebus.handlers.agent.errors import MissingKey, OptionUnknown
 from lanebus.handlers.agent.models.model import (
     ModelFailure,
     ModelRequest,
@@ -42,7 +53,14 @@ from lanebus.handlers.providers import (
     list_price,
     listed_window,
     priced,
+    usage_of,
 )
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from google.genai import Client
+    from openai import AsyncOpenAI
+
 
 # Form a model's requests from its options, and convert the options to and from the JSON in the log. Pure.
 
@@ -258,3 +276,246 @@ def _object(event: object) -> Json:
     if not isinstance(event, dict):
         raise DecodeError("", "an event of a stream is a JSON object")
     return cast("Json", event)
+
+
+# Models of Anthropic, through its SDK: the extra `anthropic`.
+
+
+class AnthropicModel(ProviderModel):
+    """A model of Anthropic. It connects at the first request."""
+
+    API, provider = "anthropic", "anthropic"
+
+    def __init__(self, name: str, *, client: "AsyncAnthropic | None" = None, **options: Unpack[ModelOptions]) -> None:
+        """
+        Args:
+            name: such as "claude-sonnet-4-5".
+            client: your own client, with its key, address, time-outs and retries. None makes one that reads
+                ANTHROPIC_API_KEY from the environment.
+            options: see `ModelOptions`.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+            MissingKey: `client` is None, and the environment has no key.
+        """
+        try:
+            from anthropic import AsyncAnthropic  # noqa: PLC0415  # an extra, and slow to import
+        except ModuleNotFoundError:
+            raise MissingExtra("anthropic", "anthropic") from None
+        self._client = client or AsyncAnthropic()
+        if client is None and not (self._client.api_key or self._client.auth_token or self._client.credentials):
+            raise MissingKey("anthropic", "ANTHROPIC_API_KEY")
+        super().__init__(name, options)
+
+    async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
+        from anthropic import AsyncStream  # noqa: PLC0415  # an extra, and slow to import
+
+        # Not `messages.create`: its parameters and events are types of one SDK version, and would have to be converted
+        # from and to JSON.
+        events = await self._client.post(
+            "/v1/messages",
+            body=body,
+            cast_to=object,
+            options={"headers": key_headers(key)},
+            stream=True,
+            stream_cls=AsyncStream[object],
+        )
+        async with events:
+            async for event in events:
+                yield cast("Json", event)
+
+
+# Models of Google's Gemini API, through its SDK: the extra `gemini`.
+
+
+_ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
+"""fields that the SDK adds to a response"""
+
+
+class GeminiModel(ProviderModel):
+    """A model of the Gemini API. It connects at the first request."""
+
+    API, provider = "gemini", "google"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        client: "Client | None" = None,
+        bounds: ModelBounds | None = None,
+        **options: Unpack[ModelOptions],
+    ) -> None:
+        """
+        Args:
+            name: such as "gemini-2.5-pro".
+            client: your own client, with its key, address, time-outs and retries. None makes one that reads
+                GEMINI_API_KEY from the environment.
+            bounds: how much of an answer is read ahead; None means the defaults.
+            options: see `ModelOptions`.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+            MissingKey: `client` is None, and the environment has no key.
+        """
+        try:
+            from google.genai import Client  # noqa: PLC0415  # an extra, and slow to import
+        except ModuleNotFoundError:
+            raise MissingExtra("google-genai", "gemini") from None
+        try:
+            self._client = client or Client()
+        except ValueError:
+            raise MissingKey("google", "GEMINI_API_KEY") from None
+        self._bounds = bounds or ModelBounds()
+        super().__init__(name, options)
+
+    async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
+        from google.genai import types  # noqa: PLC0415  # an extra, and slow to import
+
+        del key
+        config = types.GenerateContentConfig(
+            # The body replaces the `contents` argument below. The SDK would convert the body's values if they were
+            # arguments.
+            http_options=types.HttpOptions(extra_body={**body}),
+            # By default the SDK would call tools and continue long answers itself, and the log would contain neither
+            # the tool calls nor the continuations.
+            automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+            automatic_continuation=False,
+        )
+        chunks = await self._client.aio.models.generate_content_stream(model=self.name, contents="…", config=config)
+        # Closing only the SDK's iterator would leave its connection open.
+        async with aclosing(read_ahead(chunks, self._bounds.read_ahead)) as responses:
+            async for response in responses:
+                yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))
+
+
+T = TypeVar("T")
+
+
+async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, None]:
+    """Yield the items, which a separate task reads ahead.
+
+    Closing or cancelling the generator cancels this task, and waits until `items` is closed. The cancellation is raised
+    inside `items`, so generators nested in it, and their connection, are closed at once. Closing only `items` would
+    leave these to the garbage collector.
+
+    Args:
+        limit: maximum number of items in the buffer. One more item is read and waits for room in the buffer.
+    """
+    send, receive = anyio.create_memory_object_stream[T](limit)
+
+    async def read() -> None:
+        with send:
+            async for item in items:
+                try:
+                    await send.send(item)
+                except (asyncio.CancelledError, anyio.BrokenResourceError):
+                    # The cancellation hit between two items. Cancel again while waiting for the next item, to close the
+                    # source.
+                    if (task := asyncio.current_task()) is not None:
+                        task.cancel()
+
+    task = asyncio.create_task(read())
+    try:
+        with receive:
+            async for item in receive:
+                yield item
+        await task
+    finally:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # retrieved, else asyncio logs it
+
+
+# Models of OpenAI's two APIs, through its SDK: the extra `openai`.
+
+
+_UNFINISHED = frozenset({"queued", "in_progress"})
+
+
+class OpenAIResponsesModel(ProviderModel):
+    """A model of the Responses API. It connects at the first request.
+
+    The usage of a cut call can be requested later, see `settle`, unless the option `store` is False.
+    """
+
+    API, provider = "openai-responses", "openai"
+
+    def __init__(self, name: str, *, client: "AsyncOpenAI | None" = None, **options: Unpack[ModelOptions]) -> None:
+        """
+        Args:
+            name: such as "gpt-5".
+            client: your own client, with its key, address, time-outs and retries. None makes one that reads
+                OPENAI_API_KEY from the environment.
+            options: see `ModelOptions`.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+            MissingKey: `client` is None, and the environment has no key.
+        """
+        self._client = client or _client()
+        self._is_stored = options.get("store") is not False
+        super().__init__(name, options)
+
+    async def settle(self, message: AssistantMessage) -> Usage | None:
+        """See `Settling.settle`. Source: `GET /v1/responses/{id}`, which returns the usage of a finished answer."""
+        if message.response_id is None or not self._is_stored:
+            return None
+        try:
+            body = await self._client.get(f"/responses/{message.response_id}", cast_to=object)
+            response = cast("Json", body) if isinstance(body, dict) else {}
+            usage = None if response.get("status") in _UNFINISHED else usage_of(response.get("usage"), None)
+        except Exception as error:  # noqa: BLE001  # of the SDK, its HTTP client, or a malformed body
+            _log.debug("the usage of response %s is not available: %s", message.response_id, describe_error(error))
+            return None
+        return None if usage is None else self.price(usage)
+
+    def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
+        return _send(self._client, "/responses", body, key)
+
+
+class OpenAIChatModel(ProviderModel):
+    """A model of the Chat Completions API. It connects at the first request.
+
+    For another provider with this API, pass a client with the provider's `base_url`.
+    """
+
+    API, provider = "openai-chat", "openai"
+
+    def __init__(self, name: str, *, client: "AsyncOpenAI | None" = None, **options: Unpack[ModelOptions]) -> None:
+        """See `OpenAIResponsesModel`."""
+        self._client = client or _client()
+        super().__init__(name, options)
+
+    def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
+        return _send(self._client, "/chat/completions", body, key)
+
+
+def _client() -> "AsyncOpenAI":
+    try:
+        from openai import AsyncOpenAI, OpenAIError  # noqa: PLC0415  # an extra, and slow to import
+    except ModuleNotFoundError:
+        raise MissingExtra("openai", "openai") from None
+    try:
+        return AsyncOpenAI()
+    except OpenAIError:
+        raise MissingKey("openai", "OPENAI_API_KEY") from None
+
+
+async def _send(client: "AsyncOpenAI", path: str, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
+    from openai import AsyncStream  # noqa: PLC0415  # an extra, and slow to import
+
+    # Not `create`: its parameters and events are types of one SDK version, which would have to be converted from and to
+    # JSON.
+    events = await client.post(
+        path,
+        body=body,
+        cast_to=object,
+        options={"headers": key_headers(key)},
+        stream=True,
+        stream_cls=AsyncStream[object],
+    )
+    async with events:
+        async for event in events:
+            yield cast("Json", event)

@@ -25,11 +25,9 @@ from lanebus.bus.messages import (
 from lanebus.bus.text import describe_error, whole_text
 from lanebus.bus.wire import CLOSED, Cursor, ReservedKey
 from lanebus.handlers.agent.errors import RecorderMisused
-from lanebus.handlers.agent.interrupt import InterruptWatch
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
 from lanebus.handlers.agent.models.model import Model, ModelRequest, PartialResponse, failure_of_error, with_failure
 from lanebus.handlers.agent.run import Preview, Run
-from lanebus.handlers.agent.settings import LoopSettings, check_model, check_tools
+from lanebus.handlers.agent.settings import InterruptWatch, LoopSettings, check_model, check_tools
 from lanebus.handlers.agent.tasks import in_background
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 from lanebus.handlers.agent.tools.tool_call import (
@@ -62,7 +60,7 @@ from lanebus.handlers.agent.turn.decision import (
     loop_usage,
     next_decision,
 )
-from lanebus.handlers.agent.turn.loop_state import OpenAnswer, SessionSnapshot
+from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT, OpenAnswer, SessionSnapshot
 from lanebus.handlers.agent.turn.record import TurnRecord, answer_id, apply_command, fail_loop, stop_loop
 from lanebus.handlers.context import visible_context
 from lanebus.handlers.projections import LoopStatus

@@ -47,14 +47,13 @@ from lanebus.bus.messages import (
 )
 from lanebus.bus.text import describe_error
 from lanebus.bus.wire import CLOSED, Cursor, ReservedKey, check_agent
-from lanebus.handlers.agent.ask import ENDING_KINDS, LastAnswer, WorkEnd
+from lanebus.handlers.agent.commands import ENDING_KINDS, LastAnswer, WorkEnd
 from lanebus.handlers.agent.errors import ChildTaken, DuplicateAgent
-from lanebus.handlers.agent.metadata_keys import CHILD_LOOP
 from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.settings import check_runnable
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 from lanebus.handlers.agent.tools.tool_call import failed, unknown
-from lanebus.handlers.agent.turn.loop_state import OpenAnswer, SessionSnapshot
+from lanebus.handlers.agent.turn.loop_state import CHILD_LOOP, OpenAnswer, SessionSnapshot
 from lanebus.handlers.projections import Status
 from lanebus.handlers.providers import ToolSpec
 

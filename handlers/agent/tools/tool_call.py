@@ -23,9 +23,8 @@ from lanebus.bus.messages import (
     now_ms,
 )
 from lanebus.bus.text import logged, whole_json
-from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, OUTCOME
 from lanebus.handlers.agent.turn.decision import ABORTED, SKIPPED
-from lanebus.handlers.agent.turn.loop_state import OpenAnswer
+from lanebus.handlers.agent.turn.loop_state import CHILD_LOOP, HANDOFF, OUTCOME, OpenAnswer
 from lanebus.handlers.projections import Command, LoopStatus, Status
 
 # What to do with a tool call that has no result yet. Pure: every worker decides the same.

@@ -34,9 +34,8 @@ from lanebus.bus.messages import (
 from lanebus.bus.text import describe_error, logged, whole_model, whole_text
 from lanebus.bus.wire import Receipt, ReservedKey
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from lanebus.handlers.agent.interrupt import Deadline, Late, end_task, until_interrupted
-from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF, IMPORTED_CALL
 from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import Deadline, Late, end_task, until_interrupted
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 from lanebus.handlers.agent.tools.tool_call import (
     AnswerCall,
@@ -54,7 +53,7 @@ from lanebus.handlers.agent.tools.tool_call import (
     unknown,
 )
 from lanebus.handlers.agent.turn.decision import ABORTED, SKIPPED, ImportedAnswer, Interrupt, loop_usage
-from lanebus.handlers.agent.turn.loop_state import OpenAnswer, SessionSnapshot
+from lanebus.handlers.agent.turn.loop_state import CHILD_LOOP, HANDOFF, IMPORTED_CALL, OpenAnswer, SessionSnapshot
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
 
 

@@ -27,9 +27,16 @@ from lanebus.bus.messages import (
 )
 from lanebus.bus.text import without_secrets
 from lanebus.bus.wire import Envelope
-from lanebus.handlers.agent.metadata_keys import AGAIN
 from lanebus.handlers.agent.models.model import failure_of
-from lanebus.handlers.agent.turn.loop_state import LoopState, OpenAnswer, SessionSnapshot, is_cut, new_loop, next_turn
+from lanebus.handlers.agent.turn.loop_state import (
+    AGAIN,
+    LoopState,
+    OpenAnswer,
+    SessionSnapshot,
+    is_cut,
+    new_loop,
+    next_turn,
+)
 from lanebus.handlers.context import Context, find, is_prompt
 from lanebus.handlers.projections import Command
 

@@ -34,7 +34,6 @@ from lanebus.bus.messages import (
 )
 from lanebus.bus.text import number_in, whole_model, without_secrets
 from lanebus.bus.wire import Cursor, Receipt, ReservedKey
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
 from lanebus.handlers.agent.models.model import PartialResponse, cut_content
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
@@ -49,7 +48,7 @@ from lanebus.handlers.agent.turn.decision import (
     command_outcome,
     loop_usage,
 )
-from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, next_turn, wanted_calls
+from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT, WARNING, SessionSnapshot, next_turn, wanted_calls
 from lanebus.handlers.agent.turn.request import Offer
 from lanebus.handlers.context import DEFERRED, READ_UP_TO, Context
 from lanebus.handlers.projections import Command

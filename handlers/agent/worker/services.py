@@ -16,11 +16,10 @@ from lanebus.bus.text import describe_error
 from lanebus.bus.wire import check_agent
 from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from lanebus.handlers.agent.errors import DuplicateAgent
-from lanebus.handlers.agent.health import ACK, ServerHealth, WorkerCounts
-from lanebus.handlers.agent.log_events import WorkDead, WorkRetried, write_event
+from lanebus.handlers.agent.health import ACK, ServerHealth, WorkDead, WorkerCounts, WorkRetried, write_event
 from lanebus.handlers.agent.run import Agent
-from lanebus.handlers.agent.session_cache import SessionCache
 from lanebus.handlers.agent.tasks import SyncCalls
+from lanebus.handlers.agent.turn.loop_state import SessionCache
 
 # The agents that a worker knows by name, and which of them runs a session.
 

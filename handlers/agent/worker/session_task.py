@@ -38,15 +38,20 @@ from lanebus.bus.messages import AssistantMessage, ControlAnswered, Delta, Lane,
 from lanebus.bus.text import describe_error, logged, without_secrets
 from lanebus.bus.wire import DecodeFailure, Envelope, ReservedKey, encode
 from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.health import WORK, WorkerCounts
-from lanebus.handlers.agent.log_events import LeaseLost, LogContext, log_context, trace_id, within, write_event
-from lanebus.handlers.agent.metadata_keys import REDRIVEN
-from lanebus.handlers.agent.run import Agent, Run, RunObserver, SnapshotAgent
-from lanebus.handlers.agent.session_cache import CachedSession
+from lanebus.handlers.agent.health import (
+    WORK,
+    LeaseLost,
+    LogContext,
+    WorkerCounts,
+    log_context,
+    trace_id,
+    within,
+    write_event,
+)
+from lanebus.handlers.agent.run import Agent, Run, RunObserver, SnapshotAgent, loop_messages
 from lanebus.handlers.agent.tools.tool_call import LOOP_ENDED
 from lanebus.handlers.agent.tools.tool_executor import fail_calls
-from lanebus.handlers.agent.tracing import loop_messages
-from lanebus.handlers.agent.turn.loop_state import SessionSnapshot, is_cut
+from lanebus.handlers.agent.turn.loop_state import REDRIVEN, CachedSession, SessionSnapshot, is_cut
 from lanebus.handlers.agent.turn.record import fail_loop, reading_metadata, refuse, refused
 from lanebus.handlers.agent.worker.services import Assignment, Done, Later, Left, WorkerServices, WorkOutcome
 from lanebus.handlers.context import deferred_positions, read_position

@@ -7,9 +7,8 @@ from pydantic import SecretStr
 
 from lanebus.bus.text import without_login, without_secrets
 from lanebus.handlers.cli.options import BusGroup, ViewCommand, configured_settings, typed_values
-from lanebus.handlers.cli.output import Output
+from lanebus.handlers.cli.output import Column, Output
 from lanebus.handlers.cli.settings_model import Setting
-from lanebus.handlers.cli.text import Column
 
 _COLUMNS = (Column("setting"), Column("value", is_flexible=True), Column("source", is_flexible=True))
 

@@ -16,13 +16,12 @@ from lanebus.bus.wire import Envelope
 from lanebus.handlers.agent import Worker, demo_agent
 from lanebus.handlers.cli.access import open_bus, run
 from lanebus.handlers.cli.commands.serve import PORT, serve_page
-from lanebus.handlers.cli.commands.tail import entry_json
+from lanebus.handlers.cli.commands.show import entry_json
 from lanebus.handlers.cli.commands.turns import TURN_COLUMNS, turn_rows
 from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import BusCommand, Settings
-from lanebus.handlers.cli.output import Output, put, tell
+from lanebus.handlers.cli.output import Column, Output, count, money, put, tell
 from lanebus.handlers.cli.summary import summarize
-from lanebus.handlers.cli.text import Column, count, money
 from lanebus.handlers.projections import TURNS, USAGE, TurnsState, UsageState, look, summary
 from lanebus.handlers.serve import PortInUse, compact
 

@@ -12,8 +12,7 @@ from lanebus.handlers.cli.arguments import SessionId, ask, complete_group, requi
 from lanebus.handlers.cli.errors import NoSuchGroup, NoSuchLetter
 from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import BusGroup, ViewCommand, ViewGroup
-from lanebus.handlers.cli.output import Output, tell
-from lanebus.handlers.cli.text import Column, count, moment, plain, size
+from lanebus.handlers.cli.output import Column, Output, count, moment, plain, size, tell
 
 # `lanebus agents`: list agents, and set the default one.
 

@@ -13,8 +13,7 @@ from lanebus.handlers.cli.arguments import SessionId, ask, require_consent, yes_
 from lanebus.handlers.cli.errors import NoSuchProjection, SessionEmpty, next_step
 from lanebus.handlers.cli.exits import ExitCode, WrongUsage
 from lanebus.handlers.cli.options import BusGroup, Settings, ViewCommand
-from lanebus.handlers.cli.output import Output, tell
-from lanebus.handlers.cli.text import Column, count, moment, size
+from lanebus.handlers.cli.output import Column, Output, count, moment, size, tell
 from lanebus.handlers.projections import trim_session
 
 _ARCHIVED_COLUMNS = (

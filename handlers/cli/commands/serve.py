@@ -15,9 +15,14 @@ from lanebus.bus.errors import DirectoryNotCreated
 from lanebus.handlers.agent import ConnectionCounts
 from lanebus.handlers.cli.access import Patience, open_bus, run
 from lanebus.handlers.cli.exits import WrongUsage
-from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
+from lanebus.handlers.cli.log_options import (
+    MonitorAddress,
+    log_options,
+    logging_to_stderr,
+    monitor_options,
+    page_monitor,
+)
 from lanebus.handlers.cli.modules import load_module, needs_mcp
-from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, page_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings, wait_option
 from lanebus.handlers.cli.output import Output, tell
 from lanebus.handlers.projections import Projection, find_projection

@@ -14,8 +14,7 @@ from lanebus.bus.wire import check_namespace
 from lanebus.handlers.cli.access import run
 from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import BusCommand, BusGroup, Settings, ViewCommand
-from lanebus.handlers.cli.output import Output, put, put_lines
-from lanebus.handlers.cli.text import size
+from lanebus.handlers.cli.output import Output, put, put_lines, size
 
 
 @click.group("server", cls=BusGroup)

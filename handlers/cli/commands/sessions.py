@@ -14,9 +14,8 @@ from lanebus.handlers.cli.arguments import complete_agent
 from lanebus.handlers.cli.errors import next_step
 from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import Settings, ViewCommand
-from lanebus.handlers.cli.output import Output, tell
+from lanebus.handlers.cli.output import Column, Output, count, moment, money, size, tell
 from lanebus.handlers.cli.summary import STATES, failure_text
-from lanebus.handlers.cli.text import Column, count, moment, money, size
 from lanebus.handlers.projections import STATUS, SessionLine, doing, look, look_at_state, session_lines, summary
 
 _COLUMNS = (

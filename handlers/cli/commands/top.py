@@ -13,9 +13,24 @@ from lanebus.bus.text import without_secrets
 from lanebus.handlers.cli.access import open_bus, run
 from lanebus.handlers.cli.arguments import complete_group, require_groups
 from lanebus.handlers.cli.options import Settings, ViewCommand
-from lanebus.handlers.cli.output import Line, Output, Screen, Tone, can_draw, has_colours, put, tell
+from lanebus.handlers.cli.output import (
+    Column,
+    Line,
+    Output,
+    Screen,
+    Tone,
+    can_draw,
+    count,
+    cut,
+    has_colours,
+    moment,
+    money,
+    plain,
+    put,
+    table,
+    tell,
+)
 from lanebus.handlers.cli.summary import STATES
-from lanebus.handlers.cli.text import Column, count, cut, moment, money, plain, table
 from lanebus.handlers.serve import Overview, Pace, SessionStatus, Watcher, overview_json
 
 PATIENCE_SECONDS = 3.0

@@ -18,8 +18,7 @@ from lanebus.handlers.cli.arguments import SessionId, read_turn
 from lanebus.handlers.cli.errors import BeyondEnd, FileUnread
 from lanebus.handlers.cli.exits import WrongUsage
 from lanebus.handlers.cli.options import BusCommand, ViewCommand
-from lanebus.handlers.cli.output import Output, tell
-from lanebus.handlers.cli.text import Column, about, count, counted_from, duration, money
+from lanebus.handlers.cli.output import Column, Output, about, count, counted_from, duration, money, tell
 from lanebus.handlers.context import Context, build_context
 from lanebus.handlers.projections import (
     TURNS,

@@ -13,8 +13,7 @@ from lanebus.handlers.cli.errors import BeyondEnd, NamespaceMissing, SessionEmpt
 from lanebus.handlers.cli.exits import ExitCode, WrongUsage, did_you_mean
 from lanebus.handlers.cli.modules import load_module
 from lanebus.handlers.cli.options import BusGroup, Settings, ViewCommand
-from lanebus.handlers.cli.output import Output, tell
-from lanebus.handlers.cli.text import Column, count
+from lanebus.handlers.cli.output import Column, Output, count, tell
 from lanebus.handlers.projections import find_projection
 from lanebus.handlers.serve import spliced
 from lanebus.handlers.verify import (

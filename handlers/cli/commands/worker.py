@@ -24,9 +24,14 @@ from lanebus.handlers.agent import (
 from lanebus.handlers.cli.access import Patience, on_sigterm, open_bus, run
 from lanebus.handlers.cli.arguments import complete_group
 from lanebus.handlers.cli.exits import WrongUsage
-from lanebus.handlers.cli.log_options import log_options, logging_to_stderr
+from lanebus.handlers.cli.log_options import (
+    MonitorAddress,
+    log_options,
+    logging_to_stderr,
+    monitor_options,
+    worker_monitor,
+)
 from lanebus.handlers.cli.modules import load_module
-from lanebus.handlers.cli.monitor_options import MonitorAddress, monitor_options, worker_monitor
 from lanebus.handlers.cli.options import BusCommand, Settings, wait_option
 from lanebus.handlers.cli.output import tell
 

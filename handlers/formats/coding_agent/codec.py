@@ -1,14 +1,16 @@
-"""The codec of the `coding-agent` format: its messages, their contents, and the usage of answers."""
+"""The codec of the `coding-agent` format: its messages, their contents and media, and the usage of answers."""
 
+import base64
+import binascii
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 from itertools import groupby
 from typing import get_args
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from lanebus.bus.errors import InvalidArgument, UnknownRole, require_text
+from lanebus.bus.errors import DecodeError, InvalidArgument, UnknownRole, require_text
 from lanebus.bus.messages import (
     AssistantMessage,
     AudioBlock,
@@ -21,6 +23,7 @@ from lanebus.bus.messages import (
     ExtensionMessage,
     ImageBlock,
     LlmMessage,
+    MediaRef,
     Publishable,
     StopReason,
     SystemMessage,
@@ -32,13 +35,117 @@ from lanebus.bus.messages import (
     UnknownBlock,
     Usage,
     UserMessage,
+    sniff,
 )
 from lanebus.handlers.context import Object
 from lanebus.handlers.formats.codec import ORIGIN, Codec
-from lanebus.handlers.formats.coding_agent import media
-from lanebus.handlers.formats.coding_agent.media import Files, inlined
-from lanebus.handlers.formats.json_object import JsonObject
-from lanebus.handlers.formats.round_trip import Dialect, round_trip_codec
+from lanebus.handlers.formats.round_trip import Dialect, JsonObject, round_trip_codec
+
+Files = Callable[[str], MediaRef]
+"""A function that reads the file at a path, such as `MediaRef.from_file`.
+
+Pass such a function only for messages from a trusted source.
+"""
+
+_UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
+"""Kind of block → the media type that the `coding-agent` system assumes for bytes of an unrecognized type."""
+
+_ITEMS = {"image": "images", "audio": "audio"}
+
+
+def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
+    """Return all images and sounds in order, as pairs of base64 and media type.
+
+    An image at a URL is returned as the URL and "". Media that are neither inline nor at a URL are left out.
+
+    Source: the `coding-agent` system's method `to_base64`.
+    """
+    found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
+    return [
+        (media.data, media.mime_type or "") if media.data is not None else (media.url or "", "")
+        for media in found
+        if media.data is not None or media.url is not None
+    ]
+
+
+def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
+    """Return the reference for one image or sound.
+
+    The item is base64; for an image, it may also be an http(s) URL. The `coding-agent` system's JSON has no media type.
+    For base64, the type is detected from the bytes, or else PNG or MP3. A URL has no type.
+
+    Raises:
+        DecodeError: the item is empty, a `file:` path, or in none of these forms.
+    """
+    if not isinstance(item, str):
+        raise DecodeError(path, "wants text: base64 or a URL")
+    if _is_file(item):
+        raise DecodeError(path, "names a file. Pass `files` to read it")
+    source = JsonObject({}, path)
+    if kind == "image" and item.startswith(("http://", "https://")):
+        return source.made(MediaRef, {"kind": "url", "url": item}, {"url": ""})
+    if not item:
+        raise DecodeError(path, "holds no bytes")
+    media = source.made(MediaRef, {"kind": "data", "data": item}, {"data": ""})
+    return media.model_copy(update={"mime_type": _shown(item, kind)})
+
+
+def can_say_media(media: MediaRef, *, kind: str) -> bool:
+    """Return whether the `coding-agent` format can represent the reference."""
+    if media.kind == "url":
+        return kind == "image" and (media.url or "").startswith(("http://", "https://"))
+    return media.kind == "data"
+
+
+def written_media(media: MediaRef) -> str:
+    """Return the text for an image or sound in the `coding-agent` system's JSON: the URL or the base64 of `media`."""
+    return (media.url if media.kind == "url" else media.data) or ""
+
+
+def inlined(message: JsonValue, files: Files | None) -> JsonValue:
+    """Return the message with each `data:` URL replaced by its base64.
+
+    If `files` is not None, each `file:` path is replaced by the file's base64 too.
+    """
+    contents = message.get("contents") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(contents, list):
+        return message
+    return {**message, "contents": [_block_inlined(block, files) for block in contents]}
+
+
+def _block_inlined(block: JsonValue, files: Files | None) -> JsonValue:
+    name = _ITEMS.get(str(block.get("type"))) if isinstance(block, dict) else None
+    items = block.get(name) if isinstance(block, dict) and name is not None else None
+    if not isinstance(block, dict) or name is None or not isinstance(items, list):
+        return block
+    return {**block, name: [_item_inlined(item, files) for item in items]}
+
+
+def _item_inlined(item: JsonValue, files: Files | None) -> JsonValue:
+    if not isinstance(item, str):
+        return item
+    head, comma, data = item.partition(",")
+    if comma and head.lower().startswith("data:") and head.endswith(";base64"):
+        return data
+    if files is not None and _is_file(item):
+        return files(item[5:]).data
+    return item
+
+
+def _is_file(item: str) -> bool:
+    return item[:5].lower() == "file:"
+
+
+def _shown(data: str, kind: str) -> str:
+    try:
+        found = sniff(base64.b64decode(data[:1024]))
+    except binascii.Error:
+        found = None
+    return found if found is not None and found.startswith(f"{kind}/") else _UNKNOWN[kind]
+
+
+# The codec of the `coding-agent` format: its messages, their contents, and the usage of answers.
+
 
 _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
@@ -224,7 +331,6 @@ def same_message(message: Publishable) -> Publishable:
 #
 # To the `coding-agent` system, absent, empty and false fields are the same.
 
-_ITEMS = {"image": "images", "audio": "audio"}
 _TYPES = frozenset({*_ITEMS, "text", "thinking", "tool_call", "tool_result"})
 
 
@@ -269,7 +375,7 @@ def can_say(block: Block) -> bool:
         case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
         case ImageBlock(media=found) | AudioBlock(media=found):
-            return media.can_say(found, kind=block.type)
+            return can_say_media(found, kind=block.type)
         case UnknownBlock(raw={"type": str(kind)} as raw):
             return kind not in _TYPES or _holds_nothing(raw, kind)
         case _:
@@ -336,7 +442,7 @@ def _read_content(content: JsonObject, kind: str, group_id: str | None) -> Itera
         case "image" | "audio" if not _holds_nothing(content.fields, kind):
             block = ImageBlock if kind == "image" else AudioBlock
             for item, path in content.items(_ITEMS[kind]):
-                yield block(media=media.media_of(item, path, kind=kind), group_id=group_id)
+                yield block(media=media_of(item, path, kind=kind), group_id=group_id)
         case "thinking":
             text = content.text("content", "thinking") or ""
             yield ThinkingBlock.model_validate({"text": text, "signature": content.text("signature") or None})
@@ -379,7 +485,7 @@ def _written_content(run: list[Block]) -> JsonValue:
             return {"type": "text", "content": text}
         case ImageBlock() | AudioBlock() as first:
             items: list[JsonValue] = [
-                media.written_media(block.media) for block in run if isinstance(block, ImageBlock | AudioBlock)
+                written_media(block.media) for block in run if isinstance(block, ImageBlock | AudioBlock)
             ]
             return {"type": first.type, _ITEMS[first.type]: items}
         case ThinkingBlock(text=text, signature=signature):

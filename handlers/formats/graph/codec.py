@@ -10,7 +10,9 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages import AssistantMessage, LlmMessage, Publishable, ToolResultMessage
 from lanebus.handlers.context import Object
 from lanebus.handlers.formats.codec import ORIGIN, Codec, Written, written
-from lanebus.handlers.formats.graph.origin import (
+from lanebus.handlers.formats.graph.reader import grouped, read
+from lanebus.handlers.formats.graph.shapes import (
+    GraphDialect,
     MessageOrigin,
     apply_guarded,
     is_spelling,
@@ -18,8 +20,6 @@ from lanebus.handlers.formats.graph.origin import (
     same_literal,
     without_origin,
 )
-from lanebus.handlers.formats.graph.reader import grouped, read
-from lanebus.handlers.formats.graph.shapes import GraphDialect
 from lanebus.handlers.formats.graph.writer import plain
 from lanebus.handlers.formats.round_trip import Path, changes
 

@@ -31,15 +31,16 @@ from lanebus.bus.messages import (
     VideoBlock,
 )
 from lanebus.handlers.context import Object
-from lanebus.handlers.formats.graph.origin import MessageOrigin, without_origin
 from lanebus.handlers.formats.graph.shapes import (
     ALIASES,
     MESSAGE_ALIASES,
     GraphDialect,
+    MessageOrigin,
     calls_out,
     iso_time,
     media_out,
     seconds,
+    without_origin,
 )
 
 # Write one lanebus message, or the tool results of one batch, as one message of the graph format.

@@ -43,19 +43,17 @@ from lanebus.bus.messages import (
 from lanebus.handlers.context import made
 from lanebus.handlers.formats.codec import ORIGIN
 from lanebus.handlers.formats.two_lane_agent.codec import (
-    Fields,
-    read_blocks,
-    read_llm_message,
-    read_message,
-    read_usage,
-)
-from lanebus.handlers.formats.two_lane_agent.seen import (
     CONTINUATION,
     DELTA,
     TRIGGER,
+    Fields,
     Seen,
     Spoken,
+    read_blocks,
+    read_llm_message,
+    read_message,
     read_moment,
+    read_usage,
     to_ours,
 )
 

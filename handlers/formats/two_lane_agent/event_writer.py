@@ -36,15 +36,16 @@ from lanebus.bus.messages import (
 from lanebus.bus.wire import DecodeFailure, Envelope
 from lanebus.handlers.context import Object
 from lanebus.handlers.formats.codec import ORIGIN, Written
-from lanebus.handlers.formats.two_lane_agent.codec import MessageWriter, write_usage
-from lanebus.handlers.formats.two_lane_agent.seen import (
+from lanebus.handlers.formats.two_lane_agent.codec import (
     CONTINUATION,
     DELTA,
     TRIGGER,
+    MessageWriter,
     Seen,
     Spoken,
     to_theirs,
     write_moment,
+    write_usage,
 )
 
 

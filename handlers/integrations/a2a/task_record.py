@@ -5,17 +5,25 @@ An entry holds the change from the previous task. The runs of a task say which l
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from a2a.server.cluster import TaskVersion
 from a2a.types import Message, Role, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
 from a2a.types import Message as A2aMessage
 from a2a.utils.proto_utils import to_stream_response
+from google.protobuf.json_format import (  # type: ignore[import-untyped]  # the stubs are not installed
+    MessageToDict,
+    ParseDict,
+    ParseError,
+    SerializeToJsonError,
+)
+from google.protobuf.message import (  # type: ignore[import-untyped]  # the stubs are not installed
+    Message as Proto,
+)
 from pydantic import JsonValue, ValidationError
 
 from lanebus import START, Cursor, ExtensionMessage, MessageError
-from lanebus.errors import DecodeError
-from lanebus.handlers.integrations.a2a.protobuf import copied, from_json, to_json
+from lanebus.errors import DecodeError, InvalidArgument
 from lanebus.handlers.integrations.session_states import load_value
 from lanebus.integration import ExtensionData, Wire
 from lanebus.media import MediaStore
@@ -401,3 +409,44 @@ async def settle(record: TaskRecord, store: MediaStore) -> None:
 async def load_change(saved: TaskSaved, store: MediaStore) -> SavedChange:
     """Return the change of a save, from its entry or from the media store. Raises the errors of `settle`."""
     return saved.change or read_change(await load_value(store, saved.stored))
+
+
+# Copy protobuf messages, and convert them to and from JSON.
+
+
+M = TypeVar("M", bound=Proto)
+
+
+def copied(message: M) -> M:
+    """Return a copy of a message, which its owner may change meanwhile."""
+    copy: M = type(message)()
+    copy.CopyFrom(message)
+    return copy
+
+
+def to_json(message: Proto) -> JsonValue:
+    """Return the JSON of a message.
+
+    Raises:
+        InvalidArgument: the message has a value that JSON has not, such as NaN.
+    """
+    try:
+        data: JsonValue = MessageToDict(message)
+    except SerializeToJsonError as error:
+        raise InvalidArgument("task", type(message).__name__, f"pass only what JSON has: {error}") from None
+    return data
+
+
+def from_json(data: JsonValue, into: M) -> M:
+    """Fill a message from its JSON, and return it. Fields that are unknown here are left out.
+
+    Raises:
+        DecodeError: the JSON is not that of such a message.
+    """
+    if not isinstance(data, dict):
+        raise DecodeError("change", "not an object")
+    try:
+        ParseDict(data, into, ignore_unknown_fields=True)
+    except ParseError as error:
+        raise DecodeError("change", str(error)) from None
+    return into

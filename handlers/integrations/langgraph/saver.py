@@ -1,8 +1,9 @@
 """`LanebusSaver`: LangGraph's checkpointer on a bus."""
 
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import random
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -16,11 +17,13 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from lanebus import Bus
+from lanebus.errors import InvalidArgument
 from lanebus.handlers.integrations.blocking import BusInThread, BusLoop
 from lanebus.handlers.integrations.bounds import DEFAULT_BACKEND_BOUNDS, BackendBounds
-from lanebus.handlers.integrations.langgraph import removal
-from lanebus.handlers.integrations.langgraph.threads import Found, Place, Threads
+from lanebus.handlers.integrations.langgraph.thread import CheckpointsDeleted, CheckpointStored, Namespace, ThreadNamed
+from lanebus.handlers.integrations.langgraph.threads import Found, Place, Threads, session_of, unpack
 from lanebus.integration import resumable
+from lanebus.messages import LeafMove
 
 
 class LanebusSaver(BaseCheckpointSaver[str]):
@@ -201,11 +204,11 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         Raises:
             BusError: the errors of `aput`. Nothing was deleted, except perhaps after `OutcomeUnknown`.
         """
-        await self._loop.run(removal.delete_thread(self._threads, thread_id))
+        await self._loop.run(delete_thread(self._threads, thread_id))
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete what `adelete_thread` deletes, and block until it is acknowledged. Raises the same, and WouldBlock."""
-        self._loop.wait("delete_thread", removal.delete_thread(self._threads, thread_id))
+        self._loop.wait("delete_thread", delete_thread(self._threads, thread_id))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints whose metadata name one of these runs, and their writes, in all threads.
@@ -215,11 +218,11 @@ class LanebusSaver(BaseCheckpointSaver[str]):
         Raises:
             BusError: the errors of `aput`. Some may be deleted; a repeat is safe.
         """
-        await self._loop.run(removal.delete_for_runs(self._threads, self.serde, run_ids))
+        await self._loop.run(delete_for_runs(self._threads, self.serde, run_ids))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete what `adelete_for_runs` deletes, and block meanwhile. Raises the same, and WouldBlock."""
-        self._loop.wait("delete_for_runs", removal.delete_for_runs(self._threads, self.serde, run_ids))
+        self._loop.wait("delete_for_runs", delete_for_runs(self._threads, self.serde, run_ids))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with all checkpoints and writes, as a fork of its session: no entry is copied.
@@ -230,11 +233,11 @@ class LanebusSaver(BaseCheckpointSaver[str]):
             SessionExists: the target's id was used before. Copy to a new one.
             BusError: the errors of `aput`. A repeat is safe. If the source has grown since, it raises SessionExists.
         """
-        await self._loop.run(removal.copy_thread(self._threads, source_thread_id, target_thread_id))
+        await self._loop.run(copy_thread(self._threads, source_thread_id, target_thread_id))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy what `acopy_thread` copies, and block meanwhile. Raises the same, and WouldBlock."""
-        self._loop.wait("copy_thread", removal.copy_thread(self._threads, source_thread_id, target_thread_id))
+        self._loop.wait("copy_thread", copy_thread(self._threads, source_thread_id, target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete old checkpoints of threads, and their writes.
@@ -248,11 +251,11 @@ class LanebusSaver(BaseCheckpointSaver[str]):
             InvalidArgument: the strategy is another one. Nothing was deleted.
             BusError: the errors of `aput`. Some may be deleted; a repeat is safe.
         """
-        await self._loop.run(removal.prune(self._threads, self.serde, thread_ids, strategy))
+        await self._loop.run(prune(self._threads, self.serde, thread_ids, strategy))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete what `aprune` deletes, and block meanwhile. Raises the same, and WouldBlock."""
-        self._loop.wait("prune", removal.prune(self._threads, self.serde, thread_ids, strategy))
+        self._loop.wait("prune", prune(self._threads, self.serde, thread_ids, strategy))
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return the version after `current`. The branches of a thread share no version."""
@@ -268,3 +271,98 @@ class LanebusSaver(BaseCheckpointSaver[str]):
     ) -> Sequence[Found]:
         place, end = Place.of(config) if config else None, Place.of(before).id if before else None
         return await self._threads.find(self.serde, place, metadata=filter or {}, before=end, limit=limit)
+
+
+# Delete, prune and copy threads. Nothing is removed from the log: entries say what no longer counts.
+
+
+Ids = tuple[tuple[str, str], ...]
+
+
+async def delete_thread(threads: Threads, thread: str) -> None:
+    """Append that the thread is deleted, if it holds anything."""
+    await _delete(threads, session_of(thread), None)
+
+
+async def delete_for_runs(threads: Threads, serde: SerializerProtocol, runs: Collection[str]) -> None:
+    """Delete the checkpoints of runs, in whichever threads they are. This reads all threads."""
+    for session_id in await threads.sessions() if runs else ():
+        async with threads.states.newest(session_id) as thread:
+            entries = [entry for space in thread.namespaces.values() for entry in space.checkpoints.values()]
+        gone = [each for each in entries if (await threads.metadata(serde, each)).get("run_id") in runs]
+        if gone:
+            await _delete(threads, session_id, tuple((each.namespace, each.id) for each in gone))
+
+
+async def prune(threads: Threads, serde: SerializerProtocol, names: Sequence[str], strategy: str) -> None:
+    """Delete all checkpoints of threads but the newest of each namespace, or all.
+
+    Raises:
+        InvalidArgument: the strategy is neither "keep_latest" nor "delete". Nothing was deleted.
+    """
+    if strategy not in {"keep_latest", "delete"}:
+        raise InvalidArgument("strategy", strategy, 'pass "keep_latest" or "delete"')
+    for name in names:
+        session_id = session_of(name)
+        if strategy == "delete":
+            await _delete(threads, session_id, None)
+            continue
+        async with threads.states.newest(session_id) as thread:
+            spaces = [
+                (name, replace(space, checkpoints={**space.checkpoints}))
+                for name, space in thread.namespaces.items()
+                if space.checkpoints
+            ]
+            old = [
+                (name, id)
+                for name, imported in thread.imported.items()
+                for id in imported.checkpoints.keys() - thread.namespace(name).checkpoints.keys()
+                if thread.namespace(name).checkpoints or id != imported.latest
+            ]
+        gone = old + [
+            (name, id)
+            for name, space in spaces
+            for id in space.checkpoints.keys() - await _needed(threads, serde, space)
+        ]
+        if gone:
+            await _delete(threads, session_id, tuple(gone))
+
+
+async def copy_thread(threads: Threads, source: str, target: str) -> None:
+    """Fork the session of a thread. No entry is copied. Nothing is done if the thread holds nothing.
+
+    Raises:
+        SessionExists: the target has a session already.
+    """
+    async with threads.states.newest(session_of(source)) as thread:
+        if thread.is_empty:
+            return
+    copy = await threads.states.session(session_of(source)).fork(id=session_of(target))
+    if copy.id != target:
+        await copy.publish(ThreadNamed(thread=target).as_extension(), wake=False)
+
+
+async def _needed(threads: Threads, serde: SerializerProtocol, space: Namespace) -> set[str]:
+    """Return the ids of the newest checkpoint, and of those from which its delta channels are put together.
+
+    A delta channel has a value only now and then, and in between the writes of the checkpoints. LangGraph counts in the
+    metadata, for each such channel, what was written since its last value.
+    """
+    newest = space.checkpoints[space.latest]
+    counts = (await threads.metadata(serde, newest)).get("counters_since_delta_snapshot")
+    needed, open_channels = set[str](), {*cast("Mapping[str, object]", counts or {})}
+    entry: CheckpointStored | None = newest
+    while entry is not None:
+        needed.add(entry.id)
+        checkpoint: Checkpoint = await unpack(serde, threads.bus.media, entry.checkpoint)
+        versions = checkpoint["channel_versions"]
+        open_channels -= {name for name, version in versions.items() if (name, version) in space.values}
+        entry = space.checkpoints.get(entry.parent or "") if open_channels else None
+    return needed
+
+
+async def _delete(threads: Threads, session_id: str, checkpoints: Ids | None) -> None:
+    entry = CheckpointsDeleted(checkpoints=checkpoints).as_extension()
+    # A deleted thread has no context, so the page shows that the conversation begins anew.
+    begin = (LeafMove(),) if checkpoints is None else ()
+    await threads.states.append(session_id, lambda thread: [] if thread.is_empty else [*begin, entry])

@@ -11,8 +11,16 @@ from lanebus import ToolCallBlock, ToolResultMessage
 from lanebus.agent import ToolContext
 from lanebus.errors import InvalidContent, MissingExtra
 from lanebus.handlers.integrations.bounds import DEFAULT_MCP_BOUNDS, McpBounds
-from lanebus.handlers.integrations.mcp.definition import Catalog, Definition, Hints, McpServer, McpToolMissing
-from lanebus.handlers.integrations.mcp.results import ProgressReporter, reporting, result_message
+from lanebus.handlers.integrations.mcp.definition import (
+    Catalog,
+    Definition,
+    Hints,
+    McpServer,
+    McpToolMissing,
+    ProgressReporter,
+    reporting,
+    result_message,
+)
 from lanebus.integration import (
     failed,
     require_all,
@@ -28,7 +36,7 @@ from lanebus.providers import ToolSpec
 if TYPE_CHECKING:
     from mcp import types
 
-    from lanebus.handlers.integrations.mcp.caller import CallFailed, McpCaller
+    from lanebus.handlers.integrations.mcp.connection import CallFailed, McpCaller
 
 
 # A tool of an MCP server, for an agent.
@@ -281,7 +289,7 @@ async def mcp_tools(
     require_seconds("call_seconds", call_seconds, is_positive=True, is_optional=True)
     require_seconds("connect_seconds", connect_seconds, is_positive=True)
     try:
-        from lanebus.handlers.integrations.mcp.caller import McpCaller  # noqa: PLC0415  # imports an extra that is slow to import
+        from lanebus.handlers.integrations.mcp.connection import McpCaller  # noqa: PLC0415  # imports an extra that is slow to import
     except ImportError as error:
         if not (error.name or "").startswith("mcp"):
             raise

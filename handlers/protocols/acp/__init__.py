@@ -2,7 +2,7 @@
 
 `lanebus acp` calls `serve_editor` in `server.py`, where `EditorAgent` answers the requests of the editor. An ACP
 session is a session of the bus. `EditorSession` in `editor_session.py` follows it and sends what happens, and
-`AcpEncoder` in `encoder.py` turns the events of `RunFold` into updates.
+`AcpEncoder` in `editor_session.py` turns the events of `RunFold` into updates.
 
 The log has everything, so the end of the connection loses nothing: the next one loads the session and goes on.
 

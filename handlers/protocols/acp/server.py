@@ -56,8 +56,14 @@ from lanebus.handlers.agent import BY as SENDER
 from lanebus.handlers.agent import CWD, Worker
 from lanebus.handlers.context import first_fault
 from lanebus.handlers.projections import SESSIONS, Views, session_lines
-from lanebus.handlers.protocols.acp.editor_session import BY, DEFAULT_EDITOR_BOUNDS, EditorBounds, EditorSession
-from lanebus.handlers.protocols.acp.encoder import prompt_message, text_part
+from lanebus.handlers.protocols.acp.editor_session import (
+    BY,
+    DEFAULT_EDITOR_BOUNDS,
+    EditorBounds,
+    EditorSession,
+    prompt_message,
+    text_part,
+)
 from lanebus.handlers.protocols.stdio import (
     INTERNAL,
     INVALID_PARAMS,
@@ -73,7 +79,7 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from lanebus.bus import Session, SessionHead
-    from lanebus.handlers.protocols.acp.encoder import Update
+    from lanebus.handlers.protocols.acp.editor_session import Update
     from lanebus.handlers.protocols.run_events import RunRested
 
 

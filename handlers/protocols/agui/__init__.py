@@ -1,7 +1,7 @@
 """AG-UI 1.0, the protocol of CopilotKit and assistant-ui: one POST is a run, whose events are its response.
 
-`run_input.py` reads the request. `AguiEncoder` in `encoder.py` turns the events of a run into AG-UI events.
-`run_stream.py` makes the frames of a run; its `AguiView` keeps the messages of a snapshot. All of it is pure.
+`run_stream.py` reads the request and makes the frames of a run; `AguiEncoder` in `encoder.py` turns the events of a run
+into AG-UI events, and its `AguiView` keeps the messages of a snapshot. All of it is pure.
 
 A thread is a session. A run lasts until the agent rests, because a user sends one message and waits for one answer,
 however many turns it takes.

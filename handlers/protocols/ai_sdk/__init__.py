@@ -1,7 +1,7 @@
 """The AI SDK's UI message stream: `useChat` of Vercel's AI SDK as a client of a session.
 
-`chat_request.py` reads what the client posts, `encoder.py` turns the events of a run into the chunks of one message,
-and `message_stream.py` makes the frames of a stream. All of it is pure. `read_version` in `encoder.py` says what each
+`message_stream.py` reads what the client posts, and makes the frames of a stream; `encoder.py` turns the events of a
+run into the chunks of one message. All of it is pure. `read_version` in `encoder.py` says what each
 version of the client accepts.
 
 Source: `ai` 5.0.277, 6.0.322 and 7.0.173, whose clients read these streams in the tests.

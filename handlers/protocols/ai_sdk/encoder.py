@@ -45,8 +45,8 @@ from lanebus.handlers.protocols.run_events import (
     ThoughtEnded,
     UserSpoke,
     WaitingCall,
+    call_id,
 )
-from lanebus.handlers.protocols.shown_answer import call_id
 
 # One chunk of a UI message stream, and the bytes that carry it.
 

@@ -3,5 +3,5 @@
 Every request to the page's server is decided here. A token that is revoked, has expired or was replaced is refused from
 then on, and open event streams of its principal end. Each decision is logged to `lanebus.audit`.
 
-Start with `principal.py`; `access.py` puts the parts together.
+Start with `credentials.py`; `access.py` puts the parts together.
 """

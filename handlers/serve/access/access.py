@@ -17,12 +17,15 @@ import anyio
 from lanebus.bus.text import logged
 from lanebus.handlers.agent import AccessAllowed, AccessEnded, AccessRead, AccessRefused, LogContext, write_event
 from lanebus.handlers.projections import TargetNotFound, load_object
-from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, AccessBounds, Credentials, Identified
-from lanebus.handlers.serve.access.principal import (
+from lanebus.handlers.serve.access.credentials import (
     ALL,
+    DEFAULT_ACCESS_BOUNDS,
+    AccessBounds,
     AccessRequest,
     Authorize,
+    Credentials,
     Decision,
+    Identified,
     Principal,
     authorize_by_rights,
     decide_by_rights,

@@ -32,18 +32,17 @@ from lanebus.bus.messages import (
 from lanebus.bus.wire import Cursor, DecodeFailure, Receipt
 from lanebus.handlers.agent import BY, decide_call, follow_up, send
 from lanebus.handlers.projections import STATUS, Projected, Status
-from lanebus.handlers.serve.api.answers import Published
 from lanebus.handlers.serve.api.bodies import (
     CommandBody,
     HandoverBody,
     MessageBody,
+    Published,
     read_command,
     read_handover,
     read_posted_message,
     with_media,
 )
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import ApiEndpoint, Handler
+from lanebus.handlers.serve.api.endpoint import ApiContext, ApiEndpoint, Handler
 from lanebus.handlers.serve.errors import KeyReused
 from lanebus.handlers.serve.guard import identified, owner_of, require_valid
 from lanebus.handlers.serve.replies import answer

@@ -13,9 +13,18 @@ from lanebus.bus import Session, SessionHead, common_position, media_of
 from lanebus.bus.errors import BusError, LogRolledBack, MediaDamaged, MediaMissing, SessionErased
 from lanebus.bus.messages import Lane, LlmMessage, sniff
 from lanebus.bus.wire import START, Cursor, Envelope
-from lanebus.handlers.serve.api.answers import EntriesAnswer
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import AFTER, BEFORE, KINDS, LIMIT, UNTIL, ApiEndpoint, lanes, moment
+from lanebus.handlers.serve.api.bodies import EntriesAnswer
+from lanebus.handlers.serve.api.endpoint import (
+    AFTER,
+    BEFORE,
+    KINDS,
+    LIMIT,
+    UNTIL,
+    ApiContext,
+    ApiEndpoint,
+    lanes,
+    moment,
+)
 from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.budget import Share
 from lanebus.handlers.serve.gate import SessionRight

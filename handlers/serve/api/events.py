@@ -13,15 +13,22 @@ from lanebus.bus import Session
 from lanebus.bus.errors import BusError, InvalidCursor
 from lanebus.bus.messages import Lane
 from lanebus.bus.wire import START, Cursor, check_session_id
-from lanebus.handlers.serve.access.principal import AccessRequest
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import AFTER, KINDS, ApiEndpoint, Parameter, flag, lanes, parse_cursor
+from lanebus.handlers.serve.access.credentials import AccessRequest
+from lanebus.handlers.serve.api.endpoint import (
+    AFTER,
+    KINDS,
+    ApiContext,
+    ApiEndpoint,
+    Parameter,
+    flag,
+    lanes,
+    parse_cursor,
+)
 from lanebus.handlers.serve.budget import Share
 from lanebus.handlers.serve.errors import InvalidParameter
-from lanebus.handlers.serve.frames import Frame, Outlet, encode_end, session_frames
 from lanebus.handlers.serve.gate import StreamAccess
 from lanebus.handlers.serve.replies import AccessDenied
-from lanebus.handlers.serve.stream import EventStream
+from lanebus.handlers.serve.stream import EventStream, Frame, Outlet, encode_end, session_frames
 
 SESSIONS = Parameter[tuple[str, ...]](
     name="sessions",

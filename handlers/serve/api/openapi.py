@@ -15,23 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus.messages import CONTROLS, AgentEvent, ImageBlock
-from lanebus.handlers.serve.api import (
-    agui,
-    chat,
-    commands,
-    entries,
-    events,
-    page,
-    projections,
-    sessions,
-    turns,
-    upkeep,
-    uploads,
-    views,
-)
-from lanebus.handlers.serve.api.answers import Entry, InlineImage, LiveDelta, ProblemAnswer
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import ApiEndpoint, Parameter
+from lanebus.handlers.serve.api import chat, commands, entries, events, sessions, turns, upkeep, uploads, views
+from lanebus.handlers.serve.api.bodies import Entry, InlineImage, LiveDelta, ProblemAnswer
+from lanebus.handlers.serve.api.endpoint import ApiContext, ApiEndpoint, Parameter
 from lanebus.handlers.serve.replies import PROBLEM, json_bytes
 from lanebus.handlers.serve.transfer import PacedFile
 
@@ -39,17 +25,17 @@ from lanebus.handlers.serve.transfer import PacedFile
 def endpoints() -> tuple[ApiEndpoint, ...]:
     """Return the endpoints of the page and the API, in the order of the reference."""
     found = (
-        *page.ENDPOINTS,
+        *views.PAGE_ENDPOINTS,
         *sessions.ENDPOINTS,
         *entries.ENDPOINTS,
         *events.ENDPOINTS,
         *commands.ENDPOINTS,
         *uploads.ENDPOINTS,
-        *agui.ENDPOINTS,
+        *chat.AGUI_ENDPOINTS,
         *chat.ENDPOINTS,
         *views.ENDPOINTS,
         *turns.ENDPOINTS,
-        *projections.ENDPOINTS,
+        *views.PROJECTION_ENDPOINTS,
         *upkeep.ENDPOINTS,
     )
     return (*found, document_endpoint(found))

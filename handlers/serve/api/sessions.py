@@ -17,9 +17,8 @@ from lanebus.bus import FailedWork, SessionHead
 from lanebus.bus.errors import SessionErased
 from lanebus.bus.messages import Approve, Deny, Lane
 from lanebus.handlers.projections import CardState, Command
-from lanebus.handlers.serve.api.answers import AccessAnswer, SessionAnswer, SessionsAnswer, WaitingAnswer
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import ApiEndpoint, Parameter, count_parameter, text_parameter
+from lanebus.handlers.serve.api.bodies import AccessAnswer, SessionAnswer, SessionsAnswer, WaitingAnswer
+from lanebus.handlers.serve.api.endpoint import ApiContext, ApiEndpoint, Parameter, count_parameter, text_parameter
 from lanebus.handlers.serve.errors import InvalidParameter
 from lanebus.handlers.serve.gate import confirm
 from lanebus.handlers.serve.guard import identified

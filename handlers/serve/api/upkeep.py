@@ -16,11 +16,9 @@ from lanebus.bus.errors import DecodeError, SessionClosed, SessionErased, TrimRe
 from lanebus.bus.messages import ExtensionMessage, Lane
 from lanebus.bus.wire import CLOSED, REOPENED, Outcome, Receipt
 from lanebus.handlers.projections import trim_session
-from lanebus.handlers.serve.api.answers import ForkOrigin, Published
-from lanebus.handlers.serve.api.bodies import Name, check_fields, check_key
+from lanebus.handlers.serve.api.bodies import ForkOrigin, Name, Published, check_fields, check_key
 from lanebus.handlers.serve.api.commands import check_repeat
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import ApiEndpoint, Handler
+from lanebus.handlers.serve.api.endpoint import ApiContext, ApiEndpoint, Handler
 from lanebus.handlers.serve.api.sessions import origin_json
 from lanebus.handlers.serve.guard import owner_of
 from lanebus.handlers.serve.replies import AccessDenied, RequestRefused, answer

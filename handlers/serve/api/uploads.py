@@ -14,16 +14,14 @@ from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages import Lane
 from lanebus.handlers.context import as_text, as_whole
 from lanebus.handlers.protocols import check_name, check_type
-from lanebus.handlers.serve.api.answers import UploadAnswer
-from lanebus.handlers.serve.api.bodies import UploadBody, check_fields
-from lanebus.handlers.serve.api.context import ApiContext
-from lanebus.handlers.serve.api.endpoint import ApiEndpoint, count_parameter
+from lanebus.handlers.serve.api.bodies import UploadAnswer, UploadBody, check_fields
+from lanebus.handlers.serve.api.endpoint import ApiContext, ApiEndpoint, count_parameter
 from lanebus.handlers.serve.budget import Share
 from lanebus.handlers.serve.errors import InvalidParameter, UploadMissing
 from lanebus.handlers.serve.guard import identified, require_valid
 from lanebus.handlers.serve.replies import RequestRefused, answer
 from lanebus.handlers.serve.transfer import announced_bytes, body_too_large, body_too_slow, holding
-from lanebus.handlers.serve.uploads.records import Upload
+from lanebus.handlers.serve.uploads import Upload
 
 _PATH = "/api/sessions/{session}/uploads"
 _BYTES = "application/octet-stream"

@@ -12,7 +12,7 @@ from a2a.types import Message, Part, Role, Task, TaskState
 from lanebus import Bus, ExtensionMessage
 from lanebus.a2a import BackendBounds, LanebusEventStream, LanebusTaskStore
 from lanebus.errors import DecodeError, InvalidArgument, InvalidCursor
-from lanebus.handlers.integrations.a2a.protobuf import copied
+from lanebus.handlers.integrations.a2a.task_record import copied
 from tests.support.backends.a2a.tasks import ANYONE, artifact, events, manager, message, new_task, status, texts
 from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 

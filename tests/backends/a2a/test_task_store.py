@@ -15,8 +15,7 @@ from pydantic import JsonValue
 from lanebus import Bus, DecodeFailure, ExtensionMessage
 from lanebus.a2a import BackendBounds, LanebusEventStream, LanebusTaskStore
 from lanebus.errors import DecodeError, InvalidArgument
-from lanebus.handlers.integrations.a2a.protobuf import copied
-from lanebus.handlers.integrations.a2a.task_record import TaskDeleted
+from lanebus.handlers.integrations.a2a.task_record import TaskDeleted, copied
 from tests.support.backends.a2a.tasks import ANYONE, artifact, call_of, events, manager, message, new_task, status
 from tests.support.backends.imported import import_session
 from tests.support.servers.real import AnyServer, RealServer, shortly

@@ -27,7 +27,7 @@ from lanebus.bus import check_sha256
 from lanebus.bus.errors import Closed
 from lanebus.bus.media.store import Offload, offloaded
 from lanebus.bus.messages import DataBlock, SystemMessage
-from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
+from lanebus.bus.messages.content import INLINE_LIMIT_BYTES
 from lanebus.errors import MediaDamaged, MessageTooLarge
 from lanebus.media import DirectoryMedia, MediaHead
 from lanebus.messages import AudioBlock, Block, DocumentBlock, ToolResultBlock, VideoBlock

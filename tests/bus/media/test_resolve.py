@@ -17,7 +17,7 @@ from lanebus.bus.errors import InvalidMediaKey, NoMediaStore
 from lanebus.bus.media.store import offloaded
 from lanebus.bus.messages import DataBlock
 from lanebus.errors import MediaMissing
-from lanebus.handlers.providers.options import Target
+from lanebus.handlers.providers.request import Target
 from lanebus.media import KeyedMedia, ObjectMedia, as_agentflow, media_of, resolve_media
 from lanebus.messages import AudioBlock, Block, DocumentBlock, ToolResultBlock, VideoBlock
 from tests.support.servers.real import shortly

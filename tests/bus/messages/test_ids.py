@@ -7,7 +7,7 @@ import pytest
 
 from lanebus.bus.errors import InvalidContent
 from lanebus.bus.messages import uuid_id
-from lanebus.bus.messages.ids import (
+from lanebus.bus.messages.base import (
     Id,
     IdKind,
     big_int_id,

@@ -25,7 +25,7 @@ from lanebus.bus.messages import (
     sanitize_filename,
     sniff,
 )
-from lanebus.bus.messages.media import NAME_LIMIT_BYTES, Picture, extension_of, text_type_of
+from lanebus.bus.messages.content import NAME_LIMIT_BYTES, Picture, extension_of, text_type_of
 from lanebus.media import media_from_file
 from lanebus.messages import read_message
 

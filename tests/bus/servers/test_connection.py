@@ -11,7 +11,7 @@ from lanebus.bounds import ConnectionBounds
 from lanebus.bus.errors import Redirected, Refused, Unavailable
 from lanebus.bus.servers import Argument, Connection, Endpoint
 from lanebus.bus.servers.connection import ConnectionPool
-from lanebus.bus.servers.discovery import Cluster, key_of, slot_of
+from lanebus.bus.servers.topology import Cluster, key_of, slot_of
 from tests.support.log.said import said, words
 from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
 from tests.support.servers.real import RealServer, blocked, eventually, shortly

@@ -8,7 +8,7 @@ from anyio.lowlevel import checkpoint
 
 from lanebus.bus.errors import Closed, Refused, Unavailable
 from lanebus.bus.servers import Argument, Reply
-from lanebus.bus.servers.grouped_pool import GroupedPool
+from lanebus.bus.servers.shared import GroupedPool
 from tests.support.servers.real import shortly
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.messages.media import read_file
+from lanebus.bus.messages.content import read_file
 from lanebus.bus.storage import Folder
 from lanebus.errors import BusError, MediaRefused
 from tests.support.suite.scale import SCALE

@@ -8,7 +8,7 @@ import pytest
 from lanebus import AssistantMessage, ImageBlock, MediaRef, Session, ToolCallBlock, Unavailable, UserMessage
 from lanebus.agent import AgentLoop, ModelRequest, ToolReply, tool
 from lanebus.context import build_context
-from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
+from lanebus.handlers.agent.models.provider_model import AnthropicModel
 from lanebus.providers import to_anthropic
 from tests.support.agent.agents import ScriptedModel, answer, calls, take_run
 from tests.support.agent.logs import messages, said

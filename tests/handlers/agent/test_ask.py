@@ -24,7 +24,7 @@ from lanebus.agent import (
 )
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent import Agent, AnswerTimeout, LoopLimits, Run, Worker, answered, approve, follow_up
-from lanebus.handlers.agent.ask import find_delay
+from lanebus.handlers.agent.commands import find_delay
 from lanebus.handlers.agent.models.model import with_failure
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus
 from tests.support.agent.logs import said, wait_for

@@ -21,7 +21,7 @@ from lanebus.agent import (
 )
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent import LoopLimits, ModelRequest, Run, Worker, approve, failure_of
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
+from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT
 from lanebus.handlers.providers import Begun, ModelEvent, Piece
 from lanebus.messages import AgentEnded, Compaction, TurnEnded, UsageSettled
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run

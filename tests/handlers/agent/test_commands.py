@@ -10,7 +10,7 @@ from lanebus.agent import AgentLoop, AnswerTimeout, FunctionTool, abort, answere
 from lanebus.bus.messages import TurnStarted, parse_control
 from lanebus.errors import DecodeError, InvalidArgument, KeyTooLong
 from lanebus.handlers.agent import approve, deny, follow_up
-from lanebus.handlers.agent.turn.model_call import ModelStream
+from lanebus.handlers.agent.loop import ModelStream
 from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, ToolEnded, ToolWaiting, TurnId
 from lanebus.projections import TURNS, project
 from lanebus.providers import Piece

@@ -28,9 +28,8 @@ from lanebus.bus.messages import CompactionStarted, ControlAnswered, Cost, LeafM
 from lanebus.context import Context, UnknownTarget, build_context, undo_compaction
 from lanebus.handlers.agent import FOLLOW_UP
 from lanebus.handlers.agent.compaction import find_cut, wants_compaction
-from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.handlers.agent.turn.decision import CompactContext, next_decision
-from lanebus.handlers.agent.turn.loop_state import LoopState, SessionSnapshot, derive_loop_state
+from lanebus.handlers.agent.turn.loop_state import CUT, LoopState, SessionSnapshot, derive_loop_state
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
 from lanebus.handlers.projections import Status
 from lanebus.messages import (

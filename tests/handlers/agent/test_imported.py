@@ -23,7 +23,7 @@ from lanebus.agent import AgentLoop, ModelRequest, Recorder, Tool, Worker, abort
 from lanebus.archive import DirectoryArchive
 from lanebus.bus.messages import Abort, AgentEnded, AgentEvent, AgentStarted, Approve, Control, ControlAnswered
 from lanebus.bus.messages import Pause as PauseCommand
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, IMPORTED_CALL, OUTCOME
+from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT, IMPORTED_CALL, OUTCOME
 from lanebus.handlers.context import READ_UP_TO, build_context
 from lanebus.handlers.formats import entry_line, header_line, import_transcript
 from lanebus.handlers.projections import STATUS, Status

@@ -70,7 +70,9 @@ def test_without_a_key_the_error_names_the_variable(
 @pytest.mark.full
 def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
     modules = "anthropic_model, openai_model, gemini_model"
-    code = f"import sys; import lanebus.handlers.agent.load; from lanebus.handlers.agent.models import {modules}"
+    code = (
+        f"import sys; import lanebus.handlers.agent.worker.worker; from lanebus.handlers.agent.models import {modules}"
+    )
     code += "; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert set(run.stdout.split()) & {"anthropic", "openai", "google.genai", "httpx2", "genai_prices"} == set()

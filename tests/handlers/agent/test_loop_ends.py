@@ -24,8 +24,8 @@ from lanebus.agent import (
 )
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent import LoopLimits, ModelRequest, Run, abort, approve
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
 from lanebus.handlers.agent.models.model import with_failure
+from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT
 from lanebus.handlers.agent.turn.record import fail_loop
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
 from lanebus.messages import AgentEnded, AgentStarted, InputRejected, Publishable, TurnStarted

@@ -11,7 +11,7 @@ from lanebus.agent import AgentLoop, ModelFailure, Piece, PreviewBounds, Run, fo
 from lanebus.handlers.agent import LogContext, WorkerCounts
 from lanebus.handlers.agent.models.model import with_failure
 from lanebus.handlers.agent.run import RunObserver, open_preview
-from lanebus.handlers.agent.session_cache import CachedSession
+from lanebus.handlers.agent.turn.loop_state import CachedSession
 from lanebus.messages import AgentEnded, AgentStarted, Cost, TurnEnded, TurnId, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, take_run
 

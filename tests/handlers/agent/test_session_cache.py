@@ -11,8 +11,7 @@ from lanebus.archive import DirectoryArchive
 from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compaction, LeafMove, Pause, RequestDefined, Usage
 from lanebus.bus.wire import Keys
 from lanebus.errors import BusError, CursorTrimmed
-from lanebus.handlers.agent.session_cache import CachedSession, SessionCache
-from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.agent.turn.loop_state import CachedSession, SessionCache, SessionSnapshot
 from lanebus.handlers.context import build_context
 from lanebus.handlers.projections import STATUS
 from lanebus.projections import rebuild

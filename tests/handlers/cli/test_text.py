@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.handlers.cli.output import Line, Output, put
-from lanebus.handlers.cli.text import (
+from lanebus.handlers.cli.output import (
     Column,
+    Line,
+    Output,
     count,
     cut,
     duration,
@@ -18,6 +19,7 @@ from lanebus.handlers.cli.text import (
     moment,
     money,
     plain,
+    put,
     shell_word,
     size,
     table,

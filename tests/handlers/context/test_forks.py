@@ -16,7 +16,7 @@ from lanebus.bus.messages import TurnId, TurnStarted, UserMessage, parse_event
 from lanebus.context import WarmContext, build_context
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
 from lanebus.handlers.serve.budget import ByteBudget
-from lanebus.handlers.serve.frames import session_frames
+from lanebus.handlers.serve.stream import session_frames
 from lanebus.handlers.serve.transfer import History
 from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Compaction, Publishable, RequestDefined, TurnEnded
 from lanebus.projections import SESSIONS, TURNS, USAGE, look, project, rebuild, session_lines

@@ -9,12 +9,12 @@ from lanebus import LlmMessage, SystemMessage, TextBlock, ToolCallBlock, ToolRes
 from lanebus.bus.messages import CompactedSection, Compaction, CompactionBlock, Label, LeafMove, parse_json, read_llm
 from lanebus.context import BY_BYTES, TokenEstimator, UnknownTarget, loops_of
 from lanebus.errors import DecodeError
-from lanebus.handlers.context.cutting import head_and_tail
 from lanebus.handlers.context.fold import without_empty_answers, without_unusable_end
 from lanebus.handlers.context.loop_compaction import (
     BlockSettings,
     block_of,
     blocks_of,
+    head_and_tail,
     one_line_each,
     read_block,
     turns_of,

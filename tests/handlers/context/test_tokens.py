@@ -10,7 +10,7 @@ from lanebus.bus.messages import AssistantMessage, ImageBlock, RedactedThinkingB
 from lanebus.context import BY_BYTES, BY_CHARACTERS, HeadroomTrigger, ReserveTrigger, build_context, usage_tokens
 from lanebus.handlers.context import branch_message, context_tokens, first_to_keep
 from lanebus.handlers.formats import PI
-from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.importer import ListedTranscript
 from lanebus.messages import AudioBlock, Block, BranchSummary, Compaction, DocumentBlock, ErrorBlock, ModelChange, Prune
 from tests.support.log.entries import asks, calls, context_of, results, says
 

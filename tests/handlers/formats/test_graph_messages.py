@@ -35,7 +35,7 @@ from lanebus.handlers.formats.graph import (
     tool_message,
     without_tools,
 )
-from lanebus.handlers.formats.graph.stream import read_chunk, read_deltas
+from lanebus.handlers.formats.graph.reader import read_chunk, read_deltas
 
 MEDIA = MediaRef(kind="url", url="https://example.com/a")
 

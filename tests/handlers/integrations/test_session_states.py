@@ -220,7 +220,7 @@ ASKS = {"is_imported", "own_message"}
 
 
 READERS: dict[str, str] = {
-    "agent/ask.py:_running_tools": "reads the starts of calls, at positions that the fold of own entries has found",
+    "agent/commands.py:_running_tools": "reads the starts of calls at positions that the fold of own entries has found",
     "agent/commands.py:_require_command": "reads the command of a receipt of its own process",
     "agent/compaction.py:CompactionStep": "numbers the summaries of the context",
     "agent/compaction.py:_answers": "gets the entries of the context, imported or not",
@@ -230,8 +230,8 @@ READERS: dict[str, str] = {
     "agent/compaction.py:summary_request": "summarises what the model reads, imported or not",
     "agent/loop.py:AgentLoop": "reads messages at positions that the fold of own entries has found",
     "agent/recording/recorded_loop.py:RecordedLoop": "waits until the session is closed, which its head tells",
-    "agent/session_cache.py:CachedSession": "hands the pages to folds, which ask",
-    "agent/tracing.py:_add": "adds to a trace what the model reads, imported or not",
+    "agent/turn/loop_state.py:CachedSession": "hands the pages to folds, which ask",
+    "agent/run.py:_add": "adds to a trace what the model reads, imported or not",
     "agent/turn/decision.py:_is_known": "looks at the context, imported or not, to tell a decided call",
     "agent/turn/loop_state.py:_follow_ups": "gets entries of the fold of own entries",
     "agent/turn/request.py:_answer_of": "shows what a model was asked; a definition is compared with its hash",

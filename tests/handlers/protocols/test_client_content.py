@@ -15,7 +15,7 @@ from lanebus.handlers.protocols import (
     read_chat_request,
     read_run_input,
 )
-from lanebus.handlers.protocols.acp.encoder import prompt_message
+from lanebus.handlers.protocols.acp.editor_session import prompt_message
 from lanebus.handlers.protocols.client_content import InvalidMediaUrl
 from lanebus.handlers.serve.api.bodies import PostedMedia, read_posted_message
 from lanebus.messages import DocumentBlock, ImageBlock, MediaRef, UserMessage

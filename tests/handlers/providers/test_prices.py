@@ -7,7 +7,7 @@ import pytest
 
 from lanebus.bus.messages import Usage
 from lanebus.handlers.providers import list_price
-from lanebus.handlers.providers.prices import PricesMissing
+from lanebus.handlers.providers.registry import PricesMissing
 
 USAGE = Usage(input=1000, output=100, cache_read=200)
 

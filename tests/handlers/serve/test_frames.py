@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lanebus import START, Bus, ExtensionMessage
 from lanebus.handlers.serve.budget import ByteBudget
-from lanebus.handlers.serve.frames import HEARTBEAT, SharedFrames, encode_frame, encode_retry, session_frames
+from lanebus.handlers.serve.stream import HEARTBEAT, SharedFrames, encode_frame, encode_retry, session_frames
 from lanebus.handlers.serve.transfer import History
 from tests.support.agent.agents import SECONDS
 from tests.support.page.sse_parser import Event, parse

@@ -20,8 +20,8 @@ from lanebus.handlers.serve.access.access import Access
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
 from lanebus.handlers.serve.api.entries import EntriesQuery, entries_json
 from lanebus.handlers.serve.budget import ByteBudget
-from lanebus.handlers.serve.frames import session_frames
 from lanebus.handlers.serve.gate import SessionRight
+from lanebus.handlers.serve.stream import session_frames
 from lanebus.handlers.serve.transfer import History
 from lanebus.messages import TurnId
 from tests.support.serve import DEFAULT_UI_BOUNDS, Client, UiBounds, api, error_of, signed

@@ -19,7 +19,7 @@ from lanebus import Bus, ExtensionMessage, ImageBlock, MediaRef, UserMessage
 from lanebus.access import AccessBounds
 from lanebus.handlers.context import Breather
 from lanebus.handlers.serve import HostedApp, Principal
-from lanebus.handlers.serve.api.context import ApiContext
+from lanebus.handlers.serve.api.endpoint import ApiContext
 from tests.support.agent.agents import fresh_bus
 from tests.support.page.serving import Served, serving
 from tests.support.serve import (

@@ -15,7 +15,7 @@ from docs.site.tables import fill_in
 from lanebus import Bus, UserMessage
 from lanebus.agent import AgentLoop, OfflineModel, Worker
 from lanebus.bus import Histogram
-from lanebus.bus.publishing.limits import OUTCOMES
+from lanebus.bus.publishing.publisher import OUTCOMES
 from lanebus.errors import Conflict, Unavailable
 from lanebus.handlers.agent import ConnectionCounts, LabelledCounts, ServerHealth
 from lanebus.handlers.serve import Observed, ObservedWorker, ServerReader

@@ -13,7 +13,7 @@ import pytest
 from lanebus import Bus, ExtensionMessage, UserMessage
 from lanebus.bus.messages import Approve, ControlAnswered, Deny, Lane
 from lanebus.handlers.serve.bounds import UiBounds
-from lanebus.handlers.serve.uploads.folder import UploadBounds
+from lanebus.handlers.serve.uploads import UploadBounds
 from lanebus.messages import DocumentBlock, ImageBlock, TextBlock
 from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, hold, visit
 from tests.support.page.commands import next_control

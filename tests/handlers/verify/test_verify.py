@@ -14,9 +14,8 @@ from lanebus.bus.wire import ALL_AGENTS, ALL_BYTES, Keys
 from lanebus.handlers.formats import import_transcript
 from lanebus.handlers.projections import TURNS, USAGE
 from lanebus.handlers.verify import ProblemKind, Report, verify_all, verify_session
-from lanebus.handlers.verify.entries import EntryCheck, parse_head_fields
+from lanebus.handlers.verify.entries import EntryCheck, Findings, VerifyBounds, parse_head_fields
 from lanebus.handlers.verify.namespace import part_of
-from lanebus.handlers.verify.problem import Findings, VerifyBounds
 from lanebus.projections import project
 from tests.support.log.said import said, told
 from tests.support.log.stored import header

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from lanebus import AssistantMessage, Delta, Envelope
-from lanebus.handlers.protocols.shown_answer import arguments_text
+from lanebus.handlers.protocols.run_events import arguments_text
 from lanebus.messages import TextBlock, ThinkingBlock, ToolCallBlock
 
 __all__ = ("with_deltas",)

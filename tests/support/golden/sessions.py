@@ -23,7 +23,7 @@ from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.wire import decode
 from lanebus.bus.wire.codec import VERSION
 from lanebus.context import Context, evolve
-from lanebus.handlers.agent.metadata_keys import CUT
+from lanebus.handlers.agent.turn.loop_state import CUT
 from lanebus.handlers.formats import entry_line, header_line
 from lanebus.handlers.projections import SESSIONS, STATUS, TURNS, USAGE
 from tests.support.agent.folding import fold

@@ -54,7 +54,7 @@ from lanebus.bus.messages import (
 from lanebus.context import Context, evolve
 from lanebus.handlers.agent import Agent, LoopLimits, ModelRequest, Run, ToolContext
 from lanebus.handlers.agent.models.model import with_failure
-from lanebus.handlers.agent.session_cache import CachedSession, SessionCache
+from lanebus.handlers.agent.turn.loop_state import CachedSession, SessionCache
 from lanebus.handlers.projections import STATUS
 from lanebus.handlers.providers import PROVIDERS, Begun, ModelEvent, Piece
 from lanebus.projections import project

@@ -7,8 +7,8 @@ from typing import TypeVar
 from unittest.mock import patch
 
 from lanebus.bus.following.hub import Hub
+from lanebus.bus.publishing.outbox import Recovery
 from lanebus.bus.publishing.publisher import Publisher
-from lanebus.bus.publishing.recovery import Recovery
 from lanebus.bus.servers import Connection
 from lanebus.bus.servers.connection import ConnectionPool
 from tests.support.servers.real import RealServer

@@ -8,10 +8,14 @@ from typing import Literal, NamedTuple, Protocol, Unpack
 
 from pydantic import JsonValue
 
-from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
-from lanebus.handlers.agent.models.gemini_model import GeminiModel
-from lanebus.handlers.agent.models.openai_model import OpenAIChatModel, OpenAIResponsesModel
-from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
+from lanebus.handlers.agent.models.provider_model import (
+    AnthropicModel,
+    GeminiModel,
+    ModelOptions,
+    OpenAIChatModel,
+    OpenAIResponsesModel,
+    ProviderModel,
+)
 from tests.support.models import messages_api
 from tests.support.models.model_api import Json, Status
 

@@ -6,7 +6,7 @@ import pytest
 
 from lanebus import ToolCallBlock, Usage, UserMessage
 from lanebus.agent import ModelEvent, ModelRequest, Piece
-from lanebus.handlers.agent.models.anthropic_model import AnthropicModel
+from lanebus.handlers.agent.models.provider_model import AnthropicModel
 from lanebus.messages import AssistantMessage, Rates, RedactedThinkingBlock, TextBlock, ThinkingBlock, UnknownBlock
 from tests.support.log.entries import context_of
 from tests.support.models.messages_api import Cut, Step, block, delta, finish, serve, start

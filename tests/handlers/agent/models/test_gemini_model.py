@@ -6,7 +6,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from lanebus.handlers.agent.models.gemini_model import read_ahead
+from lanebus.handlers.agent.models.provider_model import read_ahead
 
 __all__ = ()
 

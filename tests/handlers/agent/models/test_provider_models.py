@@ -11,9 +11,9 @@ import pytest
 
 from lanebus import Usage, UserMessage
 from lanebus.agent import Begun, Model, ModelEvent, ModelFailure, ModelRequest, Piece, ToolSpec, failure_of
+from lanebus.handlers.agent.loop import model_stream
 from lanebus.handlers.agent.models.model import PartialResponse
 from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
-from lanebus.handlers.agent.turn.model_call import model_stream
 from lanebus.messages import AssistantMessage, AudioBlock, MediaRef, Rates, TextBlock, ThinkingBlock, ToolCallBlock
 from lanebus.providers import ToolChoice
 from tests.support.agent.agents import SECONDS, Pause

@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field, JsonValue
 
 from lanebus.agent import ToolContext, tool
-from lanebus.handlers.agent.tools.parameters import read_docstring
+from lanebus.handlers.agent.tools.tool import read_docstring
 
 __all__ = ()
 

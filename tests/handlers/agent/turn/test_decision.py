@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from lanebus.agent import AgentLoop, LoopLimits, Run, tool
 from lanebus.bus.messages import ExtensionMessage, SessionLinked, SystemMessage, ToolEnded, TurnId, Usage, UserMessage
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
 from lanebus.handlers.agent.tools.tool_call import StartCall, decide_calls
 from lanebus.handlers.agent.turn.decision import CompactContext, Idle, command_outcome, next_decision
-from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
+from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT, WARNING, SessionSnapshot
 from lanebus.handlers.context import READ_UP_TO
 from lanebus.handlers.projections import waiting_calls
 from lanebus.messages import Abort, Approve, Compact, Compaction, Cost, Deny, Handoff, Pause, Resume, Steer

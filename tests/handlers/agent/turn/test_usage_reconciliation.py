@@ -7,9 +7,9 @@ import pytest
 
 from lanebus import AssistantMessage, Bus, Envelope, Session, TextBlock, Usage, UserMessage
 from lanebus.agent import AgentLoop, ModelRequest, Piece, RunBounds, abort
+from lanebus.handlers.agent.loop import UsageReconciler, reconcilable, reconcile
 from lanebus.handlers.agent.models.model import PartialResponse
-from lanebus.handlers.agent.models.openai_model import OpenAIResponsesModel
-from lanebus.handlers.agent.turn.model_call import UsageReconciler, reconcilable, reconcile
+from lanebus.handlers.agent.models.provider_model import OpenAIResponsesModel
 from lanebus.messages import TurnId, UsageSettled
 from lanebus.projections import USAGE, project
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, take_run

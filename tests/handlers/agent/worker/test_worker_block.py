@@ -11,7 +11,7 @@ from lanebus import AssistantMessage, Bus, Closed, ExtensionMessage, Session, To
 from lanebus.agent import AgentLoop, Worker, WorkerBounds, approve, ask, tool
 from lanebus.bus import Lease, Leases
 from lanebus.handlers.agent import in_background
-from lanebus.handlers.agent.session_cache import CachedSession
+from lanebus.handlers.agent.turn.loop_state import CachedSession
 from lanebus.messages import ToolWaiting, TurnId
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, fresh_bus
 from tests.support.agent.logs import events_of, messages, said, until, wait_for

@@ -7,7 +7,14 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.handlers.cli.commands.convert import SOURCES, TARGETS, BadInput, InputTooLarge, read_values, written_values
+from lanebus.handlers.cli.commands.transcripts import (
+    SOURCES,
+    TARGETS,
+    BadInput,
+    InputTooLarge,
+    read_values,
+    written_values,
+)
 from tests.support.cli.command_line import CommandLine
 
 Fields = dict[str, JsonValue]

@@ -16,8 +16,7 @@ from lanebus.bus import AgentWork, Bus, ConsumerStatus, GroupStatus, server_stat
 from lanebus.bus.messages import UserMessage
 from lanebus.handlers.agent import Worker, demo_agent
 from lanebus.handlers.cli.commands.top import draw
-from lanebus.handlers.cli.output import Line
-from lanebus.handlers.cli.text import width
+from lanebus.handlers.cli.output import Line, width
 from lanebus.handlers.projections import Doing
 from lanebus.handlers.serve import Overview, Pace, SessionStatus
 from tests.support.cli.command_line import CommandLine, Running, Terminal, objects

@@ -26,7 +26,7 @@ from lanebus.bus.messages import (
 from lanebus.context import build_context
 from lanebus.handlers.formats import UnknownFormat, Unplaced, import_transcript
 from lanebus.handlers.formats.coding_agent.transcript import CODING_AGENT_FORMAT
-from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.importer import ListedTranscript
 from lanebus.handlers.formats.transcript import TranscriptEntry
 from tests.support.log.entries import texts
 

@@ -15,8 +15,8 @@ from lanebus.context import build_context, read_tree
 from lanebus.handlers.context import branch_message
 from lanebus.handlers.context.fold import compaction_message
 from lanebus.handlers.formats import PI, import_transcript
-from lanebus.handlers.formats.in_memory import ListedTranscript
-from lanebus.handlers.formats.placement import CyclicTree, UnknownEntry
+from lanebus.handlers.formats.importer import ListedTranscript
+from lanebus.handlers.formats.transcript import CyclicTree, UnknownEntry
 from tests.support.suite.scale import examples
 
 Object = dict[str, JsonValue]

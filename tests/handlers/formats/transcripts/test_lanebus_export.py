@@ -23,16 +23,15 @@ from lanebus.bus.messages import (
     TurnId,
     TurnStarted,
     Usage,
-    context_entry,
-    control,
-    events,
     parse_json,
 )
+from lanebus.bus.messages import extension as control
+from lanebus.bus.messages import extension as events
+from lanebus.bus.messages import message as context_entry
 from lanebus.handlers.agent import Worker, demo_agent
 from lanebus.handlers.context import READ_UP_TO, build_context
 from lanebus.handlers.formats import entry_line, header_line, import_transcript
-from lanebus.handlers.formats.importer import OwnLog
-from lanebus.handlers.formats.in_memory import ListedTranscript
+from lanebus.handlers.formats.importer import ListedTranscript, OwnLog
 from lanebus.handlers.formats.lanebus_export import OWN, POSITIONS
 from lanebus.messages import BranchSummary, Compaction, Label, LeafMove, Prune, Publishable
 from tests.support.agent.agents import SECONDS

@@ -17,8 +17,7 @@ from lanebus import ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, approve
 from lanebus.bus.messages import ToolWaiting
 from lanebus.errors import InvalidArgument
-from lanebus.handlers.integrations.mcp.definition import Catalog
-from lanebus.handlers.integrations.mcp.results import result_message
+from lanebus.handlers.integrations.mcp.definition import Catalog, result_message
 from lanebus.handlers.integrations.mcp.tools import McpTool, Trust
 from lanebus.mcp import McpBounds, McpUnavailable, mcp_tools
 from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, events, fresh_bus, said, take_run
@@ -34,7 +33,7 @@ MEGABYTE = 1024 * 1024
 
 
 def decoded(limit: int, *chunks: bytes) -> list[str]:
-    from lanebus.handlers.integrations.mcp.caller import bounded_encoding
+    from lanebus.handlers.integrations.mcp.connection import bounded_encoding
 
     decoder = codecs.getincrementaldecoder(bounded_encoding("utf-8", limit))()
     return "".join([decoder.decode(chunk) for chunk in chunks]).splitlines()
@@ -67,7 +66,7 @@ def test_a_line_of_too_many_values_becomes_an_error_that_answers_its_request(lin
 
 
 def test_an_unknown_encoding_is_refused() -> None:
-    from lanebus.handlers.integrations.mcp.caller import bounded_encoding
+    from lanebus.handlers.integrations.mcp.connection import bounded_encoding
 
     with pytest.raises(InvalidArgument, match="encoding"):
         bounded_encoding("no-such", 10)

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from lanebus import ImageBlock, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.bus.messages import AnnotationRef, DataBlock
-from lanebus.handlers.integrations.mcp.results import progress_text, result_message
+from lanebus.handlers.integrations.mcp.definition import progress_text, result_message
 from lanebus.messages import AudioBlock, Block, DocumentBlock
 
 if TYPE_CHECKING:

@@ -474,7 +474,7 @@ async def test_a_client_of_one_s_own_may_answer_what_the_server_asks() -> None:
 @pytest.mark.full
 async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
-        "lanebus.handlers.integrations.mcp.caller",
+        "lanebus.handlers.integrations.mcp.connection",
         "lanebus.handlers.integrations.mcp.connection",
         "lanebus.handlers.integrations.mcp.connection",
     ):

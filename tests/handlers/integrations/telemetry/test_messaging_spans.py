@@ -13,7 +13,7 @@ from lanebus.agent import AgentLoop, Worker, approve, tool
 from lanebus.bus.publishing.publisher import Publisher
 from lanebus.context import build_context
 from lanebus.errors import Conflict
-from lanebus.handlers.agent.tracing import loop_messages
+from lanebus.handlers.agent.run import loop_messages
 from lanebus.handlers.providers import PROVIDERS
 from lanebus.messages import TurnId
 from lanebus.telemetry import otel_tracing, trace_id

@@ -7,7 +7,7 @@ import pytest
 from acp.schema import SessionNotification
 
 from lanebus import AssistantMessage, Envelope, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.handlers.protocols.acp.encoder import CUT_OFF, RECORDED, AcpEncoder, Update
+from lanebus.handlers.protocols.acp.editor_session import CUT_OFF, RECORDED, AcpEncoder, Update
 from lanebus.handlers.protocols.run import RunFold
 from lanebus.handlers.protocols.run_events import (
     AnswerSettled,

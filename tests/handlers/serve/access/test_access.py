@@ -20,7 +20,7 @@ from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.handlers.serve import Principal, TokenFiles, TokenFileUnreadable, new_key, sign_token
 from lanebus.handlers.serve.access.access import Access, Refusal
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials, Identified
-from lanebus.handlers.serve.api.context import ApiContext
+from lanebus.handlers.serve.api.endpoint import ApiContext
 from lanebus.handlers.serve.api.openapi import endpoints
 from tests.support.agent.agents import until
 from tests.support.page.samples import waiting_for_approval

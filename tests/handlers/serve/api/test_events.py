@@ -14,10 +14,10 @@ import pytest
 from lanebus import START, Bus, Cursor, Delta, ExtensionMessage, Session, UserMessage
 from lanebus.access import AccessBounds, AccessRequest, Decision, authorize_by_rights
 from lanebus.bus.errors import InvalidCursor, InvalidSessionId
-from lanebus.handlers.serve.api.context import Changes
+from lanebus.handlers.serve.api.endpoint import Changes
 from lanebus.handlers.serve.api.events import MergedFrames, cursors_text, parse_cursors
 from lanebus.handlers.serve.budget import ByteBudget, Share
-from lanebus.handlers.serve.frames import Frame, Outlet
+from lanebus.handlers.serve.stream import Frame, Outlet
 from tests.support.agent.agents import until
 from tests.support.page.serving import temporary_bus
 from tests.support.serve import Client, UiBounds, api, connected, head_of

@@ -14,7 +14,7 @@ from lanebus import Bus, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.bus.messages import AssistantMessage, MessageStarted, RequestDefined, TurnStarted, UserMessage
 from lanebus.handlers.context import PastBounds
 from lanebus.handlers.providers import PROVIDERS
-from lanebus.handlers.serve.api import model_requests as requests
+from lanebus.handlers.serve.api import turns as requests
 from lanebus.messages import Cost, ImageBlock, MediaRef, TurnId, Usage
 from tests.support.agent.agents import SECONDS, until
 from tests.support.agent.scripted_agent import ENTRIES, answer_all

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.handlers.context import cut_text
-from lanebus.handlers.serve.mcp import fitting
-from lanebus.handlers.serve.mcp.fitting import fitted
+from lanebus.handlers.serve.mcp import server
+from lanebus.handlers.serve.mcp.server import fitted
 
 
 def test_the_cursor_of_a_page_is_not_cut_with_the_texts() -> None:
@@ -30,7 +30,7 @@ def test_an_answer_that_fits_at_no_length_is_not_written_anew_for_each(monkeypat
         written.append(value)
         return json.dumps(value)
 
-    monkeypatch.setattr(fitting, "json_text", counted)
+    monkeypatch.setattr(server, "json_text", counted)
     assert fitted({"entries": entries}, most_bytes=1_000, shortest=20) is None
     assert sum(isinstance(each, dict) for each in written) == 1
 
@@ -44,7 +44,7 @@ def test_the_longest_texts_that_fit_are_kept(texts: list[str], most: int, shorte
     value: JsonValue = {"texts": [*texts]}
     found, length = fitted(value, most_bytes=most, shortest=shortest), most
     wanted: JsonValue = value
-    while len(fitting.json_text(wanted).encode()) > most:
+    while len(server.json_text(wanted).encode()) > most:
         if length <= shortest:
             assert found is None
             return

@@ -12,7 +12,7 @@ from docs.site.tables import fill_in
 from lanebus.bus.errors import LoginRefused, Refused, Unavailable
 from lanebus.errors import DecodeError, SessionClosed
 from lanebus.handlers.agent import LogContext, ServerHealth, write_event
-from lanebus.handlers.agent.log_events import (
+from lanebus.handlers.agent.health import (
     COMMON_FIELDS,
     EVENTS,
     FIELD_MEANINGS,

@@ -16,9 +16,7 @@ from lanebus import Bus
 from lanebus.access import AccessBounds
 from lanebus.bus.messages import Lane
 from lanebus.handlers.serve import Principal
-from lanebus.handlers.serve.uploads.folder import UploadBounds
-from lanebus.handlers.serve.uploads.records import Upload
-from lanebus.handlers.serve.uploads.uploads import Uploads
+from lanebus.handlers.serve.uploads import Upload, UploadBounds, Uploads
 from lanebus.messages import ImageBlock, TextBlock, UserMessage
 from tests.support.agent.agents import until
 from tests.support.page.serving import client_of, served_by_command, serving, temporary_bus, temporary_dir
