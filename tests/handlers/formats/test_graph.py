@@ -289,7 +289,9 @@ def test_only_the_later_year_has_remote_calls_texts_of_documents_and_single_cita
 def test_calls_are_repeated_in_the_providers_form_and_read_from_it_alone(codec: Codec) -> None:
     call = ToolCallBlock(id="c", name="n", arguments={"ä": 1})
     (written,) = write(codec, AssistantMessage(content=(call,), stop_reason="toolUse"))
-    assert written["tools_calls"] == [{"id": "c", "type": "function", "function": {"name": "n", "arguments": '{"ä": 1}'}}]
+    assert written["tools_calls"] == [
+        {"id": "c", "type": "function", "function": {"name": "n", "arguments": '{"ä": 1}'}}
+    ]
     value: Object = {
         "role": "assistant",
         "content": [],
