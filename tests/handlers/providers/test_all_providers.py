@@ -557,8 +557,9 @@ def _called(call: object, function: Object) -> Object:
         arguments = cast("object", json.loads(str(function["arguments"])))
     except ValueError:
         arguments = function["arguments"]
-    sent: object = arguments if isinstance(arguments, dict) else function["arguments"]
-    return {"call": call, "name": function["name"], "arguments": sent}
+    if not isinstance(arguments, dict):
+        arguments = function["arguments"]
+    return {"call": call, "name": function["name"], "arguments": cast("object", arguments)}
 
 
 def _texts(content: object) -> list[str]:
