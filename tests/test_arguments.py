@@ -93,12 +93,16 @@ PAGE = ROOT / "README.md"
 
 def wrong(call: Callable[..., object], first: Values = (), **named: Values) -> Iterator[Case]:
     """Yield a case for the next positional argument of a call, and one for each named argument."""
-    function = call.func if isinstance(call, partial) else call
-    name = f"{getattr(function, '__qualname__', function)}"
+    name = name_of(call)
     if first:
         yield name, first, call
     for argument, values in named.items():
         yield f"{name} {argument}", values, naming(call, argument)
+
+
+def name_of(call: Callable[..., object]) -> str:
+    function = call.func if isinstance(call, partial) else call
+    return f"{getattr(function, '__qualname__', function)}"
 
 
 def naming(call: Callable[..., object], argument: str) -> Callable[[object], object]:
@@ -292,9 +296,9 @@ def of_contexts(bus: Bus, found: context.Context) -> Iterator[Case]:
     yield from wrong(partial(context.compact_loops, one), (*OBJECTS, {"x": 5}))
     yield from wrong(partial(context.first_to_keep, found), POSITIONS, up_to=POSITIONS)
     yield from wrong(context.loops_of, (5, None))
-    revert = partial(cast("Callable[..., object]", context.revert), loop_id="s1.main.1")
-    yield from wrong(lambda bad: revert(one, 1, bad, "failure"), TEXTS)
-    yield from wrong(lambda bad: revert(one, 1, "s", bad), (5, None, "x"))
+    revert = partial(context.revert, one, 1, loop_id="s1.main.1")
+    yield from wrong(partial(revert, category="failure"), summary=TEXTS)
+    yield from wrong(partial(revert, "s"), (5, None, "x"))
     yield from wrong(context.HeadroomTrigger, window=POSITIONS, system=POSITIONS)
     yield from wrong(context.HeadroomTrigger, **dict.fromkeys(("full", "least_free"), (-1, 2, "x", math.nan)))
     yield from wrong(context.ReserveTrigger, window=POSITIONS)
@@ -342,8 +346,9 @@ def of_bounds(bus: Bus) -> Iterator[Case]:
     found = [each for module in ("bounds", "agent", "projections", "mcp") for each in names(f"lanebus.{module}")]
     kinds = [kind for kind in found if inspect.isclass(kind) and kind.__name__.endswith("Bounds")]
     assert len(kinds) > 10
+    values: Values = (None, "x", -1, [], math.nan)
     for kind in kinds:
-        yield from wrong(kind, **dict.fromkeys(inspect.signature(kind).parameters, (None, "x", -1, [], math.nan)))
+        yield from wrong(kind, **dict.fromkeys(inspect.signature(kind).parameters, values))
 
 
 def names(module: str) -> list[Callable[..., object]]:

@@ -48,7 +48,7 @@ async def other(server: AnyServer) -> AsyncGenerator[Bus, None]:
 
 
 @pytest.fixture
-def session(bus: Bus) -> Session:
+async def session(bus: Bus) -> Session:
     """The session "s" of `bus`, empty."""
     return bus.session("s")
 

@@ -194,14 +194,15 @@ async def test_bus_takes_a_rotated_password_from_its_file(process: RealServer, t
 
 
 async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> None:
-    async with anyio.create_task_group() as tasks, Bus.open(secured(process)) as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        follower = Follower(session).start(tasks)
-        await eventually(lambda: follower.words == ["a"])
-        rotate(process, "new")
-        assert isinstance(await refused_publish(session), LoginRefused)
-    assert isinstance(follower.error, Closed)
+    async with anyio.create_task_group() as tasks:
+        async with Bus.open(secured(process)) as bus:
+            session = bus.session("s")
+            await session.publish(said("a"))
+            follower = Follower(session).start(tasks)
+            await eventually(lambda: follower.words == ["a"])
+            rotate(process, "new")
+            assert isinstance(await refused_publish(session), LoginRefused)
+        await eventually(lambda: isinstance(follower.error, Closed))
 
 
 async def test_server_that_starts_to_require_a_password_raises_and_is_retried(process: RealServer) -> None:

@@ -58,7 +58,11 @@ async def rest(session: Session, after: Cursor) -> list[str]:
 def around_scripts(patch: pytest.MonkeyPatch, around: Callable[[Run], Awaitable[Reply]]) -> None:
     """Let every log run its scripts by way of `around`."""
     run = cast("Callable[..., Awaitable[Reply]]", Log.run)
-    patch.setattr(Log, "run", lambda *arguments: around(lambda: run(*arguments)))
+
+    def run_around(*arguments: object) -> Awaitable[Reply]:
+        return around(lambda: run(*arguments))
+
+    patch.setattr(Log, "run", run_around)
 
 
 async def assert_sound(bus: Bus, server: AnyServer, *names: str) -> None:

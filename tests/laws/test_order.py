@@ -151,7 +151,12 @@ def _lets_newcomers_pass(patch: pytest.MonkeyPatch) -> None:
 
 def _passes_media(patch: pytest.MonkeyPatch) -> None:
     """A publish is queued while the media of an earlier one are still being stored."""
-    patch.setattr("lanebus.bus.media.store.Offload.turn", lambda _offload, _session: nullcontext())
+
+    def passes(offload: object, session: str) -> nullcontext[None]:
+        del offload, session
+        return nullcontext()
+
+    patch.setattr("lanebus.bus.media.store.Offload.turn", passes)
 
 
 def _admits_the_last(patch: pytest.MonkeyPatch) -> None:

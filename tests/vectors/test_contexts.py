@@ -58,7 +58,7 @@ from tests.support.vectors.histories import MODEL
 Line = dict[str, JsonValue]
 
 
-CONTRADICTED = {
+CONTRADICTED_CONTEXTS = {
     "pi.ctx.unknown_leaf": "A leaf that is not there is an error: whoever names it would get another branch unseen.",
 }
 
@@ -158,7 +158,7 @@ def _compare(context: Context, expect: Object, form: Format) -> None:
     assert compared
 
 
-@cases("session_context", contradicted=CONTRADICTED)
+@cases("session_context", contradicted=CONTRADICTED_CONTEXTS)
 async def test_the_context_at_a_leaf_is_what_its_branch_says(case: Case, tmp_path: Path) -> None:
     entries = cast("list[Line]", case.given["entries"])
     leaf = case.given["leaf_id"]
@@ -495,14 +495,14 @@ def silently(fields: Object) -> bool:
     return message.is_context_overflow(window=cast("int | None", fields["window"]))
 
 
-CONTRADICTED_TRANSLATION = {
+CONTRADICTED_TRANSLATIONS = {
     "phi.translate.anthropic": (
         "the API refuses thinking without a signature: it is left out, or told as text, whoever wrote it"
     ),
 }
 
 
-@cases("context_translation", contradicted=CONTRADICTED_TRANSLATION)
+@cases("context_translation", contradicted=CONTRADICTED_TRANSLATIONS)
 def test_another_model_is_told_what_it_may_read(case: Case) -> None:
     match case.given:
         case {"content": _, "target": str(target)}:

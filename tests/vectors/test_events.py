@@ -258,7 +258,7 @@ class View:
         assert not self.is_cut or spoken
 
 
-CONTRADICTED = {
+CONTRADICTED_USAGES = {
     "att.usage.add_none_none": "every count is a number in our JSON, as in seed 001's; 0 stands for what was not told",
     "phi.usage.responses_cache_not_read": "cached tokens are read: they would be charged as fresh ones otherwise",
 }
@@ -329,7 +329,7 @@ def answered_with(counts: Object) -> Usage:
     return answer.usage
 
 
-@cases("usage", contradicted=CONTRADICTED)
+@cases("usage", contradicted=CONTRADICTED_USAGES)
 def test_tokens_and_money_come_out_as_told(case: Case) -> None:
     match case.given, case.expect:
         case {"usage": usage}, {"cache_hit_rate": rate}:

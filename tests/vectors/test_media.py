@@ -31,7 +31,7 @@ from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.histories import with_data
 
-CONTRADICTED = {
+CONTRADICTED_TYPES = {
     "media.image.url_http_prefix": "only http:// and https:// begin a URL; other text is base64, and this is not",
     "media.image.b64_invalid": "a text that is not base64 holds no image and is refused rather than passed on",
     "media.image.empty": "an image of no bytes shows nothing and is refused",
@@ -44,7 +44,7 @@ ITEMS = {"image": "images", "audio": "audio"}
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-@cases("media_detect", contradicted=CONTRADICTED)
+@cases("media_detect", contradicted=CONTRADICTED_TYPES)
 def test_media_are_taken_for_what_their_bytes_show(case: Case) -> None:
     match case.given:
         case {"kind": str(kind), "bytes_hex": str()}:
@@ -95,7 +95,7 @@ def _shape(message: UserMessage) -> tuple[object, list[object], list[int]]:
             pytest.fail("not their JSON")
 
 
-CONTRADICTED_OFFLOAD = {
+CONTRADICTED_OFFLOADS = {
     "media.offload.boundary_49999": "the limit is of the exact size, and 49,999 bytes are below it",
     "media.offload.sha256_lost": "a page is kept, and the checksum is the one that the bytes have",
 }
@@ -132,7 +132,7 @@ def _inline(size: int, **known: object) -> MediaRef:
     return MediaRef.model_validate({"kind": "data", "data": data, "mime_type": "image/png", **known})
 
 
-@cases("media_offload", contradicted=CONTRADICTED_OFFLOAD)
+@cases("media_offload", contradicted=CONTRADICTED_OFFLOADS)
 async def test_media_leave_a_message_as_the_case_says(case: Case) -> None:
     found: Object
     match case.given:
@@ -156,7 +156,7 @@ async def test_media_leave_a_message_as_the_case_says(case: Case) -> None:
     assert found == case.expect
 
 
-CONTRADICTED_RESOLVE = {
+CONTRADICTED_REFERENCES = {
     "media.resolve.inline_default_mime": "an image whose type nobody knows is called a PNG: no API takes it untyped",
     "media.resolve.file_id": "the API takes a file's id for no image's URL: the image is left out with a warning",
 }
@@ -207,7 +207,7 @@ def _url(part: JsonValue) -> JsonValue:
             return None
 
 
-@cases("media_resolve", contradicted=CONTRADICTED_RESOLVE)
+@cases("media_resolve", contradicted=CONTRADICTED_REFERENCES)
 async def test_a_reference_comes_to_a_model_as_the_case_says(case: Case) -> None:
     from obstore.store import MemoryStore
 

@@ -106,7 +106,7 @@ def test_a_message_is_flat_with_its_turn(case: Case) -> None:
         case {"json": value}:
             for message in (native(value), *TWO_LANE_AGENT.read(value)):
                 assert isinstance(message, LlmMessage)
-                found = seen(message)
+                found = flat_fields(message)
                 assert {key: found[key] for key in expect} == expect
         case {"message": value, "with_turn_id": turn}:
             message = bare(value).with_turn_id(turn_of(turn))
@@ -142,7 +142,7 @@ def turn_of(value: object) -> TurnId:
     return TurnId.model_validate(value)
 
 
-def seen(message: LlmMessage) -> Json:
+def flat_fields(message: LlmMessage) -> Json:
     turn = message.turn_id
     return {
         "turn_id": None if turn is None else {"loop_id": turn.loop_id, "turn_index": turn.turn_index},
@@ -200,12 +200,12 @@ def block_of(role: str, block: JsonValue) -> Block:
 KNOWN = {"role", "content", "timestamp", "turnId", "kind", "data"}
 
 
-CONTRADICTED = {
+CONTRADICTED_LANES = {
     "phi.dec.role_user_but_ext_shape": "the role alone decides: what says it is a user's is never an extension",
 }
 
 
-@cases("lane_decode", contradicted=CONTRADICTED)
+@cases("lane_decode", contradicted=CONTRADICTED_LANES)
 def test_a_message_is_accepted_as_001_accepts_it(case: Case) -> None:
     given, expect = cast("Json", case.given), cast("Json", case.expect)
     match given, expect:
@@ -213,17 +213,17 @@ def test_a_message_is_accepted_as_001_accepts_it(case: Case) -> None:
             with pytest.raises(MessageError):
                 TWO_LANE_AGENT.read(value)
         case {"json": value}, {"lane": _}:
-            assert {key: item for key, item in seen_decode(value).items() if key in expect} == expect
+            assert {key: item for key, item in decoded_fields(value).items() if key in expect} == expect
         case {"json_keys": list() as keys}, {"decodes_both": both, "encodes": written}:
-            read = [TWO_LANE_AGENT_CAMEL.read(failed(str(key))) for key in keys]
+            read = [TWO_LANE_AGENT_CAMEL.read(answer_with_error_key(str(key))) for key in keys]
             assert (read[0] == read[1]) is both
             (value,) = TWO_LANE_AGENT_CAMEL.write(read[1], False).values
-            assert value == failed(str(written))
+            assert value == answer_with_error_key(str(written))
         case _:
             pytest.fail("no such case")
 
 
-def seen_decode(value: JsonValue) -> Json:
+def decoded_fields(value: JsonValue) -> Json:
     (message,) = TWO_LANE_AGENT.read(value)
     assert isinstance(message, LlmMessage | ExtensionMessage)
     (again,) = TWO_LANE_AGENT.write([message], False).values
@@ -243,7 +243,7 @@ def seen_decode(value: JsonValue) -> Json:
     }
 
 
-def failed(key: str) -> Json:
+def answer_with_error_key(key: str) -> Json:
     usage: Json = {"input": 1, "output": 2, "reasoning": 0, "cacheRead": 3, "cacheWrite": 4, "totalTokens": 10}
     return {
         "role": "assistant",
@@ -383,12 +383,12 @@ CHECKS: dict[str, Callable[[Json, Json], None]] = {
 }
 
 
-CONTRADICTED_EXTRACTION: dict[str, str] = {
+CONTRADICTED_TEXTS: dict[str, str] = {
     "af.text.non_list": "content that is neither blocks nor text is refused, not shown as the text of a Python object",
 }
 
 
-@cases("text_extraction", contradicted=CONTRADICTED_EXTRACTION)
+@cases("text_extraction", contradicted=CONTRADICTED_TEXTS)
 def test_a_message_has_the_text_that_its_system_says(case: Case) -> None:
     match cast("dict[str, JsonValue]", case.given):
         case {"cases": [*given]}:

@@ -56,22 +56,22 @@ PLACEHOLDER = "..."
 
 
 @cases("wire_anthropic")
-def test_the_request_says_what_the_case_says(case: Case) -> None:
+def test_an_anthropic_request_says_what_the_case_says(case: Case) -> None:
     match case.expect:
         case {"wire": _} if "recommended" in cast("Object", case.expect["wire"]):
-            assert _last(_body(case))["content"] == at(case.expect, "wire.recommended")
+            assert _last(_anthropic_body(case))["content"] == at(case.expect, "wire.recommended")
         case {"wire": _}:
             for path, value in cast("Object", case.expect["wire"]).items():
-                _require(_body(case), path, value)
+                _require_anthropic(_anthropic_body(case), path, value)
         case {"tool_choice": choice}:
-            assert _body(case)["tool_choice"] == choice
+            assert _anthropic_body(case)["tool_choice"] == choice
         case {"keys_absent": keys}:
-            assert not _body(case).keys() & set(cast("list[str]", keys))
+            assert not _anthropic_body(case).keys() & set(cast("list[str]", keys))
         case _:
             pytest.fail("no such case")
 
 
-def _require(body: Object, path: str, value: object) -> None:
+def _require_anthropic(body: Object, path: str, value: object) -> None:
     messages = _messages(body)
     match path:
         case "system" | "messages" | "max_tokens" | "system[0].cache_control.type":
@@ -93,12 +93,12 @@ def _require(body: Object, path: str, value: object) -> None:
             assert at(body, "messages[0].content[0].cache_control.type") == value
             assert "cache_control" not in _last(body)
         case str() if re.match(r"messages\[\d+\]\.", path):
-            assert at({"messages": _said(body)}, path) == value
+            assert at({"messages": _said_to_anthropic(body)}, path) == value
         case _:
             pytest.fail("no such case")
 
 
-def _body(case: Case) -> Object:
+def _anthropic_body(case: Case) -> Object:
     """The request, with what the case asked beside its messages. A history of seed 004 thinks as Anthropic does."""
     wire = cast("Object", case.expect.get("wire", {}))
     cache = any("cache_control" in path for path in wire)
@@ -115,7 +115,7 @@ def _messages(body: Object) -> list[Object]:
     return cast("list[Object]", body["messages"])
 
 
-def _said(body: Object) -> list[Object]:
+def _said_to_anthropic(body: Object) -> list[Object]:
     """The messages without ours, which the API wants before an assistant's and the originals leave out."""
     messages = _messages(body)
     return messages[1:] if messages[0]["content"] == [{"type": "text", "text": PLACEHOLDER}] else messages
@@ -130,24 +130,24 @@ def _last(body: Object) -> Object:
 
 
 @cases("wire_gemini")
-def test_the_request_says_what_the_case_says_of_gemini(case: Case) -> None:
+def test_a_gemini_request_says_what_the_case_says(case: Case) -> None:
     match case.expect:
         case {"wire": _} if "model_parts_bkrabach" in cast("Object", case.expect["wire"]):
             # What is recommended of three rival answers: verbatim to the model that wrote it, else left out.
             signed = cast("list[Object]", at(case.expect, "wire.model_parts_bkrabach"))
-            assert _parts(_body_gemini(case, "google"), 1) == signed
-            assert _parts(_body_gemini(case), 1) == signed[1:]
+            assert _gemini_parts(_gemini_body(case, "google"), 1) == signed
+            assert _gemini_parts(_gemini_body(case), 1) == signed[1:]
         case {"wire": _}:
             for path, value in cast("Object", case.expect["wire"]).items():
                 _require_gemini(case, path, value)
         case {"recommended": int(contents), "samueljklee_user_contents_after_model": _}:
-            assert len(_contents(_body_gemini(case))[2:]) == contents
+            assert len(_gemini_contents(_gemini_body(case))[2:]) == contents
         case {"contents": int(contents), "model_function_calls": int(calls), "user_parts": int(answers)}:
-            said = _said_gemini(_body_gemini(case))
+            said = _said_to_gemini(_gemini_body(case))
             assert len(said) == contents
             assert [len(cast("list[object]", each["parts"])) for each in said] == [calls, answers]
         case {"phi_ids": _, "recommended": _}:
-            ids = [call.id for _ in range(2) for call in _answered().tool_calls()]
+            ids = [call.id for _ in range(2) for call in _gemini_call_without_id().tool_calls()]
             assert len(set(ids)) == 2
             assert all(each.startswith("call_") for each in ids)
         case _:
@@ -155,16 +155,16 @@ def test_the_request_says_what_the_case_says_of_gemini(case: Case) -> None:
 
 
 def _require_gemini(case: Case, path: str, value: object) -> None:
-    body = _body_gemini(case)
+    body = _gemini_body(case)
     match path:
         case "systemInstruction_text":
             assert body["systemInstruction"] == {"parts": [{"text": value}]}
         case "contents":
             assert body["contents"] == value
         case "functionResponse":
-            assert _parts(body, -1) == [{"functionResponse": value}]
+            assert _gemini_parts(body, -1) == [{"functionResponse": value}]
         case "parts":
-            assert _parts(body, 0) == value
+            assert _gemini_parts(body, 0) == value
         case "systemInstruction":
             assert isinstance(body["systemInstruction"], {"object": dict}[str(value)])
         case "generationConfig.maxOutputTokens" | "contents[0].role":
@@ -173,7 +173,7 @@ def _require_gemini(case: Case, path: str, value: object) -> None:
             pytest.fail("no such case")
 
 
-def _body_gemini(case: Case, author: str | None = None) -> Object:
+def _gemini_body(case: Case, author: str | None = None) -> Object:
     """The request, with what the case asked beside its messages."""
     wire = cast("Object", case.expect.get("wire", {}))
     context = history(case, author=author, first=[SYSTEM] if wire.get("systemInstruction") else [])
@@ -183,26 +183,26 @@ def _body_gemini(case: Case, author: str | None = None) -> Object:
     return body
 
 
-def _contents(body: Object) -> list[Object]:
+def _gemini_contents(body: Object) -> list[Object]:
     return cast("list[Object]", body["contents"])
 
 
-def _said_gemini(body: Object) -> list[Object]:
+def _said_to_gemini(body: Object) -> list[Object]:
     """The contents without ours, which the API wants before a model's and the originals leave out."""
-    contents = _contents(body)
+    contents = _gemini_contents(body)
     return contents[1:] if contents[0]["parts"] == [{"text": PLACEHOLDER}] else contents
 
 
-def _parts(body: Object, content: int) -> object:
-    return _contents(body)[content]["parts"]
+def _gemini_parts(body: Object, content: int) -> object:
+    return _gemini_contents(body)[content]["parts"]
 
 
-def _answered() -> AssistantMessage:
+def _gemini_call_without_id() -> AssistantMessage:
     call: dict[str, JsonValue] = {"functionCall": {"name": "f", "args": {}}}
     return from_gemini({"candidates": [{"content": {"role": "model", "parts": [call]}, "finishReason": "STOP"}]})
 
 
-CONTRADICTED = {
+CONTRADICTED_CHAT = {
     "af.chat.image_file_id": "the API takes a file's id for no image's URL: the image is left out with a warning",
     "af.chat.doc_b64": "the API has no part of that type: a PDF goes as its part for files",
     "af.chat.remote_tool_skipped": "a call that runs elsewhere is the model's own all the same, and goes with a result",
@@ -213,7 +213,7 @@ CONTRADICTED = {
 Message = dict[str, JsonValue]
 
 
-@cases("wire_openai_chat", contradicted=CONTRADICTED)
+@cases("wire_openai_chat", contradicted=CONTRADICTED_CHAT)
 def test_a_chat_request_says_what_the_case_says(case: Case) -> None:
     given, expect = with_data(case)
     match given:
@@ -222,16 +222,16 @@ def test_a_chat_request_says_what_the_case_says(case: Case) -> None:
         case {"messages": list(messages)}:
             found = read_all(messages)
         case {"system": list(), "context_summary": str()}:
-            assert _plain(_summarised(given)) == expect["wire"]
+            assert _plain_chat(_summarised(given)) == expect["wire"]
             return
         case _:
             pytest.fail("no such case")
     context, calls_are_ours = answering(found)
-    wire = _plain(context, merge_developer=is_merged(found, expect))
-    _require_equal(wire[1:] if calls_are_ours else [message for message in wire if message["role"] != "tool"], expect)
+    wire = _plain_chat(context, merge_developer=is_merged(found, expect))
+    _require_chat(wire[1:] if calls_are_ours else [message for message in wire if message["role"] != "tool"], expect)
 
 
-def _require_equal(wire: list[Message], expect: Object) -> None:
+def _require_chat(wire: list[Message], expect: Object) -> None:
     wanted = cast("JsonValue", expect["wire"])
     match wanted:
         case None:
@@ -239,30 +239,30 @@ def _require_equal(wire: list[Message], expect: Object) -> None:
         case list():
             assert wire == wanted
         case {"role": str()}:
-            assert wire == [_flat(cast("Message", expect["wire"]))]
+            assert wire == [_plain_message(cast("Message", expect["wire"]))]
         case {"content": content}:
             assert [message["content"] for message in wire] == [content]
         case _:
             pytest.fail("no such case")
 
 
-def _plain(context: Context, *, merge_developer: bool = False) -> list[Message]:
+def _plain_chat(context: Context, *, merge_developer: bool = False) -> list[Message]:
     """Our messages, as cases can be compared with: calls by their ids in the log, with arguments that are parsed."""
     request = to_openai_chat(context, model="m", merge_developer=merge_developer)
     require_legal_chat(request.body)
-    return [_flat(message, request) for message in cast("list[Message]", request.body["messages"])]
+    return [_plain_message(message, request) for message in cast("list[Message]", request.body["messages"])]
 
 
-def _flat(message: Message, request: ProviderRequest | None = None) -> Message:
+def _plain_message(message: Message, request: ProviderRequest | None = None) -> Message:
     flat = {**message}
     if request and isinstance(call := flat.get("tool_call_id"), str):
         flat["tool_call_id"] = request.call_ids.get(call, call)
     if isinstance(calls := flat.get("tool_calls"), list):
-        flat["tool_calls"] = [_call(call) for call in calls if isinstance(call, dict)]
+        flat["tool_calls"] = [_plain_call(call) for call in calls if isinstance(call, dict)]
     return flat
 
 
-def _call(call: Message) -> Message:
+def _plain_call(call: Message) -> Message:
     """Id, name and arguments: some cases have these bare, the API wants them in `function`."""
     function = call.get("function")
     fields = function if isinstance(function, dict) else call
@@ -299,28 +299,28 @@ def test_a_responses_request_says_what_the_case_says(case: Case) -> None:
     request = to_openai_responses(context, model="m", merge_developer=is_merged(found, expect))
     require_legal_responses(request.body)
     has_results = any(isinstance(message, ToolResultMessage) for message in found)
-    items = [_plain_responses(item) for item in cast("list[Item]", request.body["input"])]
+    items = [_plain_item(item) for item in cast("list[Item]", request.body["input"])]
     said = [item for item in items if has_results or item["type"] != "function_call_output"]
     wire = expect.get("wire", expect)
     for name, value in cast("Object", wire).items():
-        _require_equal_responses(name, value, said, request)
+        _require_responses(name, value, said, request)
 
 
-def _require_equal_responses(name: str, value: object, items: list[Item], request: ProviderRequest) -> None:
+def _require_responses(name: str, value: object, items: list[Item], request: ProviderRequest) -> None:
     match name, value:
         case "instructions", str():
             assert request.body["instructions"] == value
         case "keys_absent", list():
             assert not request.body.keys() & set(cast("list[str]", value))
         case "input", list():
-            assert items == [_plain_responses(item) for item in cast("list[Item]", value)]
+            assert items == [_plain_item(item) for item in cast("list[Item]", value)]
         case "input_item", {"role": str(role), "text": str(text)}:
-            wanted: Item = {"type": "message", "role": role, "content": _content_responses(text)}
+            wanted: Item = {"type": "message", "role": role, "content": _item_content(text)}
             assert wanted in items
         case "item_types", list():
             assert [item["type"] for item in items] == value
         case "responses_content", content:
-            assert [item["content"] for item in items] == [_content_responses(cast("JsonValue", content))]
+            assert [item["content"] for item in items] == [_item_content(cast("JsonValue", content))]
         case "assistant_content_types", list():
             parts = [
                 part
@@ -335,7 +335,7 @@ def _require_equal_responses(name: str, value: object, items: list[Item], reques
             pytest.fail("no such case")
 
 
-def _plain_responses(item: Item) -> Item:
+def _plain_item(item: Item) -> Item:
     """The item without what the API's types want beside what is said, and with its arguments parsed."""
     kept = {name: value for name, value in item.items() if name not in {"id", "status"}}
     if isinstance(content := kept.get("content"), list):
@@ -348,7 +348,7 @@ def _without_defaults(part: Item) -> Item:
     return {name: value for name, value in part.items() if name not in defaults or value != defaults[name]}
 
 
-def _content_responses(content: JsonValue) -> JsonValue:
+def _item_content(content: JsonValue) -> JsonValue:
     """A bare string is the API's short form of one text."""
     return [{"type": "input_text", "text": content}] if isinstance(content, str) else content
 
@@ -365,7 +365,7 @@ def _user(content: JsonValue) -> UserMessage:
     return UserMessage(content=tuple(AudioBlock(media=one) for one in media))
 
 
-CONTRADICTED_PARSE = {
+CONTRADICTED_ANSWERS = {
     "att.resp.usage_anthropic": "where the provider tells no total, it is the sum of all tokens, the cached ones too",
     "att.resp.usage_gemini": (
         "thoughts are a part of the output and cached tokens none of the input, for all providers; Gemini's own counts"
@@ -377,16 +377,16 @@ CONTRADICTED_PARSE = {
 Json = dict[str, JsonValue]
 
 
-@cases("response_parse", contradicted=CONTRADICTED_PARSE)
+@cases("response_parse", contradicted=CONTRADICTED_ANSWERS)
 def test_an_answer_is_read_as_a_message(case: Case) -> None:
-    message = _answer(case.given)
+    message = _parsed_answer(case.given)
     match case.expect:
         case {"input_tokens": _}:
             assert message.usage is not None
             found = _usage(message.usage, includes_cached=message.provider != "anthropic")
             assert {key: found[key] for key in case.expect} == case.expect
         case {"kinds": kinds}:
-            parts = _parts_parse(message)
+            parts = _universal_client_parts(message)
             assert [part["kind"] for part in parts] == kinds
             if "data" in case.expect:
                 told = {"text": case.expect["data"], "redacted": case.expect["redacted"]}
@@ -399,7 +399,7 @@ def test_an_answer_is_read_as_a_message(case: Case) -> None:
 
 def _require_call(message: AssistantMessage, expect: Object) -> None:
     (call,) = message.tool_calls()
-    (part,) = _parts_parse(message)
+    (part,) = _universal_client_parts(message)
     found: Object = {"kind": part["kind"], "id": call.id, "name": call.name, "arguments": call.arguments}
     assert call.id.startswith(str(expect.get("id_prefix", "")))
     assert {key: found[key] for key in expect if key != "id_prefix"} == {
@@ -407,7 +407,7 @@ def _require_call(message: AssistantMessage, expect: Object) -> None:
     }
 
 
-def _answer(given: Object) -> AssistantMessage:
+def _parsed_answer(given: Object) -> AssistantMessage:
     """The message of a response that says what the case says, whatever else a response must have."""
     told = cast("Json", given)
     match told:
@@ -451,7 +451,7 @@ def _usage(usage: Usage, *, includes_cached: bool) -> Object:
     }
 
 
-def _parts_parse(message: AssistantMessage) -> list[Object]:
+def _universal_client_parts(message: AssistantMessage) -> list[Object]:
     """Our blocks in seed 004's words, as its codec writes them."""
     (written,) = UNIVERSAL_CLIENT.write([message], True).values
     return cast("list[Object]", cast("Object", written)["content"])
@@ -460,7 +460,7 @@ def _parts_parse(message: AssistantMessage) -> list[Object]:
 _GUARDED = "an answer that a filter cut short is told apart from a whole one; the provider's own word is kept beside it"
 
 
-CONTRADICTED_REASON = {
+CONTRADICTED_STOP_REASONS = {
     "phi.finish.anthropic.refusal": _GUARDED,
     "phi.finish.openai.content_filter": _GUARDED,
     "phi.finish.google.RECITATION": _GUARDED,
@@ -471,9 +471,9 @@ CONTRADICTED_REASON = {
 _CALL: Json = {"functionCall": {"name": "f", "args": {}}}
 
 
-@cases("finish_reason", contradicted=CONTRADICTED_REASON)
+@cases("finish_reason", contradicted=CONTRADICTED_STOP_REASONS)
 def test_an_answer_says_why_it_ended(case: Case) -> None:
-    message = _answer_reason(case.given)
+    message = _ended_answer(case.given)
     match case.expect:
         case {"stop_reason": reason} | {"recommended_stop_reason": reason}:
             assert message.stop_reason == reason
@@ -486,7 +486,7 @@ def test_an_answer_says_why_it_ended(case: Case) -> None:
             pytest.fail("no such case")
 
 
-def _answer_reason(given: Object) -> AssistantMessage:
+def _ended_answer(given: Object) -> AssistantMessage:
     raw = cast("str | None", given.get("raw") or given.get("finishReason"))
     has_call = bool(given.get("function_calls")) or "parts" in given
     match given:

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -246,15 +247,20 @@ def test_base64_is_decoded_if_its_bytes_show_a_type() -> None:
     "text", ["/etc/passwd", "/etc/pas", "abcd", "", "~/a.png", "a.png", "file:/a.png", "javascript:alert(1)", "ünï"]
 )
 def test_a_path_is_never_read_as_media(text: str) -> None:
-    for make in (MediaRef.of, lambda text: UserMessage.with_audio("listen", [text])):
-        with pytest.raises(InvalidContent):
-            make(text)
+    with pytest.raises(InvalidContent):
+        MediaRef.of(text)
+    with pytest.raises(InvalidContent):
+        UserMessage.with_audio("listen", [text])
 
 
 def test_empty_media_are_refused() -> None:
-    for make in (MediaRef.from_bytes, lambda data: UserMessage.with_images("look", [data])):
+    calls: list[Callable[[], object]] = [
+        lambda: MediaRef.from_bytes(b""),
+        lambda: UserMessage.with_images("look", [b""]),
+    ]
+    for call in calls:
         with pytest.raises(DecodeError, match="no bytes") as caught:
-            make(b"")
+            call()
         assert caught.value.path == "data"
 
 

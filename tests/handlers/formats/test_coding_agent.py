@@ -143,9 +143,9 @@ def test_images_of_one_block_are_one_block_again_and_those_side_by_side_stay_apa
     assert [block.group_id for block in blocks_of(*_contents(value)) if isinstance(block, ImageBlock)] == [*"0012"]
     assert CODING_AGENT.write(CODING_AGENT.read(value), False).values == (value,)
     seen = UserMessage.with_images("look", [b"\x89PNG\r\n\x1a\n1", PLACE]).model_copy(update={"timestamp": None})
-    (value,) = CODING_AGENT.write([seen], False).values
-    shown: Object = {"type": "image", "images": ["iVBORw0KGgox", PLACE]}
-    assert value == message("user", {"type": "text", "content": "look"}, shown)
+    (written,) = CODING_AGENT.write([seen], False).values
+    pictures: Object = {"type": "image", "images": ["iVBORw0KGgox", PLACE]}
+    assert written == message("user", {"type": "text", "content": "look"}, pictures)
 
 
 def test_to_base64_gives_pairs_in_order() -> None:

@@ -288,8 +288,10 @@ def test_only_the_later_year_has_remote_calls_texts_of_documents_and_single_cita
 @both
 def test_calls_are_repeated_in_the_providers_form_and_read_from_it_alone(codec: Codec) -> None:
     call = ToolCallBlock(id="c", name="n", arguments={"ä": 1})
-    (value,) = write(codec, AssistantMessage(content=(call,), stop_reason="toolUse"))
-    assert value["tools_calls"] == [{"id": "c", "type": "function", "function": {"name": "n", "arguments": '{"ä": 1}'}}]
+    (written,) = write(codec, AssistantMessage(content=(call,), stop_reason="toolUse"))
+    assert written["tools_calls"] == [
+        {"id": "c", "type": "function", "function": {"name": "n", "arguments": '{"ä": 1}'}}
+    ]
     value: Object = {
         "role": "assistant",
         "content": [],
@@ -420,8 +422,8 @@ def test_cached_tokens_are_taken_out_of_the_prompt_and_put_back_also_where_they_
         audio_tokens=0,
     )
     assert write(codec, message) == [value]
-    usages: Object = {"completion_tokens": 5, "prompt_tokens": 3, "total_tokens": 8, "cache_read_input_tokens": 70}
-    value: Object = {"role": "assistant", "content": [], "usages": usages}
+    usages = {"completion_tokens": 5, "prompt_tokens": 3, "total_tokens": 8, "cache_read_input_tokens": 70}
+    value = {"role": "assistant", "content": [], "usages": usages}
     (message,) = codec.read(value)
     assert isinstance(message, AssistantMessage)
     assert message.usage is not None

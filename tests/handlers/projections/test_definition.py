@@ -1,9 +1,10 @@
 """`@projection`: what it makes of a function, what the function is given, and which definitions it refuses."""
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping  # noqa: F401  # in sources
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import cast
 
 import pytest
 from pydantic import BaseModel, ConfigDict
@@ -240,7 +241,7 @@ WRONG = {
 def test_a_wrong_definition_is_refused_with_the_fault_and_the_remedy(source: str) -> None:
     fault, remedy = WRONG[source]
     made: dict[str, Callable[..., object]] = {}
-    exec(source, globals(), made)  # noqa: S102  # of this file
+    exec(source, {**globals(), "AsyncGenerator": AsyncGenerator}, made)  # noqa: S102  # of this file
     with pytest.raises(InvalidProjection) as caught:
         projection("mine", version=1)(made["fold"])
     assert caught.value.projection == "mine"
@@ -267,7 +268,7 @@ def test_wrong_arguments_are_refused() -> None:
 def test_a_fold_that_returns_none_is_refused_as_it_does() -> None:
     @projection("mine", version=1)
     def forgets(state: int, event: UserMessage) -> int:
-        return None if state == 0 else 1  # type: ignore[return-value]  # pyright: ignore
+        return cast("int", None) if state == 0 else 1
 
     with pytest.raises(InvalidProjection, match="returned None"):
         state_of(forgets, *log_of(UserMessage.text("hi")))
@@ -276,7 +277,7 @@ def test_a_fold_that_returns_none_is_refused_as_it_does() -> None:
 @pytest.mark.parametrize("state", ["text", {"a": "b"}, {("a", 1): 1}, None])
 def test_a_state_that_json_does_not_give_back_is_refused_when_it_is_stored(state: object) -> None:
     with pytest.raises(InvalidProjection, match="JSON"):
-        tool_errors.checked_dump(state)  # type: ignore[arg-type]  # pyright: ignore
+        tool_errors.checked_dump(cast("Counts", state))
 
 
 def test_a_set_agrees_with_its_json_in_another_order() -> None:

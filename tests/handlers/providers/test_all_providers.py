@@ -4,7 +4,7 @@ import copy
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -457,14 +457,14 @@ async def test_the_sdk_sends_the_body_as_it_is(name: str, stream: bool) -> None:
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as transport:
         theirs = anthropic.AsyncAnthropic(api_key="none", http_client=transport, max_retries=0)
         ours = openai.AsyncOpenAI(api_key="none", http_client=transport, max_retries=0)
-        create = {
+        # The body is plain JSON; that it fits the SDK's types is checked above.
+        creates: dict[str, Callable[..., Awaitable[object]]] = {
             "anthropic": theirs.messages.create,
             "openai_chat": ours.chat.completions.create,
             "openai_responses": ours.responses.create,
-        }[name]
+        }
         with pytest.raises((anthropic.InternalServerError, openai.InternalServerError)):
-            # The body is plain JSON; that it fits the SDK's types is checked above.
-            await create(**body)  # type: ignore[operator]  # pyright: ignore
+            await creates[name](**body)
     assert json.loads(sent[0]) == body
 
 
@@ -533,7 +533,8 @@ def _said_to_chat(message: Object) -> Iterator[Object]:
     if message["role"] == "tool":
         yield {"result": message["tool_call_id"], "texts": _texts(message.get("content"))}
         return
-    yield from ({"text": text} for text in _texts(message.get("content")))
+    for text in _texts(message.get("content")):
+        yield {"text": text}
     for call in _list(message.get("tool_calls") or []):
         yield _called(call["id"], cast("Object", call["function"]))
 
@@ -545,7 +546,8 @@ def _said_to_responses(item: Object) -> Iterator[Object]:
         case "function_call_output":
             yield {"result": item["call_id"], "texts": _texts(item["output"])}
         case "message" if item["role"] in {"user", "assistant"}:
-            yield from ({"text": text} for text in _texts(item["content"]))
+            for text in _texts(item["content"]):
+                yield {"text": text}
         case _:
             pass
 
@@ -555,7 +557,7 @@ def _called(call: object, function: Object) -> Object:
         arguments = cast("object", json.loads(str(function["arguments"])))
     except ValueError:
         arguments = function["arguments"]
-    sent = arguments if isinstance(arguments, dict) else function["arguments"]
+    sent: object = arguments if isinstance(arguments, dict) else function["arguments"]
     return {"call": call, "name": function["name"], "arguments": sent}
 
 

@@ -77,7 +77,8 @@ def fresh(name: str, rates: Rates | None = None) -> Answer:
 
 # --- whole and streamed -------------------------------------------------------------------------------------------
 
-_PATH, _UNFINISHED = {"path": "a"}, '{"a": 1'
+_PATH: Json = {"path": "a"}
+_UNFINISHED = '{"a": 1'
 _EXPECTED: dict[str, AssistantMessage] = {
     "anthropic": AssistantMessage(
         content=(
@@ -294,6 +295,21 @@ def _chat_calls(*calls: JsonValue) -> Json:
 
 
 _GEMINI_PART = "candidates.0.content.parts.0"
+_GEMINI_PARTS: list[tuple[Json, str]] = [
+    ({"functionCall": "f"}, "functionCall"),
+    ({"functionCall": {}}, "functionCall.name"),
+    ({"functionCall": {"name": 1}}, "functionCall.name"),
+    ({"functionCall": {"name": "f", "args": [1]}}, "functionCall.args"),
+    ({"functionCall": {"name": "f", "id": 1}}, "functionCall.id"),
+    (Gemini.call("f", a=float("nan")), "functionCall.args.a"),
+    ({"text": "\ud800"}, "text"),
+    ({"text": "a", "thoughtSignature": 1}, "thoughtSignature"),
+    ({"inlineData": "x"}, "inlineData"),
+    ({"inlineData": {}}, "inlineData"),
+    ({"inlineData": {"data": "@@"}}, "inlineData"),
+    ({"inlineData": {"data": 1}}, "inlineData.data"),
+    ({"fileData": {"mimeType": "a/b"}}, "fileData"),
+]
 _MALFORMED: dict[str, list[tuple[Json, str]]] = {
     "anthropic": [
         ({**SAMPLES["anthropic"].whole, **change}, path)
@@ -330,24 +346,7 @@ _MALFORMED: dict[str, list[tuple[Json, str]]] = {
         ({"candidates": [{"citationMetadata": 1}]}, "candidates.0.citationMetadata"),
         ({"candidates": [{"citationMetadata": {"citations": 1}}]}, "candidates.0.citationMetadata.citations"),
         ({"candidates": [{"groundingMetadata": []}]}, "candidates.0.groundingMetadata"),
-        *(
-            (Gemini.response(cast("Json", part)), f"{_GEMINI_PART}.{path}")
-            for part, path in [
-                ({"functionCall": "f"}, "functionCall"),
-                ({"functionCall": {}}, "functionCall.name"),
-                ({"functionCall": {"name": 1}}, "functionCall.name"),
-                ({"functionCall": {"name": "f", "args": [1]}}, "functionCall.args"),
-                ({"functionCall": {"name": "f", "id": 1}}, "functionCall.id"),
-                (Gemini.call("f", a=float("nan")), "functionCall.args.a"),
-                ({"text": "\ud800"}, "text"),
-                ({"text": "a", "thoughtSignature": 1}, "thoughtSignature"),
-                ({"inlineData": "x"}, "inlineData"),
-                ({"inlineData": {}}, "inlineData"),
-                ({"inlineData": {"data": "@@"}}, "inlineData"),
-                ({"inlineData": {"data": 1}}, "inlineData.data"),
-                ({"fileData": {"mimeType": "a/b"}}, "fileData"),
-            ]
-        ),
+        *((Gemini.response(part), f"{_GEMINI_PART}.{path}") for part, path in _GEMINI_PARTS),
         (Gemini.response(usageMetadata=[]), "usageMetadata"),
         (Gemini.response(usageMetadata={"promptTokensDetails": 1}), "usageMetadata.promptTokensDetails"),
         (Gemini.response(modelVersion=1), "modelVersion"),
@@ -426,8 +425,30 @@ def test_a_malformed_response_is_refused_with_the_path_to_its_fault(name: str) -
 
 
 _DEEP: JsonValue = json.loads("[" * 300 + "]" * 300)
-_PIECE = {"type": "response.output_text.delta", "output_index": 0}
+_UNSENDABLE: list[JsonValue] = ["\ud800", float("nan"), _DEEP]
+_PIECE: Json = {"type": "response.output_text.delta", "output_index": 0}
 _BEGUN: list[Json] = [Responses.event("output_item.added", 0, item=Responses.message("msg_1"))]
+_RESPONSES_EVENTS: list[tuple[Json, str | None]] = [
+    ({}, "type"),
+    ({"type": 1}, "type"),
+    ({"type": "response.created"}, "response"),
+    ({"type": "response.completed", "response": []}, "response"),
+    ({"type": "response.output_item.added", "item": SAID}, "output_index"),
+    ({"type": "response.output_item.added", "output_index": 0}, "item"),
+    ({"type": "response.output_item.added", "output_index": 0, "item": {}}, "item.type"),
+    (Responses.event("output_item.added", 0, item={"type": "function_call"}), "item.name"),
+    ({"type": "response.output_item.done", "output_index": True, "item": SAID}, "output_index"),
+    (
+        Responses.event("output_item.done", 0, item=Responses.message("m", {"type": "output_text"})),
+        "item.content.0.text",
+    ),
+    ({**_PIECE, "content_index": 0, "delta": "a"}, "output_index"),
+    ({**_PIECE, "output_index": {}, "content_index": 0, "delta": "a"}, "output_index"),
+    ({"type": "error", "message": 1}, "message"),
+    ({"type": "response.new_thing", "data": "\ud800"}, None),
+    ({"type": "response.new_thing", "data": float("nan")}, None),
+    ({"type": "response.new_thing", "data": _DEEP}, None),
+]
 _EVENTS: list[tuple[str, list[Json], Json, str | None]] = [
     *(
         ("anthropic", SAMPLES["anthropic"].stream[:1], event, None)
@@ -464,34 +485,8 @@ _EVENTS: list[tuple[str, list[Json], Json, str | None]] = [
     ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": True}]}), "choices.0.delta.tool_calls.0.index"),
     ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": -1}]}), "choices.0.delta.tool_calls.0.index"),
     ("openai_chat", [], Chat.grows(0, "{"), "choices.0.delta.tool_calls.0.function.name"),
-    *(
-        ("openai_chat", [], Chat.chunk({"content": spoilt}), None)
-        for spoilt in cast("list[JsonValue]", ["\ud800", float("nan"), _DEEP])
-    ),
-    *(
-        ("openai_responses", [], cast("Json", event), path)
-        for event, path in [
-            ({}, "type"),
-            ({"type": 1}, "type"),
-            ({"type": "response.created"}, "response"),
-            ({"type": "response.completed", "response": []}, "response"),
-            ({"type": "response.output_item.added", "item": SAID}, "output_index"),
-            ({"type": "response.output_item.added", "output_index": 0}, "item"),
-            ({"type": "response.output_item.added", "output_index": 0, "item": {}}, "item.type"),
-            (Responses.event("output_item.added", 0, item={"type": "function_call"}), "item.name"),
-            ({"type": "response.output_item.done", "output_index": True, "item": SAID}, "output_index"),
-            (
-                Responses.event("output_item.done", 0, item=Responses.message("m", {"type": "output_text"})),
-                "item.content.0.text",
-            ),
-            ({**_PIECE, "content_index": 0, "delta": "a"}, "output_index"),
-            ({**_PIECE, "output_index": {}, "content_index": 0, "delta": "a"}, "output_index"),
-            ({"type": "error", "message": 1}, "message"),
-            ({"type": "response.new_thing", "data": "\ud800"}, None),
-            ({"type": "response.new_thing", "data": float("nan")}, None),
-            ({"type": "response.new_thing", "data": _DEEP}, None),
-        ]
-    ),
+    *(("openai_chat", [], Chat.chunk({"content": spoilt}), None) for spoilt in _UNSENDABLE),
+    *(("openai_responses", [], event, path) for event, path in _RESPONSES_EVENTS),
     ("openai_responses", _BEGUN, {**_PIECE, "delta": "a"}, "content_index"),
     ("openai_responses", _BEGUN, {**_PIECE, "content_index": 0}, "delta"),
 ]
@@ -509,20 +504,20 @@ def test_a_malformed_event_is_refused_with_the_path_to_its_fault(
     assert answer.message("it broke").error_message == "it broke"
 
 
-@pytest.mark.parametrize(
-    ("name", "event"),
-    [
-        ("anthropic", {"type": "something_new", "x": 1}),
-        ("gemini", {"candidates": [{}], "modelVersion": "gemini-3-pro"}),
-        ("openai_chat", {"object": "new.thing"}),
-        (
-            "openai_chat",
-            {**Chat.chunk(), "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]},
-        ),
-        ("openai_responses", {"type": "response.new_thing", "output_index": 7}),
-        ("openai_responses", {"type": "response.web_search_call.searching", "output_index": {}, "item_id": "x"}),
-    ],
-)
+_IGNORED: list[tuple[str, Json]] = [
+    ("anthropic", {"type": "something_new", "x": 1}),
+    ("gemini", {"candidates": [{}], "modelVersion": "gemini-3-pro"}),
+    ("openai_chat", {"object": "new.thing"}),
+    (
+        "openai_chat",
+        {**Chat.chunk(), "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]},
+    ),
+    ("openai_responses", {"type": "response.new_thing", "output_index": 7}),
+    ("openai_responses", {"type": "response.web_search_call.searching", "output_index": {}, "item_id": "x"}),
+]
+
+
+@pytest.mark.parametrize(("name", "event"), _IGNORED)
 def test_an_event_of_another_kind_or_of_another_choice_is_ignored(name: str, event: Json) -> None:
     answer = fresh(name)
     assert answer.take(event) == []

@@ -96,7 +96,7 @@ def test_a_body_holds_model_and_messages_and_what_was_asked_for() -> None:
     tool = ToolSpec("fs.read", "Reads.", {"type": "object"})
     request = FORM.request(*messages, max_tokens=7, tools=[tool], stream=True, store=False)
     function: Wire = {"name": "fs_read", "description": "Reads.", "parameters": {"type": "object"}}
-    assert request.body == {
+    body: Wire = {
         **plain,
         "max_completion_tokens": 7,
         "tools": [{"type": "function", "function": function}],
@@ -104,6 +104,7 @@ def test_a_body_holds_model_and_messages_and_what_was_asked_for() -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
+    assert request.body == body
     assert request.tool_names == {"fs_read": "fs.read"}
 
 

@@ -203,14 +203,14 @@ def test_thinking_is_left_out_with_a_warning_if_it_ends_a_message_or_what_follow
 
 def test_the_phase_of_a_text_goes_back_to_the_model_that_said_it_and_to_no_other() -> None:
     phases = (("a", "commentary"), ("b", "commentary"), ("c", "final_answer"), ("d", "new"))
-    blocks = [*(TextBlock(text=word, signature=json.dumps({"phase": phase})) for word, phase in phases), "e"]
-    found = items(asks("a"), FORM.says(*blocks))
+    blocks = [TextBlock(text=word, signature=json.dumps({"phase": phase})) for word, phase in phases]
+    found = items(asks("a"), FORM.says(*blocks, "e"))
     assert [(item.get("phase"), told(item)[1]) for item in found[1:]] == [
         ("commentary", ["a", "b"]),
         ("final_answer", ["c"]),
         (None, ["d", "e"]),
     ]
-    assert "phase" not in json.dumps(items(asks("a"), FORM.says(*blocks, model="gpt-5")))
+    assert "phase" not in json.dumps(items(asks("a"), FORM.says(*blocks, "e", model="gpt-5")))
 
 
 def test_thinking_that_the_provider_did_not_store_does_not_go_back() -> None:

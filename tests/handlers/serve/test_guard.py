@@ -127,13 +127,17 @@ NO_PROXY = {
 }
 
 
+def _parse_proxy(text: str) -> object:
+    return parse_proxies([text])
+
+
 @pytest.mark.parametrize(
     ("parse", "field", "error", "wrong"),
     [
         (parse_host, "host", InvalidHost, NO_HOST),
         (parse_origin, "origin", InvalidOrigin, NO_ORIGIN),
         (parse_base, "path", InvalidBasePath, NO_BASE_PATH),
-        (lambda text: parse_proxies([text]), "proxy", InvalidProxy, NO_PROXY),
+        (_parse_proxy, "proxy", InvalidProxy, NO_PROXY),
     ],
     ids=["host", "origin", "base path", "proxy"],
 )

@@ -43,7 +43,8 @@ class Form(NamedTuple):
 
     def request(self, *messages: Publishable, **options: Unpack[RequestOptions]) -> ProviderRequest:
         """Return the request of these messages to `model`, which must be legal."""
-        request = self.to(context_of(*messages), **{"model": self.model, **options})
+        options.setdefault("model", self.model)
+        request = self.to(context_of(*messages), **options)
         self.require_legal(request.body)
         return request
 

@@ -220,13 +220,13 @@ async def keep(lanebus: CommandLine) -> None:
 
 async def test_every_projection_is_folded_anew_and_none_is_stored(lanebus: CommandLine) -> None:
     await speak(lanebus, 1, 10)
-    for _ in range(2):
-        answer = lanebus("replay", "s")
-        assert (answer.code, answer.err) == (0, "")
-        replayed = objects(answer.out)
-        assert [each["projection"] for each in replayed] == ["usage", "turns", "sessions", "status", "timeline"]
-        assert [(each["position"], each["stored"], each["agrees"]) for each in replayed] == 5 * [(2, None, None)]
-        assert total(replayed[0]) == 11
+    answers = [lanebus("replay", "s") for _ in range(2)]
+    assert [(answer.code, answer.err) for answer in answers] == 2 * [(0, "")]
+    replayed = objects(answers[0].out)
+    assert [each["projection"] for each in replayed] == ["usage", "turns", "sessions", "status", "timeline"]
+    assert [(each["position"], each["stored"], each["agrees"]) for each in replayed] == 5 * [(2, None, None)]
+    assert total(replayed[0]) == 11
+    assert objects(answers[1].out) == replayed
     await keep(lanebus)
     again = objects(lanebus("replay", "s").out)
     assert [(each["position"], each["stored"], each["agrees"]) for each in again] == 5 * [(2, 2, True)]

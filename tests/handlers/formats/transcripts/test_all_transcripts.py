@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from lanebus import Bus, Envelope, Lane, UserMessage
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages import parse_json
-from lanebus.handlers.formats import Unplaced, entry_line, import_transcript
+from lanebus.handlers.formats import ImportReport, Unplaced, entry_line, import_transcript
 from lanebus.handlers.formats.importer import FORMATS
 from lanebus.handlers.formats.source import gathered
 from lanebus.handlers.formats.transcript import Format
@@ -70,8 +70,17 @@ SAMPLES: dict[str, list[JsonValue]] = {
     ],
 }
 
-_ODD: list[JsonValue] = [None, True, -1, 0, -1.5, 1e300, 2**70, "", "x", "file:///etc/passwd", [], [7], [None], [[]]]
-_ODD += [{}, {"type": "x"}, {"type": None}, {"a": {"b": []}}]
+_ODD: list[JsonValue] = [
+    *(None, True, -1, 0, -1.5, 1e300, 2**70, "", "x", "file:///etc/passwd"),
+    [],
+    [7],
+    [None],
+    [[]],
+    {},
+    {"type": "x"},
+    {"type": None},
+    {"a": {"b": []}},
+]
 _odd: st.SearchStrategy[JsonValue] = st.sampled_from(_ODD)
 
 every_format = pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
@@ -158,7 +167,7 @@ async def test_a_file_that_grew_adds_only_what_is_new_and_again_nothing(known: F
     lines = SAMPLES[known.name]
     async with Bus.open(data_dir=tmp_path) as bus:
         session = bus.session("grown")
-        reports = []
+        reports: list[ImportReport] = []
         for values in (lines[:1], lines, lines):
             file = file_of(json.dumps(values, indent=len(reports)).encode()) if known.split else file_of(*values)
             reports.append(await import_transcript(session, file))

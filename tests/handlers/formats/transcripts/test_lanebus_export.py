@@ -138,10 +138,9 @@ def test_every_event_and_context_entry_that_names_positions_is_known() -> None:
         if kind not in {AgentEvent, Control}
     }
     assert {kind: names for kind, names in found.items() if names} == dict(POSITIONS)
-    kinds = get_args(get_args(context_entry.AnyContextEntry)[0])
     named = {
         (kind.__name__, name)
-        for kind in kinds
+        for kind in get_args(get_args(context_entry.AnyContextEntry)[0])
         for name, field in kind.model_fields.items()
         if _is_position(field.annotation) or any(map(_is_position, field.metadata))
     }

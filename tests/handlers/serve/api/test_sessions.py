@@ -85,12 +85,13 @@ async def ids(client: Client, query: str) -> list[str]:
 async def test_each_choice_of_a_filter_has_the_number_of_sessions_that_it_leaves(bus: Bus, client: Client) -> None:
     await bus.session("f-other", agent="billing").publish(UserMessage.text("Übermut"))
     states = {"idle": 1, "working": 1, "waiting": 1, "failed": 1, "closed": 1}
-    for query, counted in {
+    counts: dict[str, tuple[dict[str, int], dict[str, int]]] = {
         "": ({**states, "queued": 1}, {"agent": 5, "billing": 1}),
         "&state=queued": ({**states, "queued": 1}, {"billing": 1}),
         "&agent=agent": (states, {"agent": 5, "billing": 1}),
         "&search=%C3%BCber&state=failed": ({"idle": 1, "queued": 1}, {}),
-    }.items():
+    }
+    for query, counted in counts.items():
         answer = (await client.get(f"/api/sessions?limit=1{query}")).json()
         assert (answer["states"], answer["agents"]) == counted, query
 

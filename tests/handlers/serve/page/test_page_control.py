@@ -154,8 +154,9 @@ async def test_the_buttons_match_the_agents_state(served: Served, page: "Page", 
 async def test_an_answer_is_steered_aborted_and_followed_up(bus: Bus, served: Served, page: "Page") -> None:
     box, said = page.get_by_label("Message to the agent"), page.locator(".row.llm .left")
     pause, long = Pause(), Piece("text", "It is a long st")
-    answers = ([long, Pause()], answer("Very short."), [long, Pause()], [pause, *answer("First.")], answer("Second."))
-    model = ScriptedModel(*answers)
+    model = ScriptedModel(
+        [long, Pause()], answer("Very short."), [long, Pause()], [pause, *answer("First.")], answer("Second.")
+    )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Worker(bus, AgentLoop(model)).run)
         await visit(page, served, "#/s/s1")
