@@ -59,7 +59,7 @@ test-all: $(VENV)/.check
 laws: $(VENV)/.test
 	LANEBUS_SCALE=1 $(PYTEST) -k 'laws or hypothesis'
 
-UI := tests/handlers/serve
+UI := tests/handlers/serve/page
 # The core of the page.
 BUNDLED := \
 	$(UI)/test_page.py::test_a_question_is_answered_in_both_lanes_and_survives_a_reload \

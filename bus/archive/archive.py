@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import anyio
+
 from lanebus.bus.archive.segment import (
     LINE_LIMIT_BYTES,
     SUFFIX,
@@ -385,6 +387,7 @@ class Archive:
     def __init__(self, log: Log, store: ArchiveStore, namespace: str, bounds: ArchiveBounds | None = None) -> None:
         self.log, self.store, self.namespace = log, store, namespace
         self.bounds = bounds or ArchiveBounds()
+        self._reads = anyio.Semaphore(self.bounds.reads)
 
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
@@ -414,13 +417,14 @@ class Archive:
             Unavailable: as for `ArchiveStore.get`.
             SetupError: as for `ArchiveStore.get`.
         """
-        try:
-            data = await self.store.get(file_of(self.namespace, session, name))
-        except MessageTooLarge as error:
-            raise ArchiveDamaged(session, str(name), f"a file of {error.size_bytes} bytes") from None
-        if data is None:
-            raise ArchiveDamaged(session, str(name), "missing")
-        return await run_in_thread(partial(read_segment, self.namespace, session, name, data))
+        async with self._reads:
+            try:
+                data = await self.store.get(file_of(self.namespace, session, name))
+            except MessageTooLarge as error:
+                raise ArchiveDamaged(session, str(name), f"a file of {error.size_bytes} bytes") from None
+            if data is None:
+                raise ArchiveDamaged(session, str(name), "missing")
+            return await run_in_thread(partial(read_segment, self.namespace, session, name, data))
 
     async def tip(self, session: str) -> Tip | None:
         """Return the last segment of a session's chain, or None if no entry of the session is archived.
@@ -601,13 +605,16 @@ def _position(entry: LaneEntry) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveBounds:
-    """Sizes at which a segment is full and a new segment begins."""
+    """Sizes at which a segment is full and a new segment begins, and how many are read at once."""
 
     text_bytes: int = 8 * 1_048_576
     """Maximum number of bytes of uncompressed lines in a segment. An entry that is larger than this gets a segment of
     its own."""
     entries: int = 10_000
     """Maximum number of entries in a segment."""
+    reads: int = 2
+    """Number of segments that a bus reads and verifies at the same time. Each takes its text and entries in memory, and
+    a processor."""
 
     def __post_init__(self) -> None:
         check_bounds(self, "bounds.archive")

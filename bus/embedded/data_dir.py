@@ -24,10 +24,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lanebus.bus.embedded import keeper
 from lanebus.bus.errors import DirectoryNotCreated, DirectoryNotOwned, ServerFailed, SocketPathTooLong
 from lanebus.bus.storage.blobs import FULL
 from lanebus.bus.storage.ownership import owner_fault
+
+if sys.platform != "win32":
+    from lanebus.bus.embedded import keeper
 
 # The size of sun_path without its final NUL byte.
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
@@ -217,7 +219,7 @@ def remedy_of(words: str) -> str:
 _NAME = "appendonly.aof"
 _REMEDY = (
     "copy the whole directory from a backup again, or choose another one with LANEBUS_DATA_DIR or data_dir; to go on "
-    f"without these files, move them away, and {keeper.LOG_MARK} too if the log shall be empty"
+    "without these files, move them away, and log-exists too if the log shall be empty"
 )
 _LINK = "move its files here, and make the whole data directory a link if it has to be elsewhere"
 _SNAPSHOT = (

@@ -31,8 +31,7 @@ from lanebus.bus.servers.calls import Backoff
 if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     import fcntl
 
-    from lanebus.bus.embedded import data_dir as log_files
-    from lanebus.bus.embedded import keeper
+    from lanebus.bus.embedded import data_dir, keeper
 
 
 log = logging.getLogger(__name__)
@@ -368,7 +367,7 @@ def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
     """Run the process that starts the keeper. It ends as soon as the keeper is detached, after some 15 ms."""
     # Only who holds the keeper's lock may start a server, so none starts during the check.
     if not keeper.is_held(str(directory.path), keeper.SERVER_LOCK):
-        log_files.check(directory.path)
+        data_dir.check(directory.path)
     program = [sys.executable, "-I", "-S", str(Path(keeper.__file__).absolute())]
     # This environment may contain keys of model providers, which the server must not inherit.
     environment = {
@@ -440,7 +439,7 @@ async def reach(directory: DataDir, binary: Path) -> SocketStream:
             if launch is None:
                 launch = await Launch.attempt(directory, binary)
             if (connection := await _greet(directory)) is not None:
-                log_files.mark(directory.path)
+                data_dir.mark(directory.path)
                 _reap_of(directory)
                 return connection
             await backoff.wait()

@@ -49,9 +49,9 @@ class Provider(NamedTuple):
 
 _PLACES = {
     "anthropic": ("anthropic", "to_anthropic", "from_anthropic", "AnthropicAnswer"),
-    "openai-chat": ("openai.chat", "to_openai_chat", "from_openai_chat", "OpenAIChatAnswer"),
+    "openai-chat": ("openai_chat", "to_openai_chat", "from_openai_chat", "OpenAIChatAnswer"),
     "openai-responses": (
-        "openai.responses",
+        "openai_responses",
         "to_openai_responses",
         "from_openai_responses",
         "OpenAIResponsesAnswer",

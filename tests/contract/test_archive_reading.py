@@ -6,10 +6,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import anyio
 import pytest
 
-from lanebus import Bus, Cursor, DecodeFailure, Envelope, Lane
+from lanebus import Bounds, Bus, Cursor, DecodeFailure, Envelope, Lane
 from lanebus.archive import DirectoryArchive, ObjectArchive
+from lanebus.bounds import ArchiveBounds
 from lanebus.bus.errors import Refused
 from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.wire import Keys
@@ -295,3 +297,37 @@ async def test_sessions_that_differ_in_capitals_alone_are_not_mixed(server: AnyS
             await bus.session(name).archive()
             trim(server, 1, name)
         assert [[word(e) for e in await read(bus.session(name))] for name in ("s", "S")] == [["s"], ["S"]]
+
+
+class CountedArchive(DirectoryArchive):
+    """Notes how many segments are read at the same time."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.now = self.most = 0
+
+    async def get(self, name: str) -> bytes | None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await anyio.wait_all_tasks_blocked()
+            return await super().get(name)
+        finally:
+            self.now -= 1
+
+
+@pytest.mark.parametrize("reads", [1, 2])
+async def test_no_more_segments_are_read_at_once_than_their_bound(
+    shared_valkey: RealServer, files: Path, reads: int
+) -> None:
+    store = CountedArchive(files)
+    bounds = Bounds(archive=ArchiveBounds(reads=reads))
+    async with Bus.open(shared_valkey.url, namespace=f"reads{reads}", archive=store, bounds=bounds) as bus:
+        session = bus.session("s")
+        await fill(session, 6)
+        await session.archive()
+        await session.trim(5, force=True)
+        async with anyio.create_task_group() as tasks:
+            for _ in range(4):
+                tasks.start_soon(read, session)
+    assert store.most == reads

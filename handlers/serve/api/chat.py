@@ -273,7 +273,8 @@ async def _require_writing(api: ApiContext, request: Request, asked: ChatRequest
     if asked.message is not None:
         await api.gate.require(request, "send", session=asked.session, agent=asked.agent, lanes=(Lane.LLM,))
     for name in sorted({"approve" if each.is_approved else "deny" for each in asked.answers}):
-        await api.gate.require(request, f"command.{name}", session=asked.session, lanes=(Lane.EXTENSION,))
+        action = f"command.{name}"
+        await api.gate.require(request, action, session=asked.session, agent=asked.agent, lanes=(Lane.EXTENSION,))
 
 
 async def _require_reading(api: ApiContext, request: Request, session: Session, agent: str | None = None) -> None:

@@ -227,6 +227,8 @@ async def check_repeat(
     """
     if not receipt.is_duplicate or key is None or not receipt.position:  # 0: the handover was not needed
         return
+    if receipt.positions[0] <= (await session.head()).trimmed:
+        return  # perhaps in the archive, of which whole segments would be read
     stored = dict[int, object]()
     try:
         entries = session.read(after=Cursor(receipt.positions[0] - 1), until=receipt.position)

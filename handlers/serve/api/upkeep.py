@@ -175,8 +175,9 @@ async def post_fork(api: ApiContext, request: Request) -> Response:
     agent = posted.agent or decided or (await session.head()).agent
     await api.gate.require(request, "fork", session=name, agent=agent or None, lanes=Lane)
     is_new = (await api.bus.session(name).head()).origin is None
-    decided = api.gate.decided_agent(request, session.id)  # asks the token again
-    fork = await session.fork(posted.position, id=name, agent=posted.agent, belongs_to=decided)
+    async with api.history.reads.turn(owner_of(request.scope)):  # the entry at the position may be in the archive
+        decided = api.gate.decided_agent(request, session.id)  # asks the token again
+        fork = await session.fork(posted.position, id=name, agent=posted.agent, belongs_to=decided)
     origin = (await fork.head()).origin
     shared = 0 if origin is None else origin.position
     return answer({"session": fork.id, "parent": session.id, "position": shared}, 201 if is_new else 200)
@@ -272,17 +273,21 @@ async def _trim(api: ApiContext, request: Request, session: Session, posted: "Po
 
 async def _hidden_forks(api: ApiContext, request: Request, holders: Iterable[str]) -> set[str]:
     """Return the forks among the holders of entries, and the forks of these, that the principal may not trim."""
-    found, level, seen = set[str](), _forks_of(holders), 0
+    found, level, seen = set[str](), _forks_of(holders), set[str]()
     while level and api.gate.is_limited(request):
-        seen += len(level)
-        if seen > api.bounds.sessions:
+        seen |= level
+        if len(seen) > api.bounds.sessions:
             what = f"the session has more than {api.bounds.sessions} forks, and each has to be asked for"
             raise RequestRefused(409, "trim_refused", f"{what}: trim it with a token that allows all sessions")
         heads = await api.bus.log.heads(sorted(level))
         lanes = await api.gate.visible_lanes(request, "trim", heads)
         found |= {name for name in level if len(lanes.get(name, ())) < len(Lane)}
-        level = set[str]().union(*map(_forks_of, await checkpoints(api.bus.log, sorted(level))))
+        level = await _forks_of_each(api, level) - seen or await _forks_of_each(api, seen) - seen  # made meanwhile
     return found
+
+
+async def _forks_of_each(api: ApiContext, sessions: Collection[str]) -> set[str]:
+    return set[str]().union(*map(_forks_of, await checkpoints(api.bus.log, sorted(sessions))))
 
 
 def _forks_of(holders: Iterable[str]) -> set[str]:

@@ -345,6 +345,7 @@ EVENT_FIELDS: dict[str, dict[str, st.SearchStrategy[object]]] = {
     "agent.ended": {"usage": usages},
     "agent.turn.ended": {"usage": usages},
     "agent.parallel.ended": {"evaluationUsage": usages},
+    "agent.usage.settled": {"usage": usages},
     "agent.prune.applied": {"pruned": st.lists(st.integers(1, 9), max_size=3)},
 }
 

@@ -15,6 +15,7 @@ from lanebus import Bus, Delta, ExtensionMessage, Lane, Session, UserMessage
 from lanebus.access import AccessRequest, Decision, authorize_by_rights
 from lanebus.bus.messages import AgentStarted, TurnStarted
 from lanebus.bus.wire import START
+from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.handlers.serve import Authorize, Principal
 from lanebus.handlers.serve.access.access import Access
 from lanebus.handlers.serve.access.credentials import DEFAULT_ACCESS_BOUNDS, Credentials
@@ -288,19 +289,35 @@ async def test_what_was_allowed_for_one_agent_is_not_done_to_the_session_of_the_
         assert await bus.dead_letters("workers").count() == (path == "redrive")
 
 
-async def test_a_trim_by_force_passes_no_fork_that_is_made_while_the_forks_are_asked_for(tmp_path: Path) -> None:
+async def test_an_approval_over_the_chat_is_asked_for_with_the_agent_that_it_names(tmp_path: Path) -> None:
+    async def only_reads_billing(request: AccessRequest) -> Decision:
+        return Decision(request.agent != "billing" or request.action.startswith("read"), "not yours")
+
+    approval = ApprovalId(TurnId(loop_id="s1.main.1", turn_index=0), 2, "0" * 64, "c1")
+    answered: JsonValue = {"id": str(approval), "approved": True}
+    part: JsonValue = {"type": "dynamic-tool", "state": "approval-responded", "approval": answered}
+    said: JsonValue = {"id": "a", "role": "assistant", "parts": [part]}
+    async with opened(tmp_path, only_reads_billing) as (_, client):
+        reply = await client.post("/chat", json={"id": "s1", "agent": "billing", "messages": [said]})
+        assert error_of(reply) == (403, "access_refused")
+
+
+@pytest.mark.parametrize(("parent", "answers"), [("s1", [409, 403]), ("known", [403])])
+async def test_a_trim_by_force_passes_no_fork_that_is_made_while_the_forks_are_asked_for(
+    tmp_path: Path, parent: str, answers: list[int]
+) -> None:
     async def slow(request: AccessRequest) -> Decision:
-        if request.session == "known" and not (await bus.session("secret").head()).position:
-            await bus.session("s1").fork(2, id="secret")
+        if request.session == "last" and not (await bus.session("secret").head()).position:
+            await bus.session(parent).fork(2, id="secret")
         return Decision(request.session != "secret", "not yours")
 
     async with opened(tmp_path, slow) as (bus, client):
         session = bus.session("s1")
         await session.publish(UserMessage.text("shared"), wake=False)
-        await session.fork(2, id="known")
-        for answered in ((409, "trim_refused"), (403, "access_refused")):
+        await (await session.fork(2, id="known")).fork(2, id="last")
+        for status in answers:
             reply = await client.post("/api/sessions/s1/trim", json={"before": 3, "force": True})
-            assert (reply.status_code, reply.json()["error"]) == answered
+            assert reply.status_code == status
             assert "secret" not in reply.text
         assert len([each async for each in bus.session("secret").read(until=2)]) == 2
 

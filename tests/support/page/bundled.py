@@ -1,6 +1,6 @@
 """The page as a wheel has it: bundled.
 
-LANEBUS_PAGE=bundle pytest tests/handlers/serve/test_page_opening.py  each server of the process serves the bundle
+LANEBUS_PAGE=bundle pytest tests/handlers/serve/page/test_page_opening.py  each server of the process serves the bundle
 async def test_x(bundled_page: Path): ...                              those of one test
 """
 

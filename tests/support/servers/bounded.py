@@ -53,7 +53,7 @@ TINY = Bounds(
         direct_sessions=2, index_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, checked_sessions=3
     ),
     live=LiveBounds(trim_bytes=4_096, endings=4, sessions=2, cached_deltas=3),
-    archive=ArchiveBounds(text_bytes=65_536, entries=40),
+    archive=ArchiveBounds(text_bytes=65_536, entries=40, reads=1),
 )
 """for messages of at most 32 KiB, on a server with `OUTPUT_LIMIT`"""
 

@@ -1,6 +1,6 @@
 """The pictures of the README and the documentation, of a session that shows what the page is for.
 
-LANEBUS_PICTURE=docs pytest tests/handlers/serve/test_page_pictures.py
+LANEBUS_PICTURE=docs pytest tests/handlers/serve/page/test_page_pictures.py
 """
 
 import os
