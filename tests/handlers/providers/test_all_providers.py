@@ -553,13 +553,13 @@ def _said_to_responses(item: Object) -> Iterator[Object]:
 
 
 def _called(call: object, function: Object) -> Object:
+    arguments: JsonValue
     try:
-        arguments = cast("object", json.loads(str(function["arguments"])))
+        arguments = json.loads(str(function["arguments"]))
     except ValueError:
-        arguments = function["arguments"]
-    if not isinstance(arguments, dict):
-        arguments = function["arguments"]
-    return {"call": call, "name": function["name"], "arguments": cast("object", arguments)}
+        arguments = None
+    sent = arguments if isinstance(arguments, dict) else function["arguments"]
+    return {"call": call, "name": function["name"], "arguments": sent}
 
 
 def _texts(content: object) -> list[str]:

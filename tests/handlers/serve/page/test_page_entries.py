@@ -135,8 +135,8 @@ async def test_markdown_is_drawn_with_safe_links_that_say_where_they_lead_and_co
     await page.context.clear_permissions()
 
     await page.set_viewport_size({"width": 1400, "height": 1600})
-    links = "\n\n".join(LINKS)
-    await bus.session("s2").publish(AssistantMessage(content=(TextBlock(text=links),)))
+    paragraphs = "\n\n".join(LINKS)
+    await bus.session("s2").publish(AssistantMessage(content=(TextBlock(text=paragraphs),)))
     await visit(page, served, "#/s/s2")
     await expect(page.locator(".md p")).to_have_text([*LINKS.values()])
 
