@@ -57,8 +57,8 @@ class UiBounds:
     send_seconds: float = 30.0
     """A client that accepts no data for this time is disconnected, and resumes after its last event id."""
     memory_bytes: int = 16 * 1_048_576
-    """Maximum number of bytes that the server holds for clients: bodies of requests, answers that it makes of others,
-    and responses that were not sent yet. A further request waits."""
+    """Maximum number of bytes that the server holds for clients: answers that it makes of others, and responses that
+    were not sent yet. Bodies of requests have half as much beside it. A further request waits."""
     principal_bytes: int = 12 * 1_048_576
     """maximum part of `memory_bytes` that one principal holds, whatever the number of its requests"""
     patience_seconds: float = 1.0

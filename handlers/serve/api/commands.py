@@ -69,7 +69,7 @@ async def post_message(api: ApiContext, request: Request) -> Response:
     decided = api.gate.decided_agent(request, session.id)
     async with api.budget.share(_nothing, owner=owner_of(request.scope)) as share:
 
-        async def hold(size: int) -> None:  # less than the principal's part: the request's body has some of it
+        async def hold(size: int) -> None:  # less than the principal's part: another may have one too
             await share.take(min(size, api.bounds.principal_bytes // 2), seconds=api.bounds.wait_seconds)
 
         async def store(digest: str) -> MediaRef:

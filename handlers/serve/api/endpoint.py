@@ -88,6 +88,10 @@ class ApiContext:
         self.views, self.contexts = Views(bounds.views), PastContexts(bounds.contexts)
         self.index = SessionIndex(bus, bounds.index)
         self.budget, self.history = ByteBudget(bounds), History(bounds)
+        part = replace(bounds, memory_bytes=bounds.memory_bytes // 2, principal_bytes=bounds.principal_bytes // 3)
+        self.bodies = ByteBudget(part)
+        """the memory of requests' bodies. It is apart, as a request that holds its body may wait for `budget`: if both
+        were one, such requests could wait for each other"""
         self.streams, self.shared_frames = OpenStreams(closing, bounds), SharedFrames(bounds.shared_bytes)
         self.changes = Changes(bus, bounds)
         self.uploads = uploads or Uploads(bus, bounds=bounds.uploads, wait_seconds=bounds.wait_seconds)
@@ -155,7 +159,7 @@ class ApiContext:
         own = identified(request.scope).principal.body_bytes
         bounds = self.bounds
         return await read_json(
-            request, self.budget, bounds if own is None else replace(bounds, body_bytes=min(own, bounds.body_bytes))
+            request, self.bodies, bounds if own is None else replace(bounds, body_bytes=min(own, bounds.body_bytes))
         )
 
     def listed(self, value: Callable[[], Awaitable[object]]) -> Response:

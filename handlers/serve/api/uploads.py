@@ -70,7 +70,7 @@ async def patch_upload(api: ApiContext, request: Request) -> Response:
         raise body_too_large(most, will_end=announced <= api.bounds.dropped_bytes)
     api.gate.count_bytes(request, announced or most)
     held = api.bounds.uploads.buffer_bytes + api.bounds.http.received_bytes
-    async with holding(request, api.budget, min(announced or most, held), api.bounds) as (share, timeout):
+    async with holding(request, api.bodies, min(announced or most, held), api.bounds) as (share, timeout):
         upload = await api.uploads.add(owner, upload, offset, _chunks(request, share, most))
     if timeout.cancelled_caught:
         raise body_too_slow(api.bounds.body_seconds)

@@ -112,7 +112,7 @@ class _Accepts:
         body: bytes | None = None
         try:
             with anyio.CancelScope(deadline=until):
-                body = await read_body(Request(scope, receive), api.budget, self._read)
+                body = await read_body(Request(scope, receive), api.bodies, self._read)
                 require_few_values(body)  # the SDK parses with no such limit
         except BaseException:
             give_back(scope)

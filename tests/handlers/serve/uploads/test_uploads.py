@@ -13,7 +13,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus
-from lanebus.access import AccessBounds
+from lanebus.access import AccessBounds, AccessRequest, Decision
 from lanebus.bus.messages import Lane
 from lanebus.handlers.serve import Principal
 from lanebus.handlers.serve.uploads import Upload, UploadBounds, Uploads
@@ -431,3 +431,33 @@ async def test_the_bytes_of_uploads_count_in_the_limit_of_their_sender() -> None
             assert int(reply.headers["Retry-After"]) > 0
         found = (await client.get(place(data))).json()
         assert found["offset"] == 0
+
+
+async def test_messages_that_hold_a_large_body_do_not_wait_for_each_other_s_memory_of_uploads(tmp_path: Path) -> None:
+    number, begun, all_here = 6, list[str](), anyio.Event()
+
+    async def gather(request: AccessRequest) -> Decision:
+        """Let all messages hold their bodies before one of them goes on, if there is memory for all."""
+        if request.action == "send" and request.lane is not None and begun and not all_here.is_set():
+            begun.append(request.action)
+            if len(begun) > number:
+                all_here.set()
+            with anyio.move_on_after(0.3):
+                await all_here.wait()
+        return Decision(True)
+
+    bounds = UiBounds(memory_bytes=240_000, principal_bytes=120_000, small_bytes=1_000, wait_seconds=10)
+    async with api(uploads=tmp_path / "u", authorize=gather, bounds=bounds) as (_, client):
+        await sent(client, PICTURE)
+        begun.append("the messages")
+        named: JsonValue = {"type": "image", "media": {"kind": "sha256", "sha256": digest_of(PICTURE)}}
+        body: JsonValue = {"content": [{"type": "text", "text": "x" * 20_000}, named]}
+        found: list[int] = []
+
+        async def send() -> None:
+            found.append((await client.post(MESSAGES, json=body)).status_code)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(number):
+                tasks.start_soon(send)
+    assert found == [201] * number
