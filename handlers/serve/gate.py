@@ -16,7 +16,7 @@ from starlette.types import Scope
 from lanebus.bus import Bus, Follower, SessionHead
 from lanebus.bus.messages import ExtensionMessage, Lane, UserMessage
 from lanebus.bus.wire import Envelope, Notice
-from lanebus.handlers.serve.access.access import Access
+from lanebus.handlers.serve.access.access import Access, Refusal
 from lanebus.handlers.serve.access.credentials import (
     ALL,
     AccessRequest,
@@ -273,7 +273,15 @@ class Gate:
     def count_bytes(self, request: Request, *sizes: int) -> None:
         """Count what a request stores, by the bytes of each part. Errors are those of `count_appended`."""
         require_valid(request.scope)  # it may have waited: for its memory, for a turn, or for a hook
-        refused = self._access.count_appended(identified(request.scope).principal, sizes, address_of(request.scope))
+        self._allow(self._access.count_appended(identified(request.scope).principal, sizes, address_of(request.scope)))
+
+    def count_followed(self, request: Request, sessions: int) -> None:
+        """Count the sessions of an event stream in the limit of its principal. Raise RequestRefused, 429, beyond it."""
+        address = address_of(request.scope)
+        self._allow(self._access.count_followed(identified(request.scope).principal, sessions, address))
+
+    @staticmethod
+    def _allow(refused: Refusal | None) -> None:
         if refused is not None:
             headers = None if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
             raise RequestRefused(refused.status, refused.error, refused.message, headers)

@@ -129,11 +129,24 @@ class Access:
         if events >= most:
             self.log_refusal("too_much_at_once", address, principal.name)
             return Refusal(413, "too_much_at_once", f"a request appends at most {most} messages: send fewer at once")
+        return self._counted(principal, events, "this token appends too much: wait", address)
+
+    def count_followed(self, principal: Principal, sessions: int, address: str = "") -> Refusal | None:
+        """Count the sessions of an event stream like further requests, or return why it is refused.
+
+        Args:
+            principal: who follows them.
+            sessions: their number. The first was counted with the request.
+            address: of the client, for the log.
+        """
+        return self._counted(principal, sessions - 1, "this token follows too many sessions at once: wait", address)
+
+    def _counted(self, principal: Principal, events: int, message: str, address: str) -> Refusal | None:
         if events > 0 and (
             seconds := self._requests.take(_key(principal), principal.requests_per_second, events=events)
         ):
             self.log_refusal("too_many_requests", address, principal.name)
-            return Refusal(429, "too_many_requests", "this token appends too much: wait", max(1, ceil(seconds)))
+            return Refusal(429, "too_many_requests", message, max(1, ceil(seconds)))
         return None
 
     async def _identified(self, headers: Mapping[str, str], address: str, peer: str) -> Identified | Refusal:

@@ -95,6 +95,7 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
     after = {name: cursor for name, cursor in given.items() if name in sessions}
     chosen, kinds, live = _LANES.of(request), KINDS.of(request), _LIVE.of(request)
     api.streams.check(api.gate.stream(request, ()).key, len(names))  # before the rights to all sessions are read
+    api.gate.count_followed(request, len(names))
     allowed, asked = dict[str, frozenset[Lane]](), list[AccessRequest]()
     for name in names:
         try:

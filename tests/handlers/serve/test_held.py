@@ -97,19 +97,19 @@ def post(path: str, length: int) -> str:
 
 async def test_bodies_that_do_not_come_hold_at_most_a_part_and_other_principals_are_served() -> None:
     async with fresh_bus() as bus, watched(bus) as server, server.client("bob") as bob:
-        path, budget = "/api/sessions/s/messages", server.api.budget
+        path, budget = "/api/sessions/s/messages", server.api.bodies
         async with (
-            server.stalled(post(path, 15_000), b"{"),
-            server.stalled(post(path, 15_000), b"{"),
-            server.stalled(post(path, 15_000), b"{") as third,
+            server.stalled(post(path, 6_000), b"{"),
+            server.stalled(post(path, 6_000), b"{"),
+            server.stalled(post(path, 6_000), b"{") as third,
         ):
-            await eventually(lambda: budget.held == 30_000)
+            await eventually(lambda: budget.held == 12_000)
             reply = await bob.post(path, json={"text": "x" * 10_000})
             assert reply.status_code == 201
             # The third waits for mallory's own part: the longest of her silent clients is refused for it.
-            await eventually(lambda: budget.held == 30_000)
+            await eventually(lambda: budget.held == 12_000)
             with suppress(anyio.BrokenResourceError):
-                await third.send(b" " * 14_998 + b"}")
+                await third.send(b" " * 5_998 + b"}")
             assert (await read_to_end(third)).startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 408 "))
         await eventually(lambda: budget.held == 0)
 
@@ -118,12 +118,12 @@ async def test_a_body_that_stops_is_refused_with_408_and_its_memory_given_back()
     async with fresh_bus() as bus, watched(bus, replace(TINY, body_seconds=0.2)) as server:
         async with server.stalled(post("/api/sessions/s/messages", 5_000), b"{") as stream:
             assert (await read_to_end(stream)).startswith(b"HTTP/1.1 408 ")
-        await eventually(lambda: server.api.budget.held == 0)
+        await eventually(lambda: server.api.bodies.held == 0)
 
 
 async def test_a_request_without_memory_in_time_gets_503_with_the_time_to_come_back() -> None:
     async with fresh_bus() as bus, watched(bus, replace(TINY, wait_seconds=0.05)) as server:
-        async with server.client("bob") as bob, server.api.budget.share(lambda: None, owner="others") as share:
+        async with server.client("bob") as bob, server.api.bodies.share(lambda: None, owner="others") as share:
             await share.take(HELD)
             reply = await bob.post("/api/sessions/s/messages", json={"text": "x" * 1_000})
         assert error_of(reply) == (503, "server_busy")

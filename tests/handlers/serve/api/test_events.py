@@ -302,6 +302,15 @@ async def test_a_merged_stream_counts_once_for_each_session_that_it_follows() ->
         await wait_for_place(client)
 
 
+async def test_each_session_of_a_merged_stream_counts_as_a_request() -> None:
+    bounds = UiBounds(access=AccessBounds(burst=7, requests_per_second=0.000_1))
+    async with api(bounds=bounds) as (_, client):
+        for path, status in (("/api/events?sessions=a,b,c,d,e", 200), ("/api/events?sessions=a,b,c", 429)):
+            async with client.stream("GET", f"{path}&lanes=all") as reply:
+                assert reply.status_code == status
+        assert (await client.get("/api/sessions")).status_code == 200
+
+
 async def test_a_merged_stream_starts_its_sessions_one_after_the_other() -> None:
     started = list[str]()
 
