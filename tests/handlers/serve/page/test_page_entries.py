@@ -99,7 +99,7 @@ async def test_markdown_is_drawn_with_safe_links_that_say_where_they_lead_and_co
 ) -> None:
     await page.set_viewport_size({"width": 1400, "height": 1600})
     with_token = f"[log in]({served.base}/#token=of-another-user)"  # the page would take it for its own
-    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=f"{TEXT}\n\n{with_token}"),)))
+    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=f"{with_token}\n\n{TEXT}"),)))
     await visit(page, served, "#/s/s1")
     text = page.locator(".md")
     await expect(text.locator(".heading")).to_have_text("Findings")
