@@ -62,8 +62,7 @@ async def append(
     conditions: AppendConditions,
     seconds: float = PUBLISH_SECONDS,
 ) -> Receipt:
-    """Append messages under conditions. Only modules of this package call this. Returns and raises the same as
-    `publish`."""
+    """Append messages under conditions, for `Session` and `session_upkeep.py`. Returns and raises the same as `publish`."""
     resources = self.resources
     if resources.redaction.is_active:  # before tracing and before media are stored
         messages = [resources.redaction.message(message) for message in messages]
@@ -162,7 +161,7 @@ class Session:
     """One session of the bus. `Bus.session` returns a `Session` without I/O; the first publish creates the session on
     the server.
 
-    The methods are defined in the modules of this package, by topic. Every method that waits raises `Unavailable` if
+    Methods of upkeep are in `session_upkeep.py`. Every method that waits raises `Unavailable` if
     the server cannot be reached, and `OpenedElsewhere` in a forked child and in another event loop than that of the
     bus.
     """
@@ -229,8 +228,7 @@ class Session:
             key: your own name for this publish, at most 1,024 bytes in UTF-8. It may not begin with `lanebus:`. A
                 repeat with the same key appends nothing, as long as the session exists. Keys are compared, and not
                 messages: give each publish, close and handover of the session a key of its own. None means that a
-                    repeat appends the
-                messages again.
+                repeat appends the messages again.
             expected: append only if the session still ends where the caller saw its end: a cursor, its text, or the
                 receipt of the last publish; `START` for an empty session. A plain position is safe only while the log
                 keeps its incarnation: after a rollback, other entries may have the same positions. None means any end.

@@ -5,13 +5,9 @@ here: the text so far becomes a failed message, and the loop decides from the lo
 
 The adapters inherit from one class because they differ only in how they send the body.
 
-The SDK itself retries a request that failed before its answer began (`max_retries`, 2 by default). Nothing was shown by
-then, so nothing is duplicated, and all these requests have the same idempotency key.
-
-The SDK retries nothing unless its client is configured to. Neither the SDK nor the API has idempotency keys.
-
-The SDK itself retries a request that failed before its answer began (`max_retries`, 2 by default). Nothing was shown by
-then, so nothing is duplicated, and all these requests have the same idempotency key.
+The SDKs of Anthropic and OpenAI retry a request that failed before its answer began (`max_retries`, 2 by default).
+Nothing was shown by then, so nothing is duplicated, and all these requests have the same idempotency key. Gemini's SDK
+retries nothing unless its client is configured to; neither it nor the API has idempotency keys.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 A worker folds both lanes of a session into a `SessionSnapshot` and derives a `LoopState` (`loop_state`) from it. This
 state holds the open loop, the answer that the loop continues, and the unanswered prompts and commands.
 `decision.next_decision` returns one `Decision`. `AgentLoop` carries this decision out, reads the log again and asks for
-the next decision. The start of a turn is recorded (`record`) before the model is called (`model_call`).
+the next decision. The start of a turn is recorded (`record`) before the model is called (`call_model` in `loop.py`).
 
 Promises:
 

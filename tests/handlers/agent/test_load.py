@@ -69,7 +69,7 @@ def test_without_a_key_the_error_names_the_variable(
 
 @pytest.mark.full
 def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
-    modules = "anthropic_model, openai_model, gemini_model"
+    modules = "model, offline, provider_model"
     code = (
         f"import sys; import lanebus.handlers.agent.worker.worker; from lanebus.handlers.agent.models import {modules}"
     )
