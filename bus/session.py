@@ -62,7 +62,7 @@ async def append(
     conditions: AppendConditions,
     seconds: float = PUBLISH_SECONDS,
 ) -> Receipt:
-    """Append messages under conditions, for `Session` and `session_upkeep.py`. Returns and raises the same as `publish`."""
+    """Append messages under conditions, for `Session` and `session_upkeep.py`. Returns and raises as `publish`."""
     resources = self.resources
     if resources.redaction.is_active:  # before tracing and before media are stored
         messages = [resources.redaction.message(message) for message in messages]

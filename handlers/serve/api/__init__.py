@@ -7,5 +7,6 @@ paragraph is its row in the table of `docs/reference/http.md`. A new module is a
 The declaration makes the route. A request with a query parameter that the endpoint does not declare, or with one twice,
 is refused. A route that publishes (`is_traced`) continues the trace of its client. `endpoint.py` has what endpoints
 share: the bus, the gate of the access rules, the bounds and the memory. Ask the gate first, in every endpoint; the test
-`tests/handlers/serve/test_access_matrix.py` fails until it has a cell for the route. `docs/contributing.md` names the others.
+`tests/handlers/serve/test_access_matrix.py` fails until it has a cell for the route. `docs/contributing.md` names the
+others.
 """

@@ -1,8 +1,8 @@
 """Golden logs: the entries that each version of the format wrote, with the projections and requests that follow.
 
 A log is a file of JSON lines. Each is one stored entry: its stream, its id and its two fields. Next to it are the
-projections and, for some positions, each provider's request. A log of an earlier version is never changed; a new version of the format
-gets a new directory.
+projections and, for some positions, each provider's request. A log of an earlier version is never changed; a new
+version of the format gets a new directory.
 
     python -m tests.golden.record            write the views again, after a deliberate change
     python -m tests.golden.record --log      write the logs of the present version, and the views
