@@ -4,11 +4,12 @@ These entries refer to other entries by position, so a session's tree needs no o
 a child of the leaf. The leaf is the previous entry, unless a `LeafMove` selected another entry.
 """
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self, cast
 from uuid import uuid4
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
@@ -650,6 +651,18 @@ class LoopCompaction(ContextEntry):
     kind: Literal["loopCompaction"] = "loopCompaction"
     loop_id: str
     block: CompactionBlock
+
+    def to_json_bytes(self) -> bytes:
+        """Return the entry's JSON as it is stored in the log. Null arguments of a tool call stay null."""
+        data = super().to_json_bytes()
+        if not any(has_null_arguments(each.content) for each in self.block.messages):
+            return data
+        entry: dict[str, JsonValue] = json.loads(data)
+        block = cast("dict[str, dict[str, JsonValue]]", entry["block"])
+        for name, section in (("keep_compacted", self.block.keep_compacted), ("keep_recent", self.block.keep_recent)):
+            if section is not None:
+                block[name]["messages"] = [json.loads(each.to_json_bytes()) for each in section.messages]
+        return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 class Prune(ContextEntry):

@@ -99,6 +99,10 @@ def test_arguments_survive_a_round_trip_even_if_they_are_null(arguments: JsonVal
     (call,) = json.loads(encode(message))["content"]
     assert call["arguments"] == arguments
     assert read_message(encode(message)) == message
+    section = CompactedSection(range=TurnRange(start_turn=0, end_turn=1), messages=(message,))
+    block = CompactionBlock(keep_compacted=section, keep_recent=section, created_at="2026-03-01T10:00:00Z")
+    told = LoopCompaction(loop_id="l", block=block)
+    assert read_message(encode(told)) == told
 
 
 @pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\u2028\u2029", "🦀" * 9, "\ufeff", '"\\', "a\r\nb"])
