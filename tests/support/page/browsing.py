@@ -199,7 +199,7 @@ async def _browsed(browser: SharedBrowser, request: pytest.FixtureRequest) -> "A
 
 @pytest.fixture
 def page(_browsed: "tuple[Page, Seen]") -> "Page":
-    """An empty page. It must have no dialogs, and no errors but of requests, until the test ends; `seen.forget()` allows
+    """An empty page. Until the test ends it must have no dialogs, and no errors but of requests; `seen.forget()` allows
     those so far."""
     return _browsed[0]
 
