@@ -197,3 +197,7 @@ if not TYPE_CHECKING:
             "lanebus.handlers.providers.request": ("Json",),
         },
     )
+
+
+def __dir__() -> list[str]:
+    return [*__all__]
