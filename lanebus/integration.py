@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         require_choice,
         require_count,
         require_flag,
+        require_instance,
         require_seconds,
         require_text,
     )
@@ -95,6 +96,7 @@ __all__ = (
     "require_count",
     "require_few_values",
     "require_flag",
+    "require_instance",
     "require_seconds",
     "require_text",
     "resumable",
@@ -115,6 +117,7 @@ if not TYPE_CHECKING:
                 "require_choice",
                 "require_count",
                 "require_flag",
+                "require_instance",
                 "require_seconds",
                 "require_text",
             ),

@@ -60,6 +60,7 @@ from lanebus.integration import (
     now_ms,
     parse_json,
     require_count,
+    require_instance,
     unknown,
 )
 from lanebus.messages import ToolWaiting
@@ -247,6 +248,7 @@ class RunnerAgent:
             InvalidArgument: an argument has a wrong type.
             InvalidName: `name` does not match.
         """
+        require_instance("agent", agent, Agent, "pass an `agents.Agent`")  # used only by a loop
         require_count("max_turns", max_turns, least=1, is_optional=True)
         self.name = check_agent(name, "name")
         self._agent, self._config = agent, run_config or RunConfig()

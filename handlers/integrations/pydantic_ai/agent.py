@@ -54,7 +54,16 @@ from lanebus.handlers.integrations.pydantic_ai.messages import (
     tool_result,
     tool_return,
 )
-from lanebus.integration import CHANGED, DEFAULT_LIMITS, RunLease, check_agent, describe_error, failed, logged
+from lanebus.integration import (
+    CHANGED,
+    DEFAULT_LIMITS,
+    RunLease,
+    check_agent,
+    describe_error,
+    failed,
+    logged,
+    require_instance,
+)
 from lanebus.media import resolve_media
 from lanebus.providers import Piece
 
@@ -103,8 +112,10 @@ class PydanticAgent(Generic[DepsT, OutputT]):
             bounds: limits of what is recorded.
 
         Raises:
+            InvalidArgument: `agent` is no agent of pydantic-ai.
             InvalidName: `name` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
+        require_instance("agent", agent, AbstractAgent, "pass an Agent of pydantic-ai")  # used only by a loop
         self.agent = agent
         """the agent of pydantic-ai"""
         self.name = check_agent(name)
