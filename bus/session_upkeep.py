@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 import anyio
 
 from lanebus.bus import retention
-from lanebus.bus import retention as erasure
 from lanebus.bus.archive.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
 from lanebus.bus.concurrency import resumable
 from lanebus.bus.errors import (
@@ -672,7 +671,7 @@ async def erase(self: HasResources, *, media: bool = False, force: bool = False,
     require_flag("force", force)
     require_flag("rewrite", rewrite)
     store = self.resources.media if media else None
-    return await erasure.erase(
+    return await retention.erase(
         self.resources.log, self.resources.id, force=force, media=store, archive=self.resources.archive, rewrite=rewrite
     )
 

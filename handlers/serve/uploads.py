@@ -1,6 +1,6 @@
 """Uploads: files that clients send in pieces, kept in a directory of this user until a message names them.
 
-These functions block: call them in a thread.
+`Uploads` is for the event loop. What is below it reads and writes files, and blocks: call it in a thread.
 """
 
 import os

@@ -9,7 +9,6 @@ from typing import ClassVar, TypeVar
 
 from a2a.server.cluster import TaskVersion
 from a2a.types import Message, Role, StreamResponse, Task, TaskArtifactUpdateEvent, TaskState, TaskStatusUpdateEvent
-from a2a.types import Message as A2aMessage
 from a2a.utils.proto_utils import to_stream_response
 from google.protobuf.json_format import (  # type: ignore[import-untyped]  # the stubs are not installed
     MessageToDict,
@@ -146,7 +145,7 @@ def _shared_length(old: Sequence[object], new: Sequence[object]) -> int:
 
 # The entries that a task is folded from: a save, and a deletion.
 
-A2aEvent = A2aMessage | Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
+A2aEvent = Message | Task | TaskStatusUpdateEvent | TaskArtifactUpdateEvent
 
 
 class SavedChange(Wire):

@@ -57,7 +57,7 @@ _ID_LIMIT = 200
 T = TypeVar("T")
 
 _Several = Annotated[list[T], Field(fail_fast=True)]
-"""A list whose first fault ends the reading: only this one is told, and a body can hold half a million."""
+"""A list that is read up to its first fault, which the error names. A body can have half a million faults."""
 
 
 class _Read(BaseModel):

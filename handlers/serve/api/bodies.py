@@ -113,7 +113,7 @@ class ListedSession(SessionAnswer):
     cost: float | None
     turns: int | None
     waiting: int | None
-    """number of calls that nobody has approved or denied"""
+    """number of calls without an approval or denial"""
     isRead: bool
 
 
@@ -156,7 +156,7 @@ class WaitingPlace(TypedDict):
     since: float | None
     position: int | None
     decision: CallDecision | None
-    """null until somebody approves or denies the call"""
+    """null until a person approves or denies the call"""
 
 
 class WaitingAnswer(TypedDict):
@@ -262,7 +262,7 @@ class CallAwaited(TypedDict):
     toolName: str
     why: str | None
     decision: CallDecision | None
-    """null until somebody approves or denies the call"""
+    """null until a person approves or denies the call"""
 
 
 class CurrentLoop(TypedDict):

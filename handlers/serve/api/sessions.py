@@ -67,7 +67,7 @@ class VisibleRow(NamedTuple):
 
     @property
     def waiting(self) -> int | None:
-        """Number of calls that nobody has approved or denied, if the client may read it."""
+        """Number of calls without an approval or denial, if the client may read it."""
         may_read = Lane.EXTENSION in self.lanes and self.row.is_read
         return sum(call.decision is None for call in self.row.waits) if may_read else None
 

@@ -23,10 +23,9 @@ from lanebus.bus.messages import (
     TurnId,
     TurnStarted,
     Usage,
+    extension,
     parse_json,
 )
-from lanebus.bus.messages import extension as control
-from lanebus.bus.messages import extension as events
 from lanebus.bus.messages import message as context_entry
 from lanebus.handlers.agent import Worker, demo_agent
 from lanebus.handlers.context import READ_UP_TO, build_context
@@ -126,8 +125,8 @@ async def asked(bus: Bus, session: Session) -> None:
 
 
 def test_every_event_and_context_entry_that_names_positions_is_known() -> None:
-    both = (*vars(events).values(), *vars(control).values())
-    kinds = [each for each in both if isinstance(each, type) and issubclass(each, AgentEvent | Control)]
+    found_in = vars(extension).values()
+    kinds = [each for each in found_in if isinstance(each, type) and issubclass(each, AgentEvent | Control)]
     found = {
         kind.KIND: tuple(
             field.serialization_alias or name
