@@ -257,6 +257,15 @@ def test_an_error_in_the_stream_makes_a_failed_message_with_the_content_so_far()
     assert (answer.error_code, answer.is_complete) == ("overloaded_error", True)
 
 
+def test_a_delta_of_an_unknown_type_changes_nothing() -> None:
+    answer = AnthropicAnswer()
+    for event in SAMPLE.stream[:4]:
+        answer.take(event)
+    before = answer.message("cut").content
+    assert answer.take(anthropic_block("delta", delta={"type": "of_next_month_delta", "text": "x"})) == []
+    assert answer.message("cut").content == before
+
+
 def test_input_at_the_start_of_a_call_is_kept_if_its_deltas_are_empty() -> None:
     answer = AnthropicAnswer()
     answer.take(anthropic_block("start", content_block={"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}))
