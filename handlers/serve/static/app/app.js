@@ -19,8 +19,9 @@ export function App() {
   const [turn, next] = useReducer((number) => number + 1, 0);
   useEffect(() => onToken(next), []);
   useEffect(() => {
-    addEventListener("hashchange", takeToken); // the printed URL was opened in this tab again
-    return () => removeEventListener("hashchange", takeToken);
+    const onHash = (event) => takeToken(event.newURL); // the printed URL was opened in this tab again
+    addEventListener("hashchange", onHash);
+    return () => removeEventListener("hashchange", onHash);
   }, []);
   return html`<${Page} key=${turn} />`;
 }

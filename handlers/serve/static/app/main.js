@@ -7,7 +7,7 @@ import { currentRoute } from "./route.js";
 import { applyTheme } from "./theme.js";
 import { getToken, takeToken } from "./token.js";
 
-takeToken();
+takeToken(location.href);
 applyTheme();
 const { session } = currentRoute();
 if (session !== null && getToken()) expectHead(session);

@@ -9,11 +9,11 @@ const KEY = `lanebus.token${BASE}`;
 
 const listeners = new Set();
 
-/** Take the token out of the URL, such as `#token=…`, and remember it. */
-export function takeToken() {
-  const found = /^#token=([^&]+)$/.exec(location.hash);
+/** Take the token out of a URL, such as `…#token=…`, and remember it. The tab may be at another place already. */
+export function takeToken(url) {
+  const found = /#token=([^&]+)$/.exec(url);
   if (!found) return;
-  history.replaceState(null, "", location.pathname + location.search);
+  if (location.href === url) history.replaceState(null, "", location.pathname + location.search);
   try {
     setToken(decodeURIComponent(found[1]));
   } catch {

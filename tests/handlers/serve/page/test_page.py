@@ -199,6 +199,7 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_published_o
     await expect(page.locator(".composer .fault")).to_contain_text("does not answer")
     await expect(box).to_have_value("Are you there?")
     async with serving(bus, port=served.port):
+        await expect(page.locator(".composer .fault")).to_contain_text("the connection was away")  # it is back
         await page.get_by_role("button", name="Send again").click()
         await until_at(page, 1)
         await expect(box).to_have_value("")
