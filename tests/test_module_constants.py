@@ -1,8 +1,12 @@
-"""Bounds are fields of dataclasses, so that tests can make them tiny: a fault then shows at 3 and not at 400,000."""
+"""Bounds are fields of dataclasses, so that tests can make them tiny: a fault then shows at 3 and not at 400,000.
+
+And patterns: those that repeat a group are named.
+"""
 
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 
 from tests.support.paths import ROOT
 
@@ -42,7 +46,7 @@ of the stored form, of the wire, or of a protocol: all who read and write it hav
     handlers/protocols/agui/encoder.py: _MOST
     handlers/protocols/agui/run_stream.py: _ID_LIMIT
     handlers/protocols/ai_sdk/message_stream.py: _ID_LIMIT
-    handlers/protocols/client_content.py: _NAME_LIMIT
+    handlers/protocols/client_content.py: _NAME_LIMIT _URL_LIMIT
     handlers/serve/access/credentials.py: NAME_LIMIT
     handlers/serve/access/credentials.py: _KEY_BYTES
     handlers/serve/api/bodies.py: KEY_LIMIT _FIELDS
@@ -82,6 +86,7 @@ an estimate, or the shape of one in memory: any other number gives the same answ
     handlers/formats/round_trip.py: _LONG
     handlers/serve/gate.py: _SESSIONS_AT_ONCE
 how much is shown to people
+    bus/messages/json_reader.py: _SEARCHED
     handlers/agent/turn/decision.py: _REASON_CHARACTERS
     handlers/cli/commands/demo.py: _WIDTH
     handlers/cli/commands/groups.py: _LOOK
@@ -193,3 +198,22 @@ def test_numbers_and_patches_are_found_however_they_are_written() -> None:
     assert [*numbers(text)] == ["A", "B", "_C", "D", "J"]
     patches = "p.setattr('a.B', 1)\np.setattr(a, 'C_D', 1)\np.setattr(f'{a}.E', 1)\np.setattr('a.b', 1)\n"
     assert [*patched(patches)] == ["B", "C_D", "E"]
+
+
+REPEATED_GROUP = re.compile(r"(?<!\\)\)(?:[*+]|\{\d+,\})(?!\+)")
+
+
+def test_no_pattern_repeats_a_group_over_foreign_text_of_any_length() -> None:
+    # For each repetition, `re` keeps some 200 bytes to try another one: 1 MB of a request took 221 MB. `(…)*+` keeps none.
+    found = set[str]()
+    for path in (path for folder in ("bus", "handlers") for path in (ROOT / folder).rglob("*.py")):
+        if "re.compile(" in path.read_text():
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            module = import_module(".".join(("lanebus", *parts)).removesuffix(".__init__"))
+            for name, value in vars(module).items():
+                if isinstance(value, re.Pattern) and REPEATED_GROUP.search(str(value.pattern)):
+                    found.add(f"{module.__name__}.{name}")
+    assert found == {
+        *(f"lanebus.bus.text.{name}" for name in ("_ASSIGNED", "_HEADER", "_QUERY", "_URL")),  # of cut texts
+        "lanebus.handlers.serve.guard._BASE_PATH",  # of a setting
+    }
