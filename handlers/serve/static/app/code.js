@@ -108,7 +108,7 @@ export function languageOf(word) {
   return LANGUAGES.get(name) ?? null;
 }
 
-export const languageOfFile = (path) => languageOf(/\.(\w+)$/.exec(path)?.[1] ?? /(\w+)$/.exec(path)?.[1]);
+export const languageOfFile = (path) => languageOf(/\w+$/.exec(path.slice(-20))?.[0]); // a search takes the square of a length
 
 /** Return what a text is drawn as: its coloured tokens. While it grows, those of its beginning are shown. */
 function useColours(text, name) {

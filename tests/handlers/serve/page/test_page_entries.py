@@ -101,7 +101,8 @@ async def test_code_that_cannot_be_coloured_in_time_is_shown_as_it_is_and_holds_
     fences = [
         f"```{language}\n{text}\n```" for language, text in (("html", hostile), ("xml", hostile), ("py", "def f"))
     ]
-    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text="\n\n".join(fences)),)))
+    call = ToolCallBlock(id="c1", name="write", arguments={"path": "a" * 400_000 + "!", "text": "x = 1"})
+    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text="\n\n".join(fences)), call)))
     await visit(page, served, "#/s/s1")
     blocks = page.locator(".md .codeblock")
     await expect(blocks.nth(2).locator(".s-kwd")).to_have_text("def")
