@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Seque
 from contextlib import asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
@@ -491,10 +491,3 @@ class Bus:
             Unavailable: the server cannot be reached.
         """
         return await read_activity(self._pool, self._keys, since, self._bounds.activity)
-
-
-class HasLog(Protocol):
-    """The type of `self` in functions that `Bus` has as methods."""
-
-    default_agent: str
-    log: Log

@@ -309,11 +309,6 @@ def text_of(span: Span) -> str:
     return _carrier(span.get_span_context()).get(TRACEPARENT, "")
 
 
-def carries_context(message: Publishable) -> bool:
-    """Return whether a message carries a trace context."""
-    return span_context_of(message) is not None
-
-
 def span_context_of(message: Publishable) -> SpanContext | None:
     """Return the context of the span that created a message; None if the message carries no valid context."""
     if not isinstance(message, LlmMessage) or not message.metadata:

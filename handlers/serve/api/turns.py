@@ -15,7 +15,6 @@ from starlette.responses import Response
 from typing_extensions import TypedDict
 
 from lanebus.bus import MediaStore, Session, media_of, run_in_thread
-from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages import Compaction, Frozen, Lane, LlmMessage, MediaRef, RequestDefined, TurnId, Usage
 from lanebus.bus.wire import Envelope
 from lanebus.handlers.agent import DEFAULT_MAX_TOKENS, read_request
@@ -529,17 +528,6 @@ class _Placed(Frozen):
 @projection("lanebus.definitions", version=1, lanes={Lane.EXTENSION}, kinds={RequestDefined.KIND})
 def _definitions(known: tuple[_Placed, ...], event: RequestDefined, envelope: Envelope) -> tuple[_Placed, ...]:
     return (*known, _Placed(position=envelope.position, event=event))
-
-
-def check_provider(name: str | None) -> str | None:
-    """Return the name of a provider's API; None if `name` is None.
-
-    Raises:
-        DecodeError: there is no such provider.
-    """
-    if name is not None and name not in PROVIDERS:
-        raise DecodeError("provider", f"must be one of {', '.join(PROVIDERS)}")
-    return name
 
 
 async def context_json(

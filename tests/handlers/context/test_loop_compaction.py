@@ -9,7 +9,6 @@ from lanebus import LlmMessage, SystemMessage, TextBlock, ToolCallBlock, ToolRes
 from lanebus.bus.messages import CompactedSection, Compaction, CompactionBlock, Label, LeafMove, parse_json, read_llm
 from lanebus.context import BY_BYTES, TokenEstimator, UnknownTarget, loops_of
 from lanebus.errors import DecodeError
-from lanebus.handlers.context.fold import without_empty_answers, without_unusable_end
 from lanebus.handlers.context.loop_compaction import (
     BlockSettings,
     block_of,
@@ -20,7 +19,7 @@ from lanebus.handlers.context.loop_compaction import (
     turns_of,
     write_block,
 )
-from lanebus.messages import AssistantMessage, LoopCompaction, Prune, Publishable, ThinkingBlock, TurnId, TurnRange
+from lanebus.messages import AssistantMessage, LoopCompaction, Prune, Publishable, TurnId, TurnRange
 from tests.support.log.entries import asks, calls, context_of, folded, log, results, says, texts
 
 __all__ = ()
@@ -140,20 +139,6 @@ def test_a_text_is_cut_in_its_middle_only_where_it_is_too_long() -> None:
 
 
 # --- answers of no use --------------------------------------------------------------------------------------------
-
-
-def test_answers_at_the_end_that_no_model_can_continue_from_are_left_out() -> None:
-    good = [asks("q"), says("a")]
-    for bad in (says(" "), calls("x"), says("half", stop_reason="length"), AssistantMessage()):
-        assert without_unusable_end([*good, bad, bad]) == tuple(good)
-        assert without_unusable_end([bad, *good]) == (bad, *good)
-    assert without_unusable_end([calls("x")]) == ()
-
-
-def test_empty_answers_are_left_out_wherever_they_stand() -> None:
-    thinking = AssistantMessage(content=(ThinkingBlock(text="hm"),))
-    said = [says(""), asks(""), thinking, calls("x"), AssistantMessage(), says("a")]
-    assert without_empty_answers(said) == (asks(""), thinking, said[3], said[5])
 
 
 # --- overlays ------------------------------------------------------------------------------------------------------
