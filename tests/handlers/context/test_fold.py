@@ -440,7 +440,11 @@ def _expected(entries: list[Envelope]) -> _Expected:
 
 
 def _standing(path: list[Envelope]) -> list[Envelope]:
-    compactions = [index for index, envelope in enumerate(path) if isinstance(envelope.message, Compaction)]
+    prunes = [(each.position, each.message.pruned) for each in path if isinstance(each.message, Prune)]
+    undone = {at for position, pruned in prunes for at in pruned if at < position}
+    compactions = [
+        index for index, each in enumerate(path) if isinstance(each.message, Compaction) and each.position not in undone
+    ]
     if not compactions:
         return path
     last = compactions[-1]
