@@ -10,6 +10,7 @@ import errno
 import os
 import shlex
 import stat
+import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -17,13 +18,13 @@ from pathlib import Path, PurePosixPath
 from lanebus.bus.errors import DirectoryNotOwned
 
 
-def owner_fault(facts: os.stat_result, *, is_private: bool = False, is_group_own: bool = False) -> str:
+def owner_fault(facts: os.stat_result, *, is_private: bool = False, opened: int | None = None) -> str:
     """Return why another user may change a file or folder, as the end of a sentence about it; "" if none may.
 
     Args:
         facts: of the file or folder.
         is_private: whether it must be this user's, and other users may not even enter it. Otherwise it may be root's.
-        is_group_own: whether a group that only this user is in may write to it.
+        opened: a descriptor of it. With one, a group that only this user is in may write to it.
     """
     if os.name != "posix":
         return ""  # owners and modes say nothing there
@@ -32,7 +33,10 @@ def owner_fault(facts: os.stat_result, *, is_private: bool = False, is_group_own
         return f"belongs to user {facts.st_uid}, this is user {user}"
     if is_private:
         return f"has mode {mode:04o}, so other users may enter it" if mode & 0o077 else ""
-    is_writable = mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not (is_group_own and _is_own_group(facts.st_gid)))
+    if mode & stat.S_IWGRP and not mode & stat.S_IWOTH and opened is not None and _is_own_group(facts.st_gid):
+        more = f"has mode {mode:04o} and an access control list, so other users may write to it"
+        return more if _has_acl(opened) else ""
+    is_writable = mode & (stat.S_IWOTH | stat.S_IWGRP)
     return f"has mode {mode:04o}, so other users may write to it" if is_writable else ""
 
 
@@ -113,22 +117,22 @@ class _Way:
         """Go on at an open folder. Raise if another user may replace what is in it."""
         self._go_to(folder, place)
         facts = os.fstat(folder)
-        fault = owner_fault(facts, is_group_own=True)
+        fault = owner_fault(facts, opened=folder)
         is_sticky = facts.st_mode & stat.S_ISVTX and self._left
         if fault and not (is_sticky and facts.st_uid in {os.geteuid(), 0}):
             raise self._refused(place, fault)
 
     def _open(self, name: str, place: Path, facts: os.stat_result, flags: int) -> None:
         """Open the file at the end. It is not opened if it is no regular file: a device may act on that."""
-        folder = os.fstat(self.at)
+        folder_fault = owner_fault(os.fstat(self.at), opened=self.at)
         if stat.S_ISREG(facts.st_mode):
             self._go_to(os.open(name, flags, dir_fd=self.at), place)
             facts = os.fstat(self.at)
         if not stat.S_ISREG(facts.st_mode):
             raise self._refused(place, "is no regular file")
-        if fault := owner_fault(facts, is_group_own=True):
+        if fault := owner_fault(facts, opened=self.at):
             raise self._refused(place, fault)
-        if facts.st_nlink > 1 and owner_fault(folder, is_group_own=True):
+        if facts.st_nlink > 1 and folder_fault:
             raise self._refused(place, "has several names, and another user may have given it this one")
 
     def _go_to(self, descriptor: int, place: Path) -> None:
@@ -160,6 +164,16 @@ def _is_own_group(group: int) -> bool:
     is_same = user.pw_gid == group and (found.gr_name == user.pw_name or group == user.pw_uid)
     members = {*found.gr_mem, *(each.pw_name for each in pwd.getpwall() if each.pw_gid == group)}
     return is_same and members <= {user.pw_name}
+
+
+def _has_acl(descriptor: int) -> bool:
+    """Return whether an access control list names more users. The mode then shows its mask as the group's rights."""
+    if sys.platform != "linux":
+        return False
+    try:
+        return "system.posix_acl_access" in os.listxattr(f"/proc/self/fd/{descriptor}")  # it may be opened with O_PATH
+    except OSError as error:
+        return error.errno != errno.ENOTSUP
 
 
 # Open folders and files by directory descriptors, so that no symbolic link is followed.

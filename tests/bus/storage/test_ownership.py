@@ -1,8 +1,11 @@
 """A file that a program finds by itself counts only if no other user could have written or replaced it."""
 
 import grp
+import itertools
 import os
 import pwd
+import stat
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -137,21 +140,44 @@ OWN = (Group("ann", (), ("ann",)), Group("ann", ("ann",), ("ann",)))
 SHARED = (Group("staff", (), ("ann",)), Group("ann", ("ann", "bob"), ("ann",)), Group("ann", (), ("ann", "bob")))
 
 
-@pytest.mark.parametrize("group", [*OWN, *SHARED])
-def test_a_group_may_write_only_if_it_is_the_user_s_own(
-    file: Path, monkeypatch: pytest.MonkeyPatch, group: Group
-) -> None:
+def set_group(file: Path, monkeypatch: pytest.MonkeyPatch, group: Group) -> None:
+    """Make the group of a file one that has these members, for this process."""
     gid = file.stat().st_gid
     users = [pwd.struct_passwd((each, "x", gid + 1 + at, gid, "", "/", "/")) for at, each in enumerate(group.users)]
     found = grp.struct_group((group.name, "x", gid, [*group.members]))
     monkeypatch.setattr(pwd, "getpwuid", {os.geteuid(): users[0]}.__getitem__)
     monkeypatch.setattr(pwd, "getpwall", lambda: users)
     monkeypatch.setattr(grp, "getgrgid", {gid: found}.__getitem__)
+
+
+@pytest.mark.parametrize("group", [*OWN, *SHARED])
+def test_a_group_may_write_only_if_it_is_the_user_s_own(
+    file: Path, monkeypatch: pytest.MonkeyPatch, group: Group
+) -> None:
+    set_group(file, monkeypatch, group)
     file.chmod(0o664)
     if group in OWN:
         assert content(file) == "own"
     else:
         assert "has mode 0664" in refusal(file)
+
+
+@pytest.mark.parametrize("place", [".", ".."])
+def test_a_user_of_an_access_control_list_is_another_one_that_may_write(
+    file: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    named = file if place == "." else file.parent
+    set_group(file, monkeypatch, OWN[0])
+    named.chmod(0o775)
+    assert content(file) == "own"
+    # The owner, user 4,000,000, the group, the mask and the others, with their rights. The mode shows the mask.
+    entries = ((1, 7, -1), (2, 6, 4_000_000), (4, 5, -1), (16, 7, -1), (32, 5, -1))
+    try:
+        os.setxattr(named, "system.posix_acl_access", struct.pack("<i" + "HHi" * 5, 2, *itertools.chain(*entries)))
+    except OSError as error:
+        pytest.skip(f"the file system of {named} has no access control lists: {error}")
+    assert stat.S_IMODE(named.stat().st_mode) == 0o775
+    assert "access control list" in refusal(file)
 
 
 def test_the_group_of_a_user_that_has_no_name_is_not_its_own(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
