@@ -9,19 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from lanebus.bus import messages as our
 from lanebus.bus.errors import DecodeError, MessageError, UnknownRole
-from lanebus.bus.messages import (
-    AssistantMessage,
-    Block,
-    LlmMessage,
-    Publishable,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-    parse_json,
-)
 from lanebus.codecs import (
     ORIGIN,
     TWO_LANE_AGENT,
@@ -56,26 +45,28 @@ def _each(rows: dict[str, Sequence[tuple[object, object]]]) -> pytest.MarkDecora
     return pytest.mark.parametrize(("kit", "one", "other"), cases)
 
 
-def bare(message: Publishable) -> Publishable:
+def bare(message: our.Publishable) -> our.Publishable:
     """The message without its origin."""
-    if not isinstance(message, LlmMessage):
+    if not isinstance(message, our.LlmMessage):
         return message
     metadata = {key: value for key, value in (message.metadata or {}).items() if key != ORIGIN}
-    batch = {"batch_id": None} if isinstance(message, ToolResultMessage) else {}  # which only names it
+    batch = {"batch_id": None} if isinstance(message, our.ToolResultMessage) else {}  # which only names it
     return message.model_copy(update={"metadata": metadata or None, **batch})
 
 
 @_each({name: kit.said for name, kit in KITS.items()})
-def test_a_message_is_read_as_ours_and_ours_is_written_as_theirs(kit: Kit, one: JsonValue, other: Publishable) -> None:
+def test_a_message_is_read_as_ours_and_ours_is_written_as_theirs(
+    kit: Kit, one: JsonValue, other: our.Publishable
+) -> None:
     assert kit.codec.read(one) == (other,)
     assert kit.codec.write([other], False).values == (one,)
     require_read_back(kit.codec, one)
 
 
 @_each({name: kit.blocks for name, kit in KITS.items()})
-def test_each_spelling_of_a_block_is_read_and_comes_back(kit: Kit, one: JsonValue, other: Block) -> None:
+def test_each_spelling_of_a_block_is_read_and_comes_back(kit: Kit, one: JsonValue, other: our.Block) -> None:
     (found,) = kit.codec.read(kit.content(one))
-    assert isinstance(found, LlmMessage)
+    assert isinstance(found, our.LlmMessage)
     assert found.content == (other,)
     if "data:" not in str(one):  # whose bytes are kept, not the URL
         require_read_back(kit.codec, kit.content(one))
@@ -108,14 +99,14 @@ def test_a_role_of_none_of_its_messages_is_refused(kit: Kit) -> None:
 
 @_each({name: kit.losses for name, kit in KITS.items()})
 def test_what_it_cannot_represent_is_refused_with_its_path_and_the_rest_is_written(
-    kit: Kit, one: Publishable, other: Sequence[str]
+    kit: Kit, one: our.Publishable, other: Sequence[str]
 ) -> None:
     with pytest.raises(Unsayable) as caught:
         kit.codec.write([one], False)
     losses = caught.value.losses
     assert len(losses) == len(other), losses
     assert all(any(loss.startswith(path) for loss in losses) for path in other), losses
-    next_one = UserMessage(content=(TextBlock(text="a"),), timestamp=1 if kit.codec.name == "001" else None)
+    next_one = our.UserMessage(content=(our.TextBlock(text="a"),), timestamp=1 if kit.codec.name == "001" else None)
     written = kit.codec.write([one, next_one], True)
     assert written.losses == losses
     assert written.values[-1:] == kit.codec.write([next_one], False).values
@@ -124,19 +115,19 @@ def test_what_it_cannot_represent_is_refused_with_its_path_and_the_rest_is_writt
 
 @pytest.mark.parametrize("name", CODECS)
 def test_an_estimate_of_usage_is_a_loss_and_reported_usage_is_not(name: str) -> None:
-    guessed = AssistantMessage(usage=Usage(input=1, output=2, total_tokens=3, estimated=True))
-    for message, wanted in ((guessed, ["0.usage.estimated"]), (guessed.model_copy(update={"usage": Usage()}), [])):
+    guessed = our.AssistantMessage(usage=our.Usage(input=1, output=2, total_tokens=3, estimated=True))
+    for message, wanted in ((guessed, ["0.usage.estimated"]), (guessed.model_copy(update={"usage": our.Usage()}), [])):
         losses = CODECS[name].write([message], True).losses
         assert [loss for loss in losses if "estimated" in loss] == wanted
 
 
 @every_codec
 def test_a_results_name_is_no_loss_where_its_call_is_written_too(kit: Kit) -> None:
-    stamped = {"timestamp": 1, "model": "m", "provider": "p", "usage": Usage()} if kit.codec.name == "001" else {}
-    call = AssistantMessage.model_validate(
-        {"content": [ToolCallBlock(id="c", name="f")], "stop_reason": "toolUse", **stamped}
+    stamped = {"timestamp": 1, "model": "m", "provider": "p", "usage": our.Usage()} if kit.codec.name == "001" else {}
+    call = our.AssistantMessage.model_validate(
+        {"content": [our.ToolCallBlock(id="c", name="f")], "stop_reason": "toolUse", **stamped}
     )
-    named = ToolResultMessage(tool_call_id="c", tool_name="f", timestamp=1 if stamped else None)
+    named = our.ToolResultMessage(tool_call_id="c", tool_name="f", timestamp=1 if stamped else None)
     assert len(kit.codec.write([call, named], False).values) == 2
     other = named.model_copy(update={"tool_name": "g"})
     if kit.codec.name in {"000", "002", "003"}:  # which name it nowhere else
@@ -148,7 +139,7 @@ def test_a_results_name_is_no_loss_where_its_call_is_written_too(kit: Kit) -> No
 )
 def test_invalid_json_never_becomes_a_value(text: bytes) -> None:
     with pytest.raises(MessageError):
-        parse_json(text)
+        our.parse_json(text)
 
 
 # --- any messages -------------------------------------------------------------------------------------------------
@@ -196,7 +187,7 @@ def test_without_its_origin_a_message_is_equal_or_its_losses_are_reported(of: tu
 @every_codec
 @examples(300)
 @given(said=histories())
-def test_every_loss_of_our_messages_is_reported(kit: Kit, said: Sequence[Publishable]) -> None:
+def test_every_loss_of_our_messages_is_reported(kit: Kit, said: Sequence[our.Publishable]) -> None:
     require_written_back(kit.codec, said)
 
 
@@ -215,7 +206,7 @@ def test_no_json_at_all_raises_anything_but_a_typed_error(of: tuple[str, JsonVal
 
 @examples(200)
 @given(two_lane_agent.ours, st.sampled_from([TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL]))
-def test_what_001_can_represent_is_read_back_unchanged(message: Publishable, codec: Codec) -> None:
+def test_what_001_can_represent_is_read_back_unchanged(message: our.Publishable, codec: Codec) -> None:
     (value,) = codec.write([message], False).values
     parsed = json.loads(json.dumps(value))
     assert codec.read(parsed) == (message,)
@@ -229,11 +220,11 @@ def test_what_001_can_represent_is_read_back_unchanged(message: Publishable, cod
 def test_a_changed_message_is_written_as_it_is_now_and_a_foreign_origin_is_a_loss(name: str) -> None:
     kit = KITS[name]
     (found,) = kit.codec.read({**cast("Object", kit.content(kit.blocks[0][0])), "role": "user", "more": {"x": 1}})
-    assert isinstance(found, UserMessage)
-    changed = found.model_copy(update={"content": (TextBlock(text="after"),)})
+    assert isinstance(found, our.UserMessage)
+    changed = found.model_copy(update={"content": (our.TextBlock(text="after"),)})
     (back,) = kit.codec.write([changed], False).values
     (again,) = kit.codec.read(back)
-    assert isinstance(again, UserMessage)
+    assert isinstance(again, our.UserMessage)
     assert again.text_content() == "after"
     assert cast("Object", back)["more"] == {"x": 1}
     foreign = found.model_copy(update={"metadata": {ORIGIN: {"codec": "999", "edits": []}}})
@@ -252,7 +243,7 @@ _EDITS: list[Object] = [
 
 @pytest.mark.parametrize("name", REMEMBERING)
 def test_a_forged_or_damaged_origin_makes_no_other_message_of_it(name: str) -> None:
-    codec, plain = KITS[name].codec, UserMessage(content=(TextBlock(text="a"),))
+    codec, plain = KITS[name].codec, our.UserMessage(content=(our.TextBlock(text="a"),))
     for memory in _EDITS:
         forged = plain.model_copy(update={"metadata": {ORIGIN: {"codec": codec.name, **memory}}})
         assert codec.write([forged], False) == codec.write([plain], False), memory

@@ -12,22 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from lanebus.bus import messages as our
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages import (
-    AnnotationRef,
-    AssistantMessage,
-    Cost,
-    ImageBlock,
-    Rates,
-    RedactedThinkingBlock,
-    StopReason,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    UnknownBlock,
-    Usage,
-    read_message,
-)
 from lanebus.providers import (
     Answer,
     AnthropicAnswer,
@@ -48,13 +34,13 @@ Json = dict[str, JsonValue]
 
 class _From(Protocol):
     def __call__(
-        self, response: Json, *, model: str | None = None, rates: Rates | None = None, names: dict[str, str] = ...
-    ) -> AssistantMessage: ...
+        self, response: Json, *, model: str | None = None, rates: our.Rates | None = None, names: dict[str, str] = ...
+    ) -> our.AssistantMessage: ...
 
 
 class Reader(NamedTuple):
     whole: _From
-    answer: Callable[[str | None, Rates | None, dict[str, str]], Answer]
+    answer: Callable[[str | None, our.Rates | None, dict[str, str]], Answer]
 
 
 READERS = {
@@ -63,15 +49,15 @@ READERS = {
     "openai_chat": Reader(from_openai_chat, OpenAIChatAnswer),
     "openai_responses": Reader(from_openai_responses, OpenAIResponsesAnswer),
 }
-RATES = Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
+RATES = our.Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
 every_reader = pytest.mark.parametrize("name", READERS)
 
 
-def read(name: str, response: Json) -> AssistantMessage:
+def read(name: str, response: Json) -> our.AssistantMessage:
     return untimed(READERS[name].whole(response, model=SAMPLES[name].model, names=SAMPLES[name].names))
 
 
-def fresh(name: str, rates: Rates | None = None) -> Answer:
+def fresh(name: str, rates: our.Rates | None = None) -> Answer:
     return READERS[name].answer(SAMPLES[name].model, rates, SAMPLES[name].names)
 
 
@@ -79,65 +65,67 @@ def fresh(name: str, rates: Rates | None = None) -> Answer:
 
 _PATH: Json = {"path": "a"}
 _UNFINISHED = '{"a": 1'
-_EXPECTED: dict[str, AssistantMessage] = {
-    "anthropic": AssistantMessage(
+_EXPECTED: dict[str, our.AssistantMessage] = {
+    "anthropic": our.AssistantMessage(
         content=(
-            ThinkingBlock(text="Let me see.", signature="c2ln"),
-            RedactedThinkingBlock(data="xx"),
-            UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[2]),
-            UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[3]),
-            TextBlock(text="It is so.", annotations=(AnnotationRef(url="https://example.com/a", title="A"),)),
-            ToolCallBlock(id="toolu_1", name="read", arguments={"path": "a", "n": [1, 2.5, None]}),
+            our.ThinkingBlock(text="Let me see.", signature="c2ln"),
+            our.RedactedThinkingBlock(data="xx"),
+            our.UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[2]),
+            our.UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[3]),
+            our.TextBlock(text="It is so.", annotations=(our.AnnotationRef(url="https://example.com/a", title="A"),)),
+            our.ToolCallBlock(id="toolu_1", name="read", arguments={"path": "a", "n": [1, 2.5, None]}),
         ),
         raw_stop_reason="tool_use",
         provider="anthropic",
         metadata={"responseModel": "claude-sonnet-5-5-20990101"},
         response_id="msg_1",
-        usage=Usage(input=25, output=40, cache_read=100, cache_write=20, total_tokens=185),
+        usage=our.Usage(input=25, output=40, cache_read=100, cache_write=20, total_tokens=185),
     ),
-    "gemini": AssistantMessage(
+    "gemini": our.AssistantMessage(
         content=(
-            ThinkingBlock(text="Let me see."),
-            TextBlock(text="It is"),
-            TextBlock(text=" so.", signature=Gemini.signature),
-            ToolCallBlock(id="g1", name="f", arguments={"path": "ü", "snake_case": None}),
-            ImageBlock(media=Gemini.png),
+            our.ThinkingBlock(text="Let me see."),
+            our.TextBlock(text="It is"),
+            our.TextBlock(text=" so.", signature=Gemini.signature),
+            our.ToolCallBlock(id="g1", name="f", arguments={"path": "ü", "snake_case": None}),
+            our.ImageBlock(media=Gemini.png),
         ),
         raw_stop_reason="STOP",
         provider="google",
         metadata={"responseModel": "gemini-3-pro-001"},
         response_id="r1",
-        usage=Usage(input=67, output=25, reasoning=5, cache_read=40, total_tokens=132, image_tokens=30),
+        usage=our.Usage(input=67, output=25, reasoning=5, cache_read=40, total_tokens=132, image_tokens=30),
     ),
-    "openai_chat": AssistantMessage(
+    "openai_chat": our.AssistantMessage(
         content=(
-            TextBlock(text="Let me see."),
-            ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
-            ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
+            our.TextBlock(text="Let me see."),
+            our.ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
+            our.ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
         ),
         raw_stop_reason="tool_calls",
         provider="openai",
         metadata={"responseModel": "gpt-5.2-2026-01-01"},
         response_id="chatcmpl-1",
-        usage=Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130, audio_tokens=3),
+        usage=our.Usage(
+            input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130, audio_tokens=3
+        ),
     ),
-    "openai_responses": AssistantMessage(
+    "openai_responses": our.AssistantMessage(
         content=(
-            ThinkingBlock(
+            our.ThinkingBlock(
                 text="First.\n\nThen.",
                 details=("First.", "Then."),
                 signature='{"id":"rs_1","encrypted_content":"gAAA"}',
             ),
-            TextBlock(text="Let me see.", annotations=(AnnotationRef(url="https://example.com", title="E"),)),
-            RedactedThinkingBlock(data='{"id":"rs_2","encrypted_content":"gBBB"}'),
-            ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
-            ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
+            our.TextBlock(text="Let me see.", annotations=(our.AnnotationRef(url="https://example.com", title="E"),)),
+            our.RedactedThinkingBlock(data='{"id":"rs_2","encrypted_content":"gBBB"}'),
+            our.ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
+            our.ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
         ),
         raw_stop_reason="completed",
         provider="openai",
         metadata={"responseModel": "gpt-5.2-2026-01-01"},
         response_id="resp_1",
-        usage=Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130),
+        usage=our.Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130),
     ),
 }
 _COSTS = {"anthropic": "0.000475", "gemini": "0.000321", "openai_chat": "0.000356", "openai_responses": "0.000356"}
@@ -153,7 +141,7 @@ def test_a_whole_response_is_a_message_and_its_usage_is_priced_at_the_callers_ra
     assert read(name, sample.whole) == expected.model_copy(update=more)
     priced = READERS[name].whole(sample.whole, rates=RATES)
     assert priced.usage is not None
-    assert isinstance(priced.usage.cost, Cost)
+    assert isinstance(priced.usage.cost, our.Cost)
     assert (priced.usage.cost.total, priced.usage.cost.source) == (Decimal(_COSTS[name]), "caller")
     model = str(cast("Json", expected.metadata)["responseModel"])
     assert (priced.model, priced.metadata) == (model, None)  # without a requested model
@@ -170,7 +158,7 @@ def test_a_stream_builds_the_same_message_as_the_whole_response_and_changes_no_e
     assert message.usage.cost is not None
     unpriced = message.usage.model_copy(update={"cost": None})
     assert untimed(message).model_copy(update={"usage": unpriced}) == read(name, SAMPLES[name].whole)
-    assert [event for event in told if isinstance(event, Usage)][-1] == message.usage
+    assert [event for event in told if isinstance(event, our.Usage)][-1] == message.usage
 
 
 @pytest.mark.parametrize(
@@ -182,7 +170,7 @@ async def test_a_stream_through_the_sdk_is_the_same_message(name: str, by_alias:
     assert _plain(answer.message()) == _plain(read(name, SAMPLES[name].whole))
 
 
-def _plain(message: AssistantMessage) -> object:
+def _plain(message: our.AssistantMessage) -> object:
     """Its JSON, without what an SDK changes: the time, keys of the raw usage, the alphabet of Gemini's base64."""
     assert message.usage is not None
     usage = message.usage.model_copy(update={"raw": None})
@@ -211,11 +199,11 @@ def test_a_stream_cut_anywhere_keeps_its_text_and_only_complete_calls(name: str)
 _CHAT_CALL: Json = {"content": None, "tool_calls": [Chat.call("c", "add", "")]}
 _CUT: Json = {"reason": "max_output_tokens"}
 _FILTERED: Json = {"reason": "content_filter"}
-_STOPS: list[tuple[str, Json, StopReason, str | None]] = [
+_STOPS: list[tuple[str, Json, our.StopReason, str | None]] = [
     *(
         ("gemini", Gemini.response({"text": "a"}, finish=raw), ours, raw)
         for raw, ours in cast(
-            "list[tuple[str, StopReason]]",
+            "list[tuple[str, our.StopReason]]",
             [
                 ("STOP", "stop"),
                 ("MAX_TOKENS", "length"),
@@ -235,7 +223,7 @@ _STOPS: list[tuple[str, Json, StopReason, str | None]] = [
     *(
         ("openai_chat", Chat.response({"content": "a"}, raw), ours, raw)
         for raw, ours in cast(
-            "list[tuple[str, StopReason]]",
+            "list[tuple[str, our.StopReason]]",
             [
                 ("stop", "stop"),
                 ("length", "length"),
@@ -274,7 +262,7 @@ _STOPS: list[tuple[str, Json, StopReason, str | None]] = [
 
 @pytest.mark.parametrize(("name", "response", "ours", "raw"), _STOPS)
 def test_stop_reasons_are_ours_beside_the_providers_own_word(
-    name: str, response: Json, ours: StopReason, raw: str
+    name: str, response: Json, ours: our.StopReason, raw: str
 ) -> None:
     message = read(name, response)
     assert (message.stop_reason, message.raw_stop_reason) == (ours, raw)
@@ -543,7 +531,7 @@ def test_a_spoilt_response_is_a_message_or_a_typed_error(name: str, data: st.Dat
         message = READERS[name].whole(spoilt)
     except MessageError:
         return
-    assert read_message(message.to_json()) == message
+    assert our.read_message(message.to_json()) == message
 
 
 @every_reader
@@ -565,7 +553,7 @@ def test_a_spoilt_stream_in_any_order_is_a_message_or_a_typed_error(
             fault = str(error)
             break
     for message in (answer.message(fault), answer.message("cut")):
-        assert read_message(message.to_json()) == message
+        assert our.read_message(message.to_json()) == message
 
 
 def _spoilt(value: Json, data: st.DataObject) -> Json:

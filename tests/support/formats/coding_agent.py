@@ -11,7 +11,6 @@ from tests.support.formats.kit import BAD_MEDIA, GONE, Blocks, Faults, Kit, Loss
 from tests.support.messages.sayings import BASE64, URLS, json_objects, json_values, numbers, objects, texts
 
 __all__ = ("KIT", "OGG", "PLACE", "PNG", "USAGE", "image", "message", "result")
-
 PNG, JPEG, OGG, PLACE = "iVBORw0KGgo=", "/9j/4AAQSkZJRgAB", "T2dnUwAC", "https://example.com/a.png"
 
 
@@ -123,7 +122,6 @@ _odd = objects(
         **dict.fromkeys(("id", "timestamp", "usage", "stop_reason", "summary", "custom_type"), json_values),
     },
 )
-
 _BLOCKS: Blocks = [
     (_TEXT, our.TextBlock(text="a")), ({"type": "text", "text": "a"}, our.TextBlock(text="a")),
     ({"type": "text"}, our.TextBlock(text="")),
@@ -137,7 +135,6 @@ _BLOCKS: Blocks = [
     ({"type": "image", "images": []}, our.UnknownBlock(raw={"type": "image", "images": []})),
     ({"type": "new", "x": [1]}, our.UnknownBlock(raw={"type": "new", "x": [1]})),
 ]  # fmt: skip
-
 _FAULTS: Faults = [
     (
         message("user", _TEXT, {"type": "image", "images": [PNG]}, {"type": "audio", "audio": [OGG]}, more=1),
@@ -170,7 +167,6 @@ _FAULTS: Faults = [
     (_CUSTOM, {"custom_type": [1], "contents.0.content": [1], "display": ["no"]}),
     ({"role": "branch_summary", "summary": "s"}, {"summary": [1]}), (_COMPACTION, {"tokens_before": ["many"]}),
 ]  # fmt: skip
-
 _LOSSES: Losses = [
     (our.UserMessage(name="ann"), ["0.name"]), (our.UserMessage(metadata={"a": 1}), ["0.metadata"]),
     (our.UserMessage(raw=1), ["0.raw"]), (our.UserMessage(timestamp=2**60), ["0.timestamp"]),
@@ -193,7 +189,6 @@ _LOSSES: Losses = [
     (our.ExtensionMessage.of("custom", {"customType": "x", "contents": [1]}), ["0 (extension custom)"]),
     (our.ExtensionMessage.of("custom", {"customType": "x", "contents": [], "y": 1}), ["0.data.y"]),
 ]  # fmt: skip
-
 KIT = Kit(
     codec=CODING_AGENT,
     content=_told,

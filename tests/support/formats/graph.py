@@ -10,7 +10,6 @@ from tests.support.messages.graph_json import graph_messages
 from tests.support.messages.sayings import json_values, objects
 
 __all__ = ("KITS", "MEDIA", "block", "user")
-
 MEDIA = our.MediaRef(kind="url", url="https://example.com/a")
 
 
@@ -41,8 +40,6 @@ _RESULT, _OTHER = block("tool_result", call_id="a", output="x"), block("tool_res
 _IN_RESULT: JsonValue = [block("image", media={"kind": "url", "url": "/etc/passwd"})]
 _CALL = our.ToolCallBlock(id="c", name="n", arguments={"a": 1})
 _REF = our.AnnotationRef(url="https://a.b")
-
-
 _BLOCKS: Blocks = [
     (block("text", text="a"), our.TextBlock(text="a")),
     (block("reasoning", summary="hm", details=["a"]), our.ThinkingBlock(text="hm", details=("a",))),
@@ -62,7 +59,6 @@ _BLOCKS: Blocks = [
     (_OTHER, our.ToolResultBlock(tool_call_id="a", content=(our.TextBlock(text="x"),))),
     (block("new", x=1), our.UnknownBlock(raw=block("new", x=1))),
 ]  # fmt: skip
-
 _FAULTS: Faults = [
     (
         user(block("text", text="a"), message_id="m", delta=False, tools_calls=[], timestamp=1.5, more=1),
@@ -130,7 +126,6 @@ _FAULTS: Faults = [
         },
     ),
 ]  # fmt: skip
-
 _LOSSES: Losses = [
     (our.AssistantMessage(model="m", provider="p"), ["0.model", "0.provider"]),
     (our.AssistantMessage(stop_reason="length"), ["0.stopReason"]),

@@ -11,9 +11,7 @@ from lanebus.bus.messages import Block, Publishable
 from lanebus.codecs import Codec
 
 __all__ = ("BAD_MEDIA", "GONE", "Blocks", "Faults", "Kit", "Losses", "Object", "changed", "lists_in", "spoilt")
-
 Object = dict[str, JsonValue]
-
 Faults = Sequence[tuple[JsonValue, Mapping[str, Sequence[JsonValue]]]]
 """A message that is legal, and values that are refused at a place of it. A key is the place, or "PLACE > PATH" if the
 error names another path. The place "" is the message itself."""

@@ -10,7 +10,6 @@ from tests.support.messages.made import inline, made, tags, turns, u64, values, 
 from tests.support.messages.sayings import json_values, objects
 
 __all__ = ("KIT", "TURN", "answer", "ours", "result", "user")
-
 TURN: Object = {"loopId": "s.main.1", "turnIndex": 0}
 
 
@@ -92,7 +91,6 @@ _BLOCKS: Blocks = [
     ({"type": "thinking", "thinking": "x", "signature": "s"}, our.ThinkingBlock(text="x", signature="s")),
     ({**_CALL, "id": "", "name": "", "arguments": None}, our.ToolCallBlock(id="", name="", arguments=None)),
 ]  # fmt: skip
-
 _FAULTS: Faults = [
     (
         user({"type": "toolCall", "id": "c", "name": "n", "arguments": {}}),
@@ -124,7 +122,6 @@ _FAULTS: Faults = [
     (result(), {"toolName": [GONE], "isError": ["no"]}),
     (_EXTENSION, {"data": [GONE, float("nan"), lists_in(200)], "data > data.0": [["\ud800"]], "kind": [GONE, 7]}),
 ]  # fmt: skip
-
 _LOSSES: Losses = [
     (our.SystemMessage.text("x"), ["0: a system message"]),
     (our.DeveloperMessage.text("x"), ["0: a developer message"]),
@@ -158,7 +155,6 @@ _LOSSES: Losses = [
     (_user(metadata={"invalidNodeId": None}), ["0.metadata.invalidNodeId"]),
     (_user().with_turn_id(our.TurnId(loop_id="l", turn_index=2**32)), ["0.turnId: its value, which 001 ignores"]),
 ]  # fmt: skip
-
 KIT = Kit(
     codec=TWO_LANE_AGENT,
     content=user,

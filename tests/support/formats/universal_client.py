@@ -9,7 +9,6 @@ from tests.support.formats.kit import BAD_MEDIA, GONE, Blocks, Faults, Kit, Loss
 from tests.support.messages.sayings import BASE64, URLS, json_objects, json_values, numbers, objects, texts
 
 __all__ = ("KIT", "PNG", "USAGE", "image", "message", "part")
-
 PNG, PLACE = "iVBORw0KGgo=", our.MediaRef.from_url("https://x/y")
 USAGE: Object = {"input_tokens": 100, "output_tokens": 5, "total_tokens": 105, "cache_read_tokens": 80}
 
@@ -113,7 +112,6 @@ _odd = objects(
         **dict.fromkeys(("tool_call_id", "usage", "finish_reason", "name"), json_values),
     },
 )
-
 _BLOCKS: Blocks = [
     ({"kind": "TEXT", "text": "a"}, _A), (part("image", url="https://x/y"), image(kind="url", url="https://x/y")),
     (part("image", data=PNG), _SHOWN),
@@ -145,7 +143,6 @@ _BLOCKS: Blocks = [
     (part("tool_result", tool_call_id="c", content="a"), our.ToolResultBlock(tool_call_id="c", content=(_A,))),
     ({"kind": "new", "more": [1]}, our.UnknownBlock(raw={"kind": "new", "more": [1]})),
 ]  # fmt: skip
-
 _FAULTS: Faults = [
     (
         message("user", _TEXT, part("image", url="https://x/y"), part("image", data=PNG), name="ann", more=1),
@@ -190,7 +187,6 @@ _FAULTS: Faults = [
         },
     ),
 ]  # fmt: skip
-
 _LOSSES: Losses = [
     (our.UserMessage(timestamp=1), ["0.timestamp"]), (our.UserMessage(id="i"), ["0.id"]),
     (our.UserMessage(metadata={"a": 1}), ["0.metadata"]), (our.UserMessage(raw=1), ["0.raw"]),
@@ -206,7 +202,6 @@ _LOSSES: Losses = [
     (_user(our.ToolCallBlock(id="", name="", remote=True)), ["0.content.0.remote"]),
     (_result(status="failed"), ["0.status"]), (our.ExtensionMessage.of("x"), ["0 (extension x)"]),
 ]  # fmt: skip
-
 KIT = Kit(
     codec=UNIVERSAL_CLIENT,
     content=_told,

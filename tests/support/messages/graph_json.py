@@ -4,11 +4,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 __all__ = ("graph_messages",)
-
 Object = dict[str, JsonValue]
 Values = st.SearchStrategy[JsonValue]
 Objects = st.SearchStrategy[Object]
-
 _texts = st.text(max_size=6)
 _counts = st.integers(0, 300)
 _moments = st.one_of(

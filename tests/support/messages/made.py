@@ -48,9 +48,7 @@ from lanebus.messages import (
 )
 
 __all__ = ("inline", "made", "messages", "tags", "turns", "u64", "values", "words")
-
 T = TypeVar("T")
-
 words = st.text(max_size=12)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
@@ -70,7 +68,6 @@ values: st.SearchStrategy[JsonValue] = st.recursive(
 )
 _objects = st.dictionaries(words, values, max_size=3)
 _private = st.none() | _objects
-
 inline = st.binary(min_size=1, max_size=40).map(MediaRef.from_bytes)
 _media = st.one_of(
     inline,
@@ -84,7 +81,6 @@ _refs = made(AnnotationRef, url=_maybe, file_id=_maybe, page=st.none() | u32, in
 _many_refs = st.lists(_refs, max_size=2).map(tuple)
 _spans = st.lists(st.tuples(u32, u32), max_size=2).map(tuple)
 _corners = st.floats(0, 1, allow_nan=False)
-
 calls = made(
     ToolCallBlock, id=words, name=words, arguments=values, arguments_raw=_maybe, tool_kind=_maybe, metadata=_private
 )
@@ -113,7 +109,6 @@ _results = made(
 )
 blocks: st.SearchStrategy[Block] = st.one_of(*_flat, _results)
 contents = st.lists(blocks, max_size=4).map(tuple)
-
 amounts = st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=Decimal(0), max_value=Decimal(10**9))
 usages = made(
     Usage,

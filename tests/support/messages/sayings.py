@@ -45,14 +45,11 @@ from lanebus.bus.messages import (
 )
 
 __all__ = ("BASE64", "URLS", "histories", "json_objects", "json_values", "numbers", "objects", "texts")
-
 M = TypeVar("M", bound=BaseModel)
 Fields = Mapping[str, st.SearchStrategy[object]]
-
 BASE64 = ["iVBORw0KGgo=", "/9j/4AAQSkZJRgAB", "T2dnUwAC", "JVBERi0xLjc=", "AAAA", "Zg=="]
 """PNG, JPEG, Ogg, PDF, and two of no known type"""
 URLS = ["https://example.com/a.png", "http://example.com/?q=1"]
-
 texts = st.sampled_from(["", " ", "a", "ünï\u2028", "x" * 40, "origin", '{"a":1}']) | st.text(max_size=6)
 numbers = st.integers(0, 2**40)
 _floats = st.floats(allow_nan=False, allow_infinity=False)

@@ -10,9 +10,7 @@ from typing import cast
 from tests.support.providers.sdk_types import type_faults
 
 __all__ = ("require_legal", "rule_faults", "shape_faults")
-
 Object = dict[str, object]
-
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SAYS = {

@@ -19,7 +19,6 @@ from tests.support.providers.openai_rules import (
 from tests.support.providers.sdk_types import type_faults
 
 __all__ = ("require_legal", "rule_faults", "shape_faults")
-
 _END: Object = {"role": "end"}
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 

@@ -18,9 +18,7 @@ __all__ = (
     "pdf_or_file_faults",
     "streams",
 )
-
 Object = dict[str, object]
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _IMAGE_URL = re.compile(r"https?://.+|data:image/(png|jpeg|gif|webp);base64,(.*)", re.DOTALL)
 _FILE_DATA = re.compile(r"data:([a-z0-9.+-]+/[a-zA-Z0-9.+-]+);base64,(.+)", re.DOTALL)

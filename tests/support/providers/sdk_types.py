@@ -12,7 +12,6 @@ from typing import Annotated, Literal, NamedTuple, NotRequired, Required, Union,
 from typing_extensions import get_type_hints, is_typeddict
 
 __all__ = ("type_faults",)
-
 _TAGS = ("type", "role")
 _UNIONS: tuple[object, ...] = (Union, types.UnionType)
 _OBJECTS: tuple[object, ...] = (dict, Mapping)

@@ -11,9 +11,7 @@ from lanebus.bus.errors import BusError
 from tests.support.paths import CASES
 
 __all__ = ("CLAIMED", "Case", "Object", "all_cases", "cases")
-
 Object = dict[str, object]
-
 CLAIMED: set[str] = set()
 """the areas that have a test, as far as their modules were imported"""
 

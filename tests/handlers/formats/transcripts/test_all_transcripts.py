@@ -69,7 +69,6 @@ SAMPLES: dict[str, list[JsonValue]] = {
         _000("x"),
     ],
 }
-
 _ODD: list[JsonValue] = [
     *(None, True, -1, 0, -1.5, 1e300, 2**70, "", "x", "file:///etc/passwd"),
     [],
@@ -82,7 +81,6 @@ _ODD: list[JsonValue] = [
     {"a": {"b": []}},
 ]
 _odd: st.SearchStrategy[JsonValue] = st.sampled_from(_ODD)
-
 every_format = pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
 
 

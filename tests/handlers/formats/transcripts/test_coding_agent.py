@@ -8,21 +8,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import Bus
+from lanebus.bus import messages as our
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages import (
-    AssistantMessage,
-    BranchSummary,
-    Compaction,
-    ExtensionMessage,
-    Label,
-    LeafMove,
-    ModelChange,
-    Publishable,
-    TextBlock,
-    ThinkingLevelChange,
-    ToolResultMessage,
-    UserMessage,
-)
 from lanebus.context import build_context
 from lanebus.handlers.formats import UnknownFormat, Unplaced, import_transcript
 from lanebus.handlers.formats.coding_agent.transcript import CODING_AGENT_FORMAT
@@ -31,7 +18,6 @@ from lanebus.handlers.formats.transcript import TranscriptEntry
 from tests.support.log.entries import texts
 
 Object = dict[str, JsonValue]
-
 TIME = 1765241609.825
 MILLISECONDS = 1_765_241_609_825
 HEADER: Object = {"type": "session", "version": 3, "id": "x", "timestamp": TIME, "cwd": "/home", "parent_session": None}
@@ -54,7 +40,7 @@ def result(call: str, content: str) -> Object:
     return {"type": "tool_result", "id": call, "content": content, "is_error": False, "metadata": {}}
 
 
-def placed(value: JsonValue, position: int | None) -> Publishable:
+def placed(value: JsonValue, position: int | None) -> our.Publishable:
     message = CODING_AGENT_FORMAT.read(value).message
     assert isinstance(message, Unplaced)
     return message.place(position)
@@ -66,8 +52,8 @@ def read(value: JsonValue) -> TranscriptEntry:
 
 def test_a_message_keeps_its_own_id_and_its_entrys_and_a_tools_metadata() -> None:
     entry = read({**said("user", text("hi")), "meta": {"reply_to": "9"}})
-    assert entry.message == UserMessage(
-        content=(TextBlock(text="hi"),),
+    assert entry.message == our.UserMessage(
+        content=(our.TextBlock(text="hi"),),
         id="m-b",
         timestamp=MILLISECONDS,
         metadata={"entry": {"id": "b", "timestamp": TIME, "meta": {"reply_to": "9"}}},
@@ -75,50 +61,50 @@ def test_a_message_keeps_its_own_id_and_its_entrys_and_a_tools_metadata() -> Non
     assert (entry.id, entry.parent, entry.is_in_tree, entry.also) == ("b", "a", True, ())
     full: Object = {**result("c", "x"), "terminate": False, "metadata": {"entry": 5}}
     message = read(said("tool", full)).message
-    assert isinstance(message, ToolResultMessage)
+    assert isinstance(message, our.ToolResultMessage)
     assert message.metadata == {"entry": 5, "entry_": {"id": "b", "timestamp": TIME}}
 
 
 def test_a_batch_of_results_is_one_entry_and_several_messages() -> None:
     entry = read(said("tool", result("1", "a"), result("2", "b")))
     first, *rest = entry.message, *entry.also
-    assert isinstance(first, ToolResultMessage)
+    assert isinstance(first, our.ToolResultMessage)
     assert [getattr(message, "tool_call_id", None) for message in (first, *rest)] == ["1", "2"]
     assert len({getattr(message, "batch_id", None) for message in (first, *rest)}) == 1
 
 
 def test_the_entries_that_steer_the_context_are_ours_with_their_exact_times() -> None:
     change = read({**line("model_change", provider_id="p", model_id="m"), "timestamp": 1.0000005}).message
-    assert change == ModelChange(provider="p", model="m", id="b", timestamp=1000, metadata={"timestamp": 1.0000005})
-    assert read(line("model_change", provider_id="p", model_id="m")).message == ModelChange(
+    assert change == our.ModelChange(provider="p", model="m", id="b", timestamp=1000, metadata={"timestamp": 1.0000005})
+    assert read(line("model_change", provider_id="p", model_id="m")).message == our.ModelChange(
         provider="p", model="m", id="b", timestamp=MILLISECONDS
     )
-    assert read(line("thinking_level_change", thinking_level="high")).message == ThinkingLevelChange(
+    assert read(line("thinking_level_change", thinking_level="high")).message == our.ThinkingLevelChange(
         level="high", id="b", timestamp=MILLISECONDS
     )
     compaction = line("compaction", summary="s", first_kept_entry_id="a", tokens_before=7, from_hook=True)
-    assert placed(compaction, 3) == Compaction(
+    assert placed(compaction, 3) == our.Compaction(
         summary="s", first_kept=3, tokens_before=7, id="b", timestamp=MILLISECONDS, metadata={"from_hook": True}
     )
     kept_nowhere = placed(compaction, None)
-    assert isinstance(kept_nowhere, Compaction)
+    assert isinstance(kept_nowhere, our.Compaction)
     assert kept_nowhere.metadata == {"from_hook": True, "first_kept_entry_id": "a"}
-    assert placed(line("branch_summary", summary="s", from_id="a"), 4) == BranchSummary(
+    assert placed(line("branch_summary", summary="s", from_id="a"), 4) == our.BranchSummary(
         summary="s", branch=4, id="b", timestamp=MILLISECONDS, metadata={"from_id": "a"}
     )
     label = line("label", target_id="a", label="here")
-    assert placed(label, 2) == Label(target=2, label="here", id="b", timestamp=MILLISECONDS)
-    assert placed(label, None) == ExtensionMessage.of("import.label", label)
+    assert placed(label, 2) == our.Label(target=2, label="here", id="b", timestamp=MILLISECONDS)
+    assert placed(label, None) == our.ExtensionMessage.of("import.label", label)
     leaf = line("leaf", target_id="a")
-    assert placed(leaf, 2) == LeafMove(to=2, id="b", timestamp=MILLISECONDS)
-    assert placed(leaf, 0) == LeafMove(to=None, id="b", timestamp=MILLISECONDS)
-    assert placed(leaf, None) == ExtensionMessage.of("import.leaf", leaf)
+    assert placed(leaf, 2) == our.LeafMove(to=2, id="b", timestamp=MILLISECONDS)
+    assert placed(leaf, 0) == our.LeafMove(to=None, id="b", timestamp=MILLISECONDS)
+    assert placed(leaf, None) == our.ExtensionMessage.of("import.leaf", leaf)
 
 
 def test_a_custom_message_is_an_extension_and_never_reaches_a_model() -> None:
     value = line("custom_message", custom_type="note", content=[text("x")], display=True, details={"a": 1})
     message = read(value).message
-    assert isinstance(message, ExtensionMessage)
+    assert isinstance(message, our.ExtensionMessage)
     assert message.kind == "custom"
     assert isinstance(message.data, dict)
     assert message.data["customType"] == "note"
@@ -129,7 +115,7 @@ def test_a_custom_message_is_an_extension_and_never_reaches_a_model() -> None:
 @pytest.mark.parametrize("kind", ["custom", "session_info", "channel", "from the future"])
 def test_what_is_no_message_is_kept_whole_in_the_extension_lane(kind: str) -> None:
     value = line(kind, name="n", data=[None])
-    assert read(value).message == ExtensionMessage.of(f"import.{kind}", value)
+    assert read(value).message == our.ExtensionMessage.of(f"import.{kind}", value)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +168,9 @@ async def test_a_session_goes_in_as_the_tree_that_it_is(tmp_path: Path) -> None:
         assert (report.format, [bad.number for bad in report.bad]) == ("000", [9])
         assert (await import_transcript(session, file_of(*lines))).added == 0
         log = [envelope.message async for envelope in session.read()]
-        moves = {at: message.to for at, message in enumerate(log, 1) if isinstance(message, LeafMove)}
+        moves = {at: message.to for at, message in enumerate(log, 1) if isinstance(message, our.LeafMove)}
         assert moves == {7: 2, 9: 5, 11: 8}
-        (compaction,) = (message for message in log if isinstance(message, Compaction))
+        (compaction,) = (message for message in log if isinstance(message, our.Compaction))
         assert compaction.first_kept == 4  # the first of the batch
         assert texts(await build_context(session)) == ["u:q", "u:again"]
         assert texts(await build_context(session, leaf=6)) == ["u:q", "a:<1><2>", "t:r1", "t:r2", "a:done"]
@@ -203,6 +189,6 @@ async def test_a_file_without_a_header_is_no_session_of_the_seed(tmp_path: Path)
 def test_a_memory_log_and_an_import_hold_the_same() -> None:
     transcript = ListedTranscript([HEADER, said("assistant", text("x"), parent=None)], CODING_AGENT_FORMAT)
     header, answer = transcript.entries
-    assert isinstance(header.message, ExtensionMessage)
-    assert isinstance(answer.message, AssistantMessage)
+    assert isinstance(header.message, our.ExtensionMessage)
+    assert isinstance(answer.message, our.AssistantMessage)
     assert (answer.position, answer.time) == (2, TIME)

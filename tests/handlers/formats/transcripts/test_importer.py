@@ -15,21 +15,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus import Bus, Session
+from lanebus.bus import messages as our
 from lanebus.bus.errors import Unavailable
-from lanebus.bus.messages import (
-    AssistantMessage,
-    BranchSummary,
-    Compaction,
-    ExtensionMessage,
-    ImageBlock,
-    JsonBounds,
-    Label,
-    Lane,
-    LeafMove,
-    LlmMessage,
-    Publishable,
-    UserMessage,
-)
 from lanebus.bus.wire import Cursor, Receipt
 from lanebus.handlers.formats import ImportProgress, UnknownFormat, import_transcript, read_lines
 from lanebus.handlers.formats.importer import FORMATS, MissingParent, OtherEntries
@@ -62,26 +49,27 @@ def file_of(*lines: dict[str, JsonValue] | bytes) -> io.BytesIO:
     )
 
 
-async def entries(session: Session) -> list[Publishable]:
-    messages: list[Publishable] = []
+async def entries(session: Session) -> list[our.Publishable]:
+    messages: list[our.Publishable] = []
     async for envelope in session.read():
         assert isinstance(
-            envelope.message, LlmMessage | ExtensionMessage | BranchSummary | Compaction | Label | LeafMove
+            envelope.message,
+            our.LlmMessage | our.ExtensionMessage | our.BranchSummary | our.Compaction | our.Label | our.LeafMove,
         )
         assert envelope.position == len(messages) + 1
         messages.append(envelope.message)
     return messages
 
 
-def texts(messages: Iterable[Publishable]) -> list[str]:
+def texts(messages: Iterable[our.Publishable]) -> list[str]:
     """What is said, in order: texts of users, else the kind of an entry."""
     return [
-        message.text_content() if isinstance(message, UserMessage) else str(getattr(message, "kind", "?"))
+        message.text_content() if isinstance(message, our.UserMessage) else str(getattr(message, "kind", "?"))
         for message in messages
     ]
 
 
-async def imported(tmp_path: Path, *lines: dict[str, JsonValue] | bytes) -> list[Publishable]:
+async def imported(tmp_path: Path, *lines: dict[str, JsonValue] | bytes) -> list[our.Publishable]:
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         session = bus.session("s1")
         await import_transcript(session, file_of(*lines))
@@ -106,7 +94,7 @@ async def test_a_file_that_chose_its_session_adds_nothing_beside_other_entries(t
     lines = [HEADER, *(user(f"message {number}") for number in range(5))]
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         live, other, own = bus.session("live"), bus.session("other"), bus.session("own")
-        await live.publish(UserMessage.text("live"))
+        await live.publish(our.UserMessage.text("live"))
         with pytest.raises(OtherEntries, match="--session live"):
             await import_transcript(live, file_of(*lines), beside_others=False)
         assert (await live.head()).position == 1
@@ -117,7 +105,7 @@ async def test_a_file_that_chose_its_session_adds_nothing_beside_other_entries(t
         await import_transcript(own, file_of(*lines[:3]), beside_others=False)
         rest = await import_transcript(own, file_of(*lines), beside_others=False)
         assert (rest.added, rest.already_there) == (3, 3)
-        await own.publish(UserMessage.text("live"))
+        await own.publish(our.UserMessage.text("live"))
         again = await import_transcript(own, file_of(*lines), beside_others=False)
         assert (again.added, again.already_there) == (0, 6)
         with pytest.raises(OtherEntries):
@@ -217,7 +205,7 @@ async def test_bad_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -
 
 
 async def test_a_line_of_too_many_values_is_named_and_the_others_are_imported(tmp_path: Path) -> None:
-    bounds = TranscriptBounds(json=JsonBounds(parsed_bytes=10_000))
+    bounds = TranscriptBounds(json=our.JsonBounds(parsed_bytes=10_000))
     dense = b'{"type":"x","v":[' + b"[]," * 5_000 + b"[]]}"
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         for lines in ((HEADER, user("a"), dense, user("b")), (dense, HEADER, user("c"))):
@@ -264,7 +252,7 @@ async def test_no_worker_is_called_to_answer_history(tmp_path: Path) -> None:
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         session = bus.session("s1")
         await import_transcript(session, file_of(HEADER, user("a")))
-        await session.publish(UserMessage.text("b"))
+        await session.publish(our.UserMessage.text("b"))
         consumer = bus.consumer("agents", "w1")
         async with aclosing(works(consumer)) as given:
             async for work in given:
@@ -287,7 +275,7 @@ async def test_a_compaction_by_count_keeps_from_that_entry_or_the_next_one_that_
     lines = (HEADER, user("a"), BAD, b"", notice, user("b"))
     log = await imported(tmp_path, *lines, compaction(firstKeptEntryIndex=index))
 
-    (made,) = (message for message in log if isinstance(message, Compaction))
+    (made,) = (message for message in log if isinstance(message, our.Compaction))
     # Positions: 1 header, 2 a, 3 notice, 4 b, 5 the compaction; the bad line has none.
     assert made.first_kept == kept
 
@@ -308,14 +296,14 @@ async def test_a_branch_begins_with_a_move_of_the_leaf(tmp_path: Path) -> None:
         node({"type": "label", "timestamp": TIME, "targetId": "d", "label": "x"}, "j", "i"),  # 14
     )
 
-    moves = {position: message.to for position, message in enumerate(log, 1) if isinstance(message, LeafMove)}
+    moves = {position: message.to for position, message in enumerate(log, 1) if isinstance(message, our.LeafMove)}
     assert moves == {5: 2, 9: None, 11: 4}
     assert texts(log)[-3:] == ["branchSummary", "import.label", "label"]
-    (summary_of,) = (message for message in log if isinstance(message, BranchSummary))
+    (summary_of,) = (message for message in log if isinstance(message, our.BranchSummary))
     assert summary_of.branch == 10
-    (label,) = (message for message in log if isinstance(message, Label))
+    (label,) = (message for message in log if isinstance(message, our.Label))
     assert label.target == 6
-    assert [message.id for message in log if isinstance(message, UserMessage)] == ["a", "b", "c", "d", "f", "g"]
+    assert [message.id for message in log if isinstance(message, our.UserMessage)] == ["a", "b", "c", "d", "f", "g"]
 
 
 async def test_a_compaction_by_id_keeps_what_is_on_its_own_branch(tmp_path: Path) -> None:
@@ -330,7 +318,7 @@ async def test_a_compaction_by_id_keeps_what_is_on_its_own_branch(tmp_path: Path
         node(compaction(firstKeptEntryId="b"), "f", "e"),  # 8: b is on another branch
         node(compaction(firstKeptEntryId="nobody"), "g", "f"),  # 9
     )
-    assert [message.first_kept for message in log if isinstance(message, Compaction)] == [6, None, None]
+    assert [message.first_kept for message in log if isinstance(message, our.Compaction)] == [6, None, None]
 
 
 async def test_an_entry_whose_parent_was_a_bad_line_stays_where_it_stands(tmp_path: Path) -> None:
@@ -344,7 +332,7 @@ async def test_an_entry_whose_parent_was_a_bad_line_stays_where_it_stands(tmp_pa
         node(compaction(firstKeptEntryId="b"), "e", "d"),
     )
     assert texts(log) == ["import.header", "a", "c", "d", "compaction"]
-    (made,) = (message for message in log if isinstance(message, Compaction))
+    (made,) = (message for message in log if isinstance(message, our.Compaction))
     assert made.first_kept == 3
 
 
@@ -375,7 +363,7 @@ async def test_an_entry_over_the_limit_is_no_parent_of_what_follows(tmp_path: Pa
         node(user("e"), "e", "b"),  # 6 moves, 7: beside c, under the nearest that went in
     )
     assert texts(log) == ["import.header", "a", "c", "leafMove", "d", "leafMove", "e"]
-    assert [message.to for message in log if isinstance(message, LeafMove)] == [2, 2]
+    assert [message.to for message in log if isinstance(message, our.LeafMove)] == [2, 2]
 
 
 async def test_a_failed_entry_is_not_the_leaf(tmp_path: Path) -> None:
@@ -409,7 +397,7 @@ async def test_an_import_killed_at_any_moment_and_run_again_gives_the_undisturbe
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         await import_transcript(bus.session("whole"), file)
         whole = await entries(bus.session("whole"))
-        assert any(isinstance(message, LeafMove) for message in whole)
+        assert any(isinstance(message, our.LeafMove) for message in whole)
         for steps in (1, 2, 4):
             name = f"killed-{steps}"
             await kill_after(steps, tmp_path / "bus", file, name)
@@ -463,7 +451,7 @@ async def test_a_server_that_goes_away_ends_the_import_with_its_own_error(
         publish, count = session.publish, 0
 
         async def fail_later(
-            *messages: Publishable, key: str, expected: Cursor | None, wake: bool, imported: bool
+            *messages: our.Publishable, key: str, expected: Cursor | None, wake: bool, imported: bool
         ) -> Receipt:
             nonlocal count
             count += 1
@@ -499,9 +487,9 @@ async def test_large_images_go_into_the_media_store_and_every_line_stays_in_its_
         found = [
             block.media
             for entry in log
-            if isinstance(entry, UserMessage)
+            if isinstance(entry, our.UserMessage)
             for block in entry.content
-            if isinstance(block, ImageBlock)
+            if isinstance(block, our.ImageBlock)
         ]
         assert [await session.media.get(media.sha256 or "") for media in found] == large
         assert (await session.head()).size_bytes < 10_000
@@ -553,15 +541,15 @@ async def test_a_real_session_gives_exactly_its_figures_and_goes_in_once(tmp_pat
     }
     assert (usage.state.total.calls, usage.state.total.calls_of_unknown_cost) == (484, 0)
     # The last compaction is line 628 counted from 0 and keeps from line 551; positions count from 1.
-    assert [(at, message.first_kept) for at, message in log.items() if isinstance(message, Compaction)][-1] == (
+    assert [(at, message.first_kept) for at, message in log.items() if isinstance(message, our.Compaction)][-1] == (
         629,
         552,
     )
-    answers = [message for message in log.values() if isinstance(message, AssistantMessage)]
+    answers = [message for message in log.values() if isinstance(message, our.AssistantMessage)]
     assert sum(message.stop_reason == "aborted" for message in answers) == 18
     assert sum(message.stop_reason == "error" for message in answers) == 1
     assert sum(len(list(message.tool_calls())) for message in answers) == 454
 
 
 async def entries_of_real(session: Session) -> dict[int, object]:
-    return {envelope.position: envelope.message async for envelope in session.read(lanes={Lane.LLM})}
+    return {envelope.position: envelope.message async for envelope in session.read(lanes={our.Lane.LLM})}

@@ -8,32 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from lanebus.bus import messages as our
 from lanebus.bus.errors import DecodeError, UnknownRole
-from lanebus.bus.messages import (
-    AssistantMessage,
-    BranchSummary,
-    Compaction,
-    Cost,
-    ExtensionMessage,
-    Label,
-    ModelChange,
-    RedactedThinkingBlock,
-    TextBlock,
-    ThinkingBlock,
-    ThinkingLevelChange,
-    ToolCallBlock,
-    ToolResultMessage,
-    UnknownBlock,
-    Usage,
-    UserMessage,
-    parse_json,
-)
 from lanebus.handlers.formats import PI, Unplaced
 from lanebus.handlers.formats.pi import pi
 from lanebus.handlers.formats.transcript import TranscriptEntry
 
 Object = dict[str, JsonValue]
-
 TIME = "2025-12-09T00:53:29.825Z"
 MILLISECONDS = 1_765_241_609_825
 
@@ -66,12 +47,12 @@ def placed(value: JsonValue, position: int | None) -> object:
 def test_a_user_message_keeps_its_text_and_both_its_times() -> None:
     blocks: JsonValue = [{"type": "text", "text": "hi"}]
     for content in (blocks, "hi"):
-        assert message_of(said("user", content=content)) == UserMessage(
-            content=(TextBlock(text="hi"),), timestamp=MILLISECONDS
+        assert message_of(said("user", content=content)) == our.UserMessage(
+            content=(our.TextBlock(text="hi"),), timestamp=MILLISECONDS
         )
     value = line("message", message={"role": "user", "content": "x", "timestamp": MILLISECONDS - 500})
     message = message_of(value)
-    assert isinstance(message, UserMessage)
+    assert isinstance(message, our.UserMessage)
     assert (message.timestamp, message.metadata) == (MILLISECONDS - 500, {"written": MILLISECONDS})
 
 
@@ -98,21 +79,21 @@ def test_an_answer_keeps_everything_that_pi_wrote() -> None:
         errorMessage="overloaded",
     )
 
-    assert message_of(value) == AssistantMessage(
+    assert message_of(value) == our.AssistantMessage(
         content=(
-            ThinkingBlock(text="hm", signature="sig"),
-            TextBlock(text="Hi"),
-            ToolCallBlock(id="t1", name="bash", arguments={"a": 1}, metadata={"partialJson": '{"a": 1'}),
+            our.ThinkingBlock(text="hm", signature="sig"),
+            our.TextBlock(text="Hi"),
+            our.ToolCallBlock(id="t1", name="bash", arguments={"a": 1}, metadata={"partialJson": '{"a": 1'}),
         ),
         provider="anthropic",
         model="claude",
-        usage=Usage(
+        usage=our.Usage(
             input=1,
             output=2,
             cache_read=3,
             cache_write=4,
             total_tokens=10,
-            cost=Cost(input=Decimal("0.1"), total=Decimal("0.1"), source="pi-session"),
+            cost=our.Cost(input=Decimal("0.1"), total=Decimal("0.1"), source="pi-session"),
         ),
         stop_reason="error",
         error_message="overloaded",
@@ -137,8 +118,8 @@ def test_float_rounding_errors_are_removed_from_costs(written: str, meant: str) 
     data = json.dumps(said("assistant", content=[], usage={"input": 1, "cost": {"total": 0}})).replace(
         '"total": 0', f'"total": {written}'
     )
-    message = message_of(parse_json(data))
-    assert isinstance(message, AssistantMessage)
+    message = message_of(our.parse_json(data))
+    assert isinstance(message, our.AssistantMessage)
     assert message.usage is not None
     assert message.usage.cost is not None
     assert format(message.usage.cost.total, "f") == meant
@@ -146,16 +127,16 @@ def test_float_rounding_errors_are_removed_from_costs(written: str, meant: str) 
 
 def test_an_unknown_cost_stop_reason_or_block_is_kept_as_it_was() -> None:
     message = message_of(said("assistant", content=[], usage={"input": 1, "output": 2}))
-    assert isinstance(message, AssistantMessage)
-    assert message.usage == Usage(input=1, output=2)
+    assert isinstance(message, our.AssistantMessage)
+    assert message.usage == our.Usage(input=1, output=2)
     message = message_of(said("assistant", content=[], stopReason="sensitive"))
-    assert isinstance(message, AssistantMessage)
+    assert isinstance(message, our.AssistantMessage)
     assert (message.stop_reason, message.raw_stop_reason) == ("stop", "sensitive")
     strange: Object = {"type": "hologram", "data": [1]}
     redacted: Object = {"type": "thinking", "thinking": "[redacted]", "thinkingSignature": "opaque", "redacted": True}
     message = message_of(said("assistant", content=[strange, redacted]))
-    assert isinstance(message, AssistantMessage)
-    assert message.content == (UnknownBlock(raw=strange), RedactedThinkingBlock(data="opaque"))
+    assert isinstance(message, our.AssistantMessage)
+    assert message.content == (our.UnknownBlock(raw=strange), our.RedactedThinkingBlock(data="opaque"))
     assert message.metadata == {"blocks": {"1": {"thinking": "[redacted]", "redacted": True}}}
 
 
@@ -169,14 +150,14 @@ def test_a_result_keeps_its_details_and_a_call_the_signature_of_its_thinking() -
         details={"diff": "-a\n+b"},
     )
     message = message_of(value)
-    assert isinstance(message, ToolResultMessage)
+    assert isinstance(message, our.ToolResultMessage)
     assert (message.tool_call_id, message.tool_name, message.is_error) == ("t1", "edit", True)
     assert message.metadata == {"details": {"diff": "-a\n+b"}}
     assert json.loads(message.to_json())["content"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
     call: JsonValue = {"type": "toolCall", "id": "t1", "name": "f", "arguments": {}, "thoughtSignature": "c2ln"}
     message = message_of(said("assistant", content=[call], provider="google", model="gemini", stopReason="toolUse"))
-    assert isinstance(message, AssistantMessage)
-    assert message.content == (ToolCallBlock(id="t1", name="f", signature="c2ln"),)
+    assert isinstance(message, our.AssistantMessage)
+    assert message.content == (our.ToolCallBlock(id="t1", name="f", signature="c2ln"),)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +175,7 @@ def test_a_result_keeps_its_details_and_a_call_the_signature_of_its_thinking() -
 )
 def test_a_users_command_is_described_as_pi_does(facts: Object, text: str) -> None:
     message = message_of(said("bashExecution", command="ls", **facts))
-    assert isinstance(message, UserMessage)
+    assert isinstance(message, our.UserMessage)
     assert message.text_content() == text
     kept = {key: item for key, item in facts.items() if key != "output"}
     assert message.metadata == {"bashExecution": {"command": "ls", **kept}}
@@ -202,27 +183,27 @@ def test_a_users_command_is_described_as_pi_does(facts: Object, text: str) -> No
 
 def test_what_pi_kept_from_the_model_headers_and_unknown_lines_are_in_the_extension_lane() -> None:
     message = message_of(said("bashExecution", command="ls", output="a", excludeFromContext=True))
-    assert isinstance(message, ExtensionMessage)
+    assert isinstance(message, our.ExtensionMessage)
     assert message.kind == "import.bashExecution"
     assert isinstance(message.data, dict)
     assert message.data["output"] == "a"
     header = line("session", id="x", cwd="/")
-    assert message_of(header) == ExtensionMessage.of("import.header", {"format": "pi", "header": header})
+    assert message_of(header) == our.ExtensionMessage.of("import.header", {"format": "pi", "header": header})
     future: Object = {"type": "from the future", "x": [None]}
     for value in (line("session_info", name="n", id="a", parentId="b"), future):
-        assert message_of(value) == ExtensionMessage.of(f"import.{value['type']}", value)
+        assert message_of(value) == our.ExtensionMessage.of(f"import.{value['type']}", value)
 
 
 def test_the_entries_of_a_tree_steer_the_context_and_have_their_places() -> None:
-    assert message_of(line("model_change", provider="anthropic", modelId="claude")) == ModelChange(
+    assert message_of(line("model_change", provider="anthropic", modelId="claude")) == our.ModelChange(
         provider="anthropic", model="claude", timestamp=MILLISECONDS
     )
-    assert message_of(line("thinking_level_change", thinkingLevel="high")) == ThinkingLevelChange(
+    assert message_of(line("thinking_level_change", thinkingLevel="high")) == our.ThinkingLevelChange(
         level="high", timestamp=MILLISECONDS
     )
     first = line("compaction", summary="s", firstKeptEntryIndex=5, tokensBefore=7)
-    assert placed(first, 6) == Compaction(summary="s", first_kept=6, tokens_before=7, timestamp=MILLISECONDS)
-    assert placed(first, None) == Compaction(
+    assert placed(first, 6) == our.Compaction(summary="s", first_kept=6, tokens_before=7, timestamp=MILLISECONDS)
+    assert placed(first, None) == our.Compaction(
         summary="s", tokens_before=7, timestamp=MILLISECONDS, metadata={"firstKeptEntryIndex": 5}
     )
     second = read(line("compaction", summary="s", firstKeptEntryId="a1", details={"x": 1}, id="b", parentId="a2"))
@@ -230,15 +211,15 @@ def test_the_entries_of_a_tree_steer_the_context_and_have_their_places() -> None
     assert (second.message.kind, second.message.names) == ("kept", "a1")
     assert (second.id, second.parent, second.is_in_tree) == ("b", "a2", True)
     made = second.message.place(3)
-    assert isinstance(made, Compaction)
+    assert isinstance(made, our.Compaction)
     assert (made.id, made.first_kept, made.metadata) == ("b", 3, {"details": {"x": 1}})
     tree: Object = {"id": "b", "parentId": None}
-    assert placed(line("branch_summary", summary="s", fromId="a", **tree), 4) == BranchSummary(
+    assert placed(line("branch_summary", summary="s", fromId="a", **tree), 4) == our.BranchSummary(
         id="b", summary="s", branch=4, timestamp=MILLISECONDS, metadata={"fromId": "a"}
     )
     label = line("label", targetId="a", label="here", **tree)
-    assert placed(label, 2) == Label(id="b", target=2, label="here", timestamp=MILLISECONDS)
-    assert placed(label, None) == ExtensionMessage.of("import.label", label)
+    assert placed(label, 2) == our.Label(id="b", target=2, label="here", timestamp=MILLISECONDS)
+    assert placed(label, None) == our.ExtensionMessage.of("import.label", label)
     assert read(label).is_in_tree
     assert read(label).parent is None
 
@@ -253,7 +234,7 @@ def test_the_entries_of_a_tree_steer_the_context_and_have_their_places() -> None
 )
 def test_messages_of_pis_extensions_never_reach_a_model(value: Object) -> None:
     message = message_of(value)
-    assert isinstance(message, ExtensionMessage)
+    assert isinstance(message, our.ExtensionMessage)
     assert message.kind == "custom"
     assert isinstance(message.data, dict)
     assert message.data.items() >= {"customType": "note", "display": True, "details": [1]}.items()
@@ -276,7 +257,7 @@ def test_messages_of_pis_extensions_become_user_messages_on_request(value: Objec
     entry = pi(custom_to_llm=True).read(value)
     assert (entry.id, entry.parent) == ("b", "a")
     message = entry.message
-    assert isinstance(message, UserMessage)
+    assert isinstance(message, our.UserMessage)
     assert (message.text_content(), message.id) == ("x", "b")
     assert message.metadata is not None
     custom = message.metadata["custom"]
@@ -324,7 +305,7 @@ def test_every_line_of_a_real_session_is_understood(seed_data: Path) -> None:
     kinds: Counter[str] = Counter()
     with (seed_data / "data" / "pi-session.jsonl").open("rb") as file:
         for data in file:
-            message = read(parse_json(data)).message
+            message = read(our.parse_json(data)).message
             kinds[type(message.place(1) if isinstance(message, Unplaced) else message).__name__] += 1
 
     assert kinds == {
