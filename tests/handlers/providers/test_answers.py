@@ -25,6 +25,8 @@ from lanebus.providers import (
     from_openai_chat,
     from_openai_responses,
 )
+from tests.support.formats.kit import GONE, Faults
+from tests.support.formats.kit import spoilt as spoilt_in
 from tests.support.providers.replay import folded, through_sdk, untimed
 from tests.support.providers.samples import SAID, SAMPLES, Chat, Gemini, Responses, anthropic_block
 from tests.support.suite.scale import examples
@@ -278,129 +280,85 @@ def test_stop_reasons_are_ours_beside_the_providers_own_word(
 # --- what is no answer --------------------------------------------------------------------------------------------
 
 
-def _chat_calls(*calls: JsonValue) -> Json:
-    return Chat.response({"tool_calls": [*calls]})
-
-
-_GEMINI_PART = "candidates.0.content.parts.0"
-_GEMINI_PARTS: list[tuple[Json, str]] = [
-    ({"functionCall": "f"}, "functionCall"),
-    ({"functionCall": {}}, "functionCall.name"),
-    ({"functionCall": {"name": 1}}, "functionCall.name"),
-    ({"functionCall": {"name": "f", "args": [1]}}, "functionCall.args"),
-    ({"functionCall": {"name": "f", "id": 1}}, "functionCall.id"),
-    (Gemini.call("f", a=float("nan")), "functionCall.args.a"),
-    ({"text": "\ud800"}, "text"),
-    ({"text": "a", "thoughtSignature": 1}, "thoughtSignature"),
-    ({"inlineData": "x"}, "inlineData"),
-    ({"inlineData": {}}, "inlineData"),
-    ({"inlineData": {"data": "@@"}}, "inlineData"),
-    ({"inlineData": {"data": 1}}, "inlineData.data"),
-    ({"fileData": {"mimeType": "a/b"}}, "fileData"),
-]
-_MALFORMED: dict[str, list[tuple[Json, str]]] = {
+_PARTS, _SAID = "candidates.0.content.parts", "choices.0.message"
+_GEMINI_PARTS: dict[str, list[JsonValue]] = {
+    "functionCall": [{"functionCall": "f"}],
+    "functionCall.name": [{"functionCall": {}}, {"functionCall": {"name": 1}}],
+    "functionCall.args": [{"functionCall": {"name": "f", "args": [1]}}],
+    "functionCall.id": [{"functionCall": {"name": "f", "id": 1}}],
+    "functionCall.args.a": [Gemini.call("f", a=float("nan"))],
+    "text": [{"text": "\ud800"}],
+    "thoughtSignature": [{"text": "a", "thoughtSignature": 1}],
+    "inlineData": [{"inlineData": "x"}, {"inlineData": {}}, {"inlineData": {"data": "@@"}}],
+    "inlineData.data": [{"inlineData": {"data": 1}}],
+    "fileData": [{"fileData": {"mimeType": "a/b"}}],
+}
+_FAULTS: dict[str, Faults] = {
     "anthropic": [
-        ({**SAMPLES["anthropic"].whole, **change}, path)
-        for change, path in cast(
-            "list[tuple[Json, str]]",
-            [
-                ({"type": "error"}, "type"),
-                ({"type": None}, "type"),
-                ({"content": "text"}, "type"),
-                ({"content": {}}, "type"),
-                ({"content": [1]}, "content.0"),
-                ({"content": [{"type": "text", "text": "a"}, {}]}, "content.1"),
-                ({"content": [{"type": 1}]}, "content.0"),
-                ({"content": [{"type": "text", "text": 5}]}, "content.0.text"),
-                ({"content": [{"type": "thinking", "thinking": "a", "signature": 5}]}, "content.0.signature"),
-                ({"content": [{"type": "redacted_thinking"}]}, "content.0.data"),
-                ({"content": [{"type": "tool_use", "name": "read"}]}, "content.0.id"),
-                ({"content": [{"type": "tool_use", "id": "a", "name": "read", "input": [1]}]}, "content.0.input"),
-                ({"usage": None}, "usage"),
-                ({"usage": [1]}, "usage"),
-            ],
+        (
+            SAMPLES["anthropic"].whole,
+            {
+                "type": ["error", None], "content > type": ["text", {}], "usage": [None, [1]],
+                "content.0": [1, {"type": 1}], "content.0.signature": [5], "content.1": [{}], "content.1.data": [GONE],
+                "content.4.text": [5], "content.5.id": [GONE], "content.5.input": [[1]],
+            },
         )
     ],
     "gemini": [
-        ({}, "candidates"),
-        ({"id": "x", "choices": []}, "candidates"),
-        ({"candidates": {}}, "candidates"),
-        ({"candidates": "x"}, "candidates"),
-        ({"candidates": [1]}, "candidates.0"),
-        ({"candidates": [{"content": "x"}]}, "candidates.0.content"),
-        ({"candidates": [{"content": {"parts": {}}}]}, "candidates.0.content.parts"),
-        ({"candidates": [{"content": {"parts": ["x"]}}]}, _GEMINI_PART),
-        ({"candidates": [{"finishReason": 1}]}, "candidates.0.finishReason"),
-        ({"candidates": [{"citationMetadata": 1}]}, "candidates.0.citationMetadata"),
-        ({"candidates": [{"citationMetadata": {"citations": 1}}]}, "candidates.0.citationMetadata.citations"),
-        ({"candidates": [{"groundingMetadata": []}]}, "candidates.0.groundingMetadata"),
-        *((Gemini.response(part), f"{_GEMINI_PART}.{path}") for part, path in _GEMINI_PARTS),
-        (Gemini.response(usageMetadata=[]), "usageMetadata"),
-        (Gemini.response(usageMetadata={"promptTokensDetails": 1}), "usageMetadata.promptTokensDetails"),
-        (Gemini.response(modelVersion=1), "modelVersion"),
-        (Gemini.response(responseId=["r"]), "responseId"),
-        ({"promptFeedback": "x"}, "promptFeedback"),
-        ({"promptFeedback": {"blockReason": 1}}, "promptFeedback.blockReason"),
+        (
+            SAMPLES["gemini"].whole,
+            {
+                "candidates": [GONE, {}, "x"], "candidates.0": [1], "candidates.0.content": ["x"], _PARTS: [{}],
+                f"{_PARTS}.0": ["x"], **{f"{_PARTS}.0 > {_PARTS}.0.{path}": bad for path, bad in _GEMINI_PARTS.items()},
+                "candidates.0.finishReason": [1], "candidates.0.citationMetadata": [1],
+                "candidates.0.citationMetadata > candidates.0.citationMetadata.citations": [{"citations": 1}],
+                "candidates.0.groundingMetadata": [[]], "usageMetadata": [[]],
+                "usageMetadata.promptTokensDetails": [1], "modelVersion": [1], "responseId": [["r"]],
+            },
+        ),
+        (
+            {"promptFeedback": {"blockReason": "OTHER"}},
+            {
+                " > candidates": [{"id": "x", "choices": []}],
+                "promptFeedback": ["x"], "promptFeedback.blockReason": [1],
+            },
+        ),
     ],
     "openai_chat": [
-        ({}, "choices"),
-        ({"choices": []}, "choices"),
-        ({"choices": {}}, "choices"),
-        ({"choices": [1]}, "choices.0"),
-        ({"choices": [{"finish_reason": "stop"}]}, "choices.0.message"),
-        ({"choices": [{"message": {"content": "a"}}]}, "choices.0.finish_reason"),
-        (Chat.response({"content": 1}), "choices.0.message.content"),
-        (Chat.response({"content": [{"type": "text"}]}), "choices.0.message.content"),
-        (Chat.response({"refusal": {}}), "choices.0.message.refusal"),
-        (Chat.response({"tool_calls": {}}), "choices.0.message.tool_calls"),
-        (_chat_calls(1), "choices.0.message.tool_calls.0"),
-        (_chat_calls({"function": {"name": "x"}}), "choices.0.message.tool_calls.0.id"),
-        (_chat_calls({"id": "c"}), "choices.0.message.tool_calls.0.function.name"),
-        (_chat_calls({"id": "c", "function": 1}), "choices.0.message.tool_calls.0.function"),
         (
-            _chat_calls({"id": "c", "function": {"name": "x", "arguments": {}}}),
-            "choices.0.message.tool_calls.0.function.arguments",
-        ),
-        (Chat.response({"annotations": {}}), "choices.0.message.annotations"),
-        (Chat.response({"audio": {"data": "@@"}}), "choices.0.message.audio.data"),
-        (Chat.response({"content": "a"}, 1), "choices.0.finish_reason"),
-        (Chat.response({"content": "a"}, usage=[]), "usage"),
+            SAMPLES["openai_chat"].whole,
+            {
+                "choices": [GONE, [], {}], "choices.0": [1], _SAID: [GONE], "choices.0.finish_reason": [GONE, 1],
+                f"{_SAID}.content": [1, [{"type": "text"}]], f"{_SAID}.refusal": [{}], f"{_SAID}.tool_calls": [{}],
+                f"{_SAID}.tool_calls.0": [1], f"{_SAID}.tool_calls.0.id": [GONE],
+                f"{_SAID}.tool_calls.0.function": [1], f"{_SAID}.tool_calls.0.function.name": [GONE],
+                f"{_SAID}.tool_calls.0.function > {_SAID}.tool_calls.0.function.name": [GONE],
+                f"{_SAID}.tool_calls.0.function.arguments": [{}], f"{_SAID}.annotations": [{}],
+                f"{_SAID}.audio > {_SAID}.audio.data": [{"data": "@@"}], "usage": [[]],
+            },
+        )
     ],
     "openai_responses": [
-        ({}, "output"),
-        ({"object": "chat.completion", "output": []}, "output"),
-        ({"output": {}}, "output"),
-        (Responses.response(status="in_progress"), "status"),
-        ({**Responses.response(), "status": 1}, "status"),
-        ({**Responses.response(), "output": [1]}, "output.0"),
-        (Responses.response({"id": "x"}), "output.0.type"),
-        (Responses.response({"type": "message", "content": {}}), "output.0.content"),
-        (Responses.response({"type": "message", "content": [1]}), "output.0.content.0"),
-        (Responses.response(Responses.message("m", {"text": "a"})), "output.0.content.0.type"),
-        (Responses.response(Responses.message("m", {"type": "output_text"})), "output.0.content.0.text"),
         (
-            Responses.response(Responses.message("m", {"type": "output_text", "text": "a", "annotations": 1})),
-            "output.0.content.0.annotations",
-        ),
-        (Responses.response(Responses.message("m", {"type": "refusal", "refusal": 1})), "output.0.content.0.refusal"),
-        (Responses.response(SAID, {"type": "function_call", "name": "x", "arguments": "{}"}), "output.1.call_id"),
-        (Responses.response({"type": "function_call", "call_id": "x", "arguments": "{}"}), "output.0.name"),
-        (
-            Responses.response({"type": "function_call", "call_id": "x", "name": "x", "arguments": {}}),
-            "output.0.arguments",
-        ),
-        (Responses.response({"type": "reasoning", "summary": []}), "output.0.id"),
-        (Responses.response({"type": "reasoning", "id": "rs_1", "summary": ["a"]}), "output.0.summary.0"),
-        (Responses.response({"type": "reasoning", "id": "rs_1", "summary": [{}]}), "output.0.summary.0.text"),
-        (Responses.response(Responses.reasoning("rs_1", encrypted_content=1)), "output.0.encrypted_content"),
-        (Responses.response(usage=[]), "usage"),
+            SAMPLES["openai_responses"].whole,
+            {
+                "output": [GONE, {}], "object > output": ["chat.completion"], "status": ["in_progress", 1],
+                "output.0": [1], "output.0.type": [GONE], "output.0.id": [GONE], "output.0.summary.0": ["a"],
+                "output.0.summary.0.text": [GONE], "output.0.encrypted_content": [1], "output.1.content": [{}],
+                "output.1.content.0": [1], "output.1.content.0.type": [GONE], "output.1.content.0.text": [GONE],
+                "output.1.content.0.annotations": [1],
+                "output.1.content.0 > output.1.content.0.refusal": [{"type": "refusal", "refusal": 1}],
+                "output.3.call_id": [GONE], "output.3.name": [GONE], "output.3.arguments": [{}], "usage": [[]],
+            },
+        )
     ],
-}
+}  # fmt: skip
 
 
 @every_reader
 def test_a_malformed_response_is_refused_with_the_path_to_its_fault(name: str) -> None:
-    for value, path in _MALFORMED[name]:
+    for spoilt, path in spoilt_in(_FAULTS[name]):
+        value = cast("Json", spoilt)
         with pytest.raises(DecodeError) as refused:
             read(name, value)
         assert refused.value.path == path, value
