@@ -184,6 +184,20 @@ def test_illegal_ids_are_made_legal_and_stay_apart_at_calls_and_results(name: st
 
 
 @every_form
+def test_results_follow_their_calls_in_order_before_anything_else_and_a_missing_one_is_an_error(name: str) -> None:
+    said = (asks("a"), calls("x", "y", "z"), asks("and?"), results("y", "2"), results("x", "1"), asks("now"))
+    request = FORMS[name].request(*said)
+    told = _said(name, request)
+    assert [next(iter(one)) for one in told] == ["text", *["call"] * 3, *["result"] * 3, "text", "text"]
+    mark = "" if name == "anthropic" else "[TOOL ERROR] "  # whose results have a flag
+    texts = [["1"], ["2"], [f"{mark}No result provided"]]
+    assert name == "gemini" or [one["texts"] for one in told if "result" in one] == texts
+    for text in ("1", "2", f"{mark}No result provided"):
+        assert json.dumps(text) in json.dumps(request.body)
+    assert name != "anthropic" or '"is_error": true' in json.dumps(request.body)
+
+
+@every_form
 @pytest.mark.parametrize(
     ("fields", "sent", "is_warned"),
     [

@@ -3,7 +3,7 @@
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import NamedTuple, Protocol, cast
 
@@ -25,7 +25,7 @@ from lanebus.providers import (
     from_openai_chat,
     from_openai_responses,
 )
-from tests.support.formats.kit import GONE, Faults
+from tests.support.formats.kit import GONE, Faults, changed, places
 from tests.support.formats.kit import spoilt as spoilt_in
 from tests.support.providers.replay import folded, through_sdk, untimed
 from tests.support.providers.samples import SAID, SAMPLES, Chat, Gemini, Responses, anthropic_block
@@ -516,26 +516,10 @@ def test_a_spoilt_stream_in_any_order_is_a_message_or_a_typed_error(
 
 def _spoilt(value: Json, data: st.DataObject) -> Json:
     """The same with something else, or nothing, at one or two of its places."""
-    spoilt = copy.deepcopy(value)
+    result: JsonValue = value
     for _ in range(data.draw(st.integers(1, 2))):
-        if places := list(_places(spoilt)):
-            holder, key = data.draw(st.sampled_from(places))
-            odd = copy.deepcopy(data.draw(st.one_of(_odd, st.just(_DEEP))))
-            if isinstance(holder, list):
-                holder[cast("int", key)] = odd
-            elif data.draw(st.booleans()):
-                holder[cast("str", key)] = odd
-            else:
-                del holder[cast("str", key)]
-    return spoilt
-
-
-def _places(value: JsonValue) -> Iterator[tuple[Json | list[JsonValue], str | int]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield value, key
-            yield from _places(item)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield value, index
-            yield from _places(item)
+        if found := [place for place, _ in places(result)]:
+            place = data.draw(st.sampled_from(found))
+            gone = not place.rpartition(".")[2].isdigit() and data.draw(st.booleans())
+            result = changed(result, place, GONE if gone else data.draw(st.one_of(_odd, st.just(_DEEP))))
+    return cast("Json", result)

@@ -36,10 +36,6 @@ def text(said: str) -> Wire:
     return {"type": "text", "text": said}
 
 
-def result(call: str, **fields: JsonValue) -> Wire:
-    return {"type": "tool_result", "tool_use_id": call, **fields}
-
-
 def answered(*content: our.Block, **fields: JsonValue) -> Wire:
     """The wire result of a call that was answered so."""
     given = our.ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
@@ -110,14 +106,6 @@ _TURNS: dict[str, tuple[list[our.Publishable], Turns]] = {
 @pytest.mark.parametrize(("messages", "expected"), _TURNS.values(), ids=_TURNS)
 def test_messages_are_sent_as_turns(messages: list[our.Publishable], expected: Turns) -> None:
     assert turns(*messages) == expected
-
-
-def test_results_come_first_in_the_turn_after_their_calls_and_a_missing_one_is_an_error() -> None:
-    said = (asks("a"), calls("x", "y", "z"), asks("and?"), results("y", "2"), results("x", "1"), asks("now"))
-    _, assistant, (role, blocks) = turns(*said)
-    assert (assistant[0], role) == ("assistant", "user")
-    missing = result("z", content="No result provided", is_error=True)
-    assert blocks == [result("x", content="1"), result("y", content="2"), missing, text("and?"), text("now")]
 
 
 def test_a_result_holds_its_content_or_else_its_json_and_whether_it_failed() -> None:

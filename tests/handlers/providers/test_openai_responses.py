@@ -102,11 +102,6 @@ def test_an_answers_texts_are_one_message_until_it_calls() -> None:
     assert (told(found[3]), found[4]) == (("message", ["d"]), output("x", "1"))
 
 
-def test_results_follow_their_calls_in_order() -> None:
-    found = items(asks("a"), calls("x", "y"), asks("and?"), results("y", "2"), results("x", "1"))
-    assert found[3:] == [output("x", "1"), output("y", "2"), said(text("and?"))]
-
-
 def test_a_result_is_a_string_if_it_is_one_text_and_an_array_if_it_is_more() -> None:
     one, image = our.TextBlock(text="1"), our.ImageBlock(media=PNG)
     assert answered(one) == "1"

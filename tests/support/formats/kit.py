@@ -10,7 +10,19 @@ from pydantic import JsonValue
 from lanebus.bus.messages import Block, Publishable
 from lanebus.codecs import Codec
 
-__all__ = ("BAD_MEDIA", "GONE", "Blocks", "Faults", "Kit", "Losses", "Object", "changed", "lists_in", "spoilt")
+__all__ = (
+    "BAD_MEDIA",
+    "GONE",
+    "Blocks",
+    "Faults",
+    "Kit",
+    "Losses",
+    "Object",
+    "changed",
+    "lists_in",
+    "places",
+    "spoilt",
+)
 Object = dict[str, JsonValue]
 Faults = Sequence[tuple[JsonValue, Mapping[str, Sequence[JsonValue]]]]
 """A message that is legal, and values that are refused at a place of it. A key is the place, or "PLACE > PATH" if the
@@ -65,6 +77,15 @@ def changed(value: JsonValue, place: str, new: JsonValue) -> JsonValue:
     else:
         holder[last] = new
     return result
+
+
+def places(value: JsonValue, path: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """Return everything in a value, with its place."""
+    found = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in found:
+        at = f"{path}.{key}" if path else str(key)
+        yield at, item
+        yield from places(item, at)
 
 
 def spoilt(faults: Faults) -> Iterator[tuple[JsonValue, str]]:
