@@ -22,10 +22,7 @@ from lanebus.providers import (
     to_openai_responses,
 )
 from tests.support.log.entries import context_of
-from tests.support.providers.anthropic_rules import require_legal
-from tests.support.providers.gemini_rules import require_legal as require_legal_gemini
-from tests.support.providers.openai_chat_rules import require_legal as require_legal_chat
-from tests.support.providers.openai_responses_rules import require_legal as require_legal_responses
+from tests.support.providers.forms import FORMS
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.histories import (
     MODEL,
@@ -96,7 +93,7 @@ def _anthropic_body(case: Case) -> Object:
     context = history(case, author="anthropic", first=[SYSTEM] if cache else [])
     tools = [TOOL] if cache or choice else []
     body: Object = {**to_anthropic(context, model=MODEL, tools=tools, tool_choice=choice, cache=cache).body}
-    require_legal(body)
+    FORMS["anthropic"].require_legal(body)
     return body
 
 
@@ -168,7 +165,7 @@ def _gemini_body(case: Case, author: str | None = None) -> Object:
     context = history(case, author=author, first=[SYSTEM] if wire.get("systemInstruction") else [])
     most = cast("int | None", wire.get("generationConfig.maxOutputTokens"))
     body: Object = {**to_gemini(context, model=MODEL, max_tokens=most).body}
-    require_legal_gemini(body)
+    FORMS["gemini"].require_legal(body)
     return body
 
 
@@ -236,7 +233,7 @@ def _require_chat(wire: list[Message], expect: Object) -> None:
 def _plain_chat(context: Context, *, merge_developer: bool = False) -> list[Message]:
     """Our messages, as cases can be compared with: calls by their ids in the log, with arguments that are parsed."""
     request = to_openai_chat(context, model="m", merge_developer=merge_developer)
-    require_legal_chat(request.body)
+    FORMS["openai_chat"].require_legal(request.body)
     return [_plain_message(message, request) for message in cast("list[Message]", request.body["messages"])]
 
 
@@ -282,7 +279,7 @@ def test_a_responses_request_says_what_the_case_says(case: Case) -> None:
             pytest.fail("no such case")
     context, _ = answering(found)
     request = to_openai_responses(context, model="m", merge_developer=is_merged(found, expect))
-    require_legal_responses(request.body)
+    FORMS["openai_responses"].require_legal(request.body)
     has_results = any(isinstance(message, our.ToolResultMessage) for message in found)
     items = [_plain_item(item) for item in cast("list[Item]", request.body["input"])]
     said = [item for item in items if has_results or item["type"] != "function_call_output"]
