@@ -37,7 +37,7 @@ from tests.support.vectors.histories import MODEL
 
 Line = dict[str, JsonValue]
 CONTRADICTED_CONTEXTS = {
-    "pi.ctx.unknown_leaf": "A leaf that is not there is an error: whoever names it would get another branch unseen.",
+    "pi.ctx.unknown_leaf": "A leaf that is not there is an error: whoever names it would get another branch unseen."
 }
 _PI_NAMES = {
     "parent_id": "parentId",
@@ -470,7 +470,7 @@ def silently(fields: Object) -> bool:
 CONTRADICTED_TRANSLATIONS = {
     "phi.translate.anthropic": (
         "the API refuses thinking without a signature: it is left out, or told as text, whoever wrote it"
-    ),
+    )
 }
 
 

@@ -177,7 +177,7 @@ def block_of(role: str, block: JsonValue) -> our.Block:
 
 KNOWN = {"role", "content", "timestamp", "turnId", "kind", "data"}
 CONTRADICTED_LANES = {
-    "phi.dec.role_user_but_ext_shape": "the role alone decides: what says it is a user's is never an extension",
+    "phi.dec.role_user_but_ext_shape": "the role alone decides: what says it is a user's is never an extension"
 }
 
 
@@ -356,7 +356,7 @@ CHECKS: dict[str, Callable[[Json, Json], None]] = {
     "att.kind": kind,
 }
 CONTRADICTED_TEXTS: dict[str, str] = {
-    "af.text.non_list": "content that is neither blocks nor text is refused, not shown as the text of a Python object",
+    "af.text.non_list": "content that is neither blocks nor text is refused, not shown as the text of a Python object"
 }
 
 
@@ -481,7 +481,7 @@ def test_what_is_left_out_has_its_default(case: Case) -> None:
 # What files begin with: their type is what they show, not what they are called.
 BEGINNINGS = {".pdf": b"%PDF-1.7\n", ".wav": b"RIFF\x24\x00\x00\x00WAVEfmt "}
 CONTRADICTED_CONSTRUCTORS: dict[str, str] = {
-    "af.ctor.attach_image": "a bare word is no URL of media: it would be a local path",
+    "af.ctor.attach_image": "a bare word is no URL of media: it would be a local path"
 }
 
 

@@ -28,12 +28,7 @@ from tests.support.messages.graph_json import graph_messages
 from tests.support.messages.sayings import histories, json_values
 from tests.support.suite.scale import examples
 
-KITS: dict[str, Kit] = {
-    "000": coding_agent.KIT,
-    "001": two_lane_agent.KIT,
-    **graph.KITS,
-    "004": universal_client.KIT,
-}
+KITS: dict[str, Kit] = {"000": coding_agent.KIT, "001": two_lane_agent.KIT, **graph.KITS, "004": universal_client.KIT}
 REMEMBERING = [name for name in KITS if name != "001"]
 """codecs that keep an origin in the metadata; seed 001 ignores what it does not know, and so does its codec"""
 

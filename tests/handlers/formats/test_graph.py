@@ -92,11 +92,7 @@ _ERROR = block("error", message="no", data={"a": 1})
 @pytest.mark.parametrize(
     ("one", "first", "second"),
     [
-        (
-            our.ThinkingBlock(text="hm"),
-            block("reasoning", summary="hm"),
-            block("reasoning", thinking="hm"),
-        ),
+        (our.ThinkingBlock(text="hm"), block("reasoning", summary="hm"), block("reasoning", thinking="hm")),
         (
             _OK,
             block("tool_result", call_id="c", output="ok", is_error=False),

@@ -454,10 +454,7 @@ _IGNORED: list[tuple[str, Json]] = [
     ("anthropic", {"type": "something_new", "x": 1}),
     ("gemini", {"candidates": [{}], "modelVersion": "gemini-3-pro"}),
     ("openai_chat", {"object": "new.thing"}),
-    (
-        "openai_chat",
-        {**Chat.chunk(), "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]},
-    ),
+    ("openai_chat", {**Chat.chunk(), "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]}),
     ("openai_responses", {"type": "response.new_thing", "output_index": 7}),
     ("openai_responses", {"type": "response.web_search_call.searching", "output_index": {}, "item_id": "x"}),
 ]

@@ -48,10 +48,7 @@ def audio(data: str | None, form: str) -> Wire:
 
 
 def pdf(filename: str) -> Wire:
-    return {
-        "type": "file",
-        "file": {"file_data": f"data:application/pdf;base64,{PDF.data}", "filename": filename},
-    }
+    return {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{PDF.data}", "filename": filename}}
 
 
 def result(call: str, content: JsonValue) -> Wire:

@@ -267,10 +267,7 @@ def test_the_pieces_of_a_refusal_are_text() -> None:
     [
         ({"type": "error", "code": "x", "message": "overloaded", "param": None}, "overloaded"),
         (Responses.ended(Responses.response(status="failed", error={"code": "x", "message": "boom"})), "boom"),
-        (
-            Responses.ended(Responses.response(status="failed", error=None)),
-            "the provider failed and did not say why",
-        ),
+        (Responses.ended(Responses.response(status="failed", error=None)), "the provider failed and did not say why"),
     ],
 )
 def test_a_failure_in_the_stream_makes_a_failed_message(last: Wire, error: str) -> None:

@@ -181,9 +181,7 @@ _results = st.builds(
     st.sampled_from([None, "completed", "failed"]),
 )
 _users = st.builds(
-    UserMessage,
-    content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3),
-    **_private,
+    UserMessage, content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3), **_private
 )
 
 

@@ -220,10 +220,7 @@ _entries: st.SearchStrategy[Publishable] = st.one_of(
     _built(Label, {"target": st.just(1)}),
 )
 _custom = objects(
-    {
-        "customType": texts,
-        "contents": st.just([]) | _contents.map(lambda blocks: [_native(block) for block in blocks]),
-    },
+    {"customType": texts, "contents": st.just([]) | _contents.map(lambda blocks: [_native(block) for block in blocks])},
     {"display": st.booleans(), "details": json_values, "id": texts, "timestamp": numbers, "more": json_values},
 )
 _extensions = _built(

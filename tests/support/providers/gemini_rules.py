@@ -20,10 +20,7 @@ __all__ = ("require_legal", "rule_faults", "shape_faults", "signature_faults")
 Object = dict[str, object]
 _DATA = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
 _SERVER_SIDE = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
-_SAYS = {
-    "user": _DATA - {"functionCall"},
-    "model": (_DATA - {"functionResponse"}) | _SERVER_SIDE,
-}
+_SAYS = {"user": _DATA - {"functionCall"}, "model": (_DATA - {"functionResponse"}) | _SERVER_SIDE}
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 _MEDIA_TYPE = re.compile(r"image/(png|jpeg|webp|heic|heif)|(audio|video|text)/[\w.+-]+|application/pdf")
 _URI = re.compile(r"(https?|gs)://.+|[\w-]+(/[\w.-]+)*")

@@ -51,11 +51,7 @@ def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.
     found = [case for case in all_cases() if case.area in areas]
     assert not found or against.keys() <= {case.id for case in found}, "a contradicted case is not there"
     parameters = [
-        pytest.param(
-            case,
-            id=case.id,
-            marks=[needs, _contradicts(against[case.id])] if case.id in against else [needs],
-        )
+        pytest.param(case, id=case.id, marks=[needs, _contradicts(against[case.id])] if case.id in against else [needs])
         for case in found
     ]
     absent = pytest.param(Case("absent", areas[0], {}, {}), id="-".join(areas), marks=[needs])

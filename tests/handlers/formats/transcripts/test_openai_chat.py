@@ -118,8 +118,7 @@ async def test_bad_messages_are_named_by_their_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "document",
-    [{"messages": []}, [], {"messages": "x"}, [1], [{"role": "narrator"}], {"role": "user", "content": "x"}],
+    "document", [{"messages": []}, [], {"messages": "x"}, [1], [{"role": "narrator"}], {"role": "user", "content": "x"}]
 )
 async def test_a_document_that_is_no_conversation_is_an_unknown_format(tmp_path: Path, document: JsonValue) -> None:
     async with Bus.open(data_dir=tmp_path) as bus:
