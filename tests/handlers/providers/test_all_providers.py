@@ -4,7 +4,9 @@ import copy
 import json
 import math
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -181,6 +183,21 @@ def test_illegal_ids_are_made_legal_and_stay_apart_at_calls_and_results(name: st
     first, second = (one["call"] for one in again if "call" in one)
     assert first != second
     assert [(one["result"], one["texts"]) for one in again if "result" in one] == [(first, ["1"]), (second, ["2"])]
+
+
+def test_an_id_that_every_answer_uses_again_costs_no_more_each_time() -> None:
+    def cost(turns: int) -> int:
+        """Calls of functions to make a request."""
+        said = [message for _ in range(turns) for message in (calls("call-0"), results("call-0", "1"))]
+        context, events = context_of(asks("a"), *said), count(1)
+        sys.setprofile(lambda _frame, _event, _arg: next(events))
+        try:
+            FORMS["openai_chat"].to(context, model="m")
+        finally:
+            sys.setprofile(None)
+        return next(events)
+
+    assert cost(1000) < 6 * cost(250)  # eleven times as much where each begins its search anew
 
 
 @every_form
