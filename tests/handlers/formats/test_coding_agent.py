@@ -81,7 +81,7 @@ def test_a_result_in_a_users_message_stays_there_and_goes_to_the_model() -> None
 
 def test_a_cost_is_exact_one_of_zero_unknown_and_a_fraction_of_a_millisecond_kept() -> None:
     amounts = {"input": 0.1, "output": 0.2, "cache_read": 0.0, "cache_write": 0.0, "total": 0.30000000000000004}
-    for cost, total in ((amounts, "0.3"), (dict.fromkeys(amounts, 0.0), None)):
+    for cost, total in ((amounts, "0.3"), ({"total": 0.5}, "0.5"), (dict.fromkeys(amounts, 0.0), None)):
         value = message("assistant", usage={**USAGE, "cost": {**cost}}, stop_reason="stop", error="")
         found = read(value)
         assert isinstance(found, AssistantMessage)
