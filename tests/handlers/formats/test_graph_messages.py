@@ -25,71 +25,47 @@ from lanebus.handlers.formats.graph.reader import read_chunk, read_deltas
 MEDIA = our.MediaRef(kind="url", url="https://example.com/a")
 
 
-@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
-def test_a_text_message_can_have_each_role(role: Literal["system", "developer", "user", "assistant"]) -> None:
-    message = text_message("hello", role)
-    assert message.model_dump()["role"] == role
-    assert message.content == (our.TextBlock(text="hello"),)
-    assert message.timestamp is not None
+_ROLES: tuple[Literal["system", "developer", "user", "assistant"], ...] = ("system", "developer", "user", "assistant")
 
 
-def test_a_text_message_has_a_role_and_an_id_and_is_no_tool_result() -> None:
+def test_a_text_message_has_any_role_but_that_of_a_result_and_an_id() -> None:
+    for role in _ROLES:
+        message = text_message("hello", role)
+        assert (message.model_dump()["role"], message.content) == (role, (our.TextBlock(text="hello"),))
+        assert message.timestamp is not None
     assert text_message("hello", id="mine").id == "mine"
-    first, second = text_message("hello").id, text_message("hello").id
-    assert first
-    assert first != second
+    assert None not in {text_message("hello").id, text_message("hello").id}
+    assert text_message("hello").id != text_message("hello").id
     with pytest.raises(InvalidContent, match="Unsupported role: tool"):
         text_message("hello", "tool")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-def test_texts_and_blocks_keep_their_order() -> None:
+def test_blocks_keep_their_order_and_attached_media_come_last_in_a_new_message() -> None:
     image = our.ImageBlock(media=MEDIA)
-    message = multimodal_message(["before", image, our.TextBlock(text="behind")], "assistant")
-    assert message.content == (our.TextBlock(text="before"), image, our.TextBlock(text="behind"))
-
-
-@pytest.mark.parametrize(
-    ("as_type", "kind"),
-    [("image", our.ImageBlock), ("audio", our.AudioBlock), ("video", our.VideoBlock), ("document", our.DocumentBlock)],
-)
-def test_attached_media_are_added_to_the_end_of_a_new_message(as_type: str, kind: type[our.ImageBlock]) -> None:
+    mixed = multimodal_message(["before", image, our.TextBlock(text="behind")], "assistant")
+    assert mixed.content == (our.TextBlock(text="before"), image, our.TextBlock(text="behind"))
     message = our.UserMessage.text("look")
-    more = attach_media(message, MEDIA, as_type)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-    assert more.content == (*message.content, kind(media=MEDIA))
+    kinds = (our.ImageBlock, our.AudioBlock, our.VideoBlock, our.DocumentBlock)
+    for as_type, kind in zip(("image", "audio", "video", "document"), kinds, strict=True):
+        more = attach_media(message, MEDIA, as_type)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        assert more.content == (*message.content, kind(media=MEDIA))
     assert message.content == (our.TextBlock(text="look"),)
-
-
-def test_media_of_another_type_are_refused_as_a_wrong_value() -> None:
     with pytest.raises(InvalidContent, match="Unsupported media type: hologram") as caught:
-        attach_media(our.UserMessage.text("x"), MEDIA, "hologram")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        attach_media(message, MEDIA, "hologram")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     assert isinstance(caught.value, MessageError)
     assert isinstance(caught.value, ValueError)
 
 
-def test_an_image_comes_from_a_url_or_from_base64() -> None:
+def test_an_image_comes_from_a_url_or_from_base64_and_from_nowhere_else() -> None:
     by_url = image_message("https://example.com/a.png", text="look", mime_type="image/png")
-    assert by_url.content == (
-        our.TextBlock(text="look"),
-        our.ImageBlock(media=our.MediaRef(kind="url", url="https://example.com/a.png", mime_type="image/png")),
-    )
+    media = our.MediaRef(kind="url", url="https://example.com/a.png", mime_type="image/png")
+    assert by_url.content == (our.TextBlock(text="look"), our.ImageBlock(media=media))
     inline = our.ImageBlock(media=our.MediaRef(kind="data", data="AAAA"))
     assert image_message(image_base64="AAAA", role="assistant").content == (inline,)
-
-
-@pytest.mark.parametrize(
-    ("url", "base64"),
-    [
-        (None, None),
-        ("https://a.b", "AAAA"),
-        ("/etc/passwd", None),
-        ("file:///etc/passwd", None),
-        (None, "!"),
-        (None, ""),
-    ],
-)
-def test_an_image_without_a_source_or_from_a_local_path_is_refused(url: str | None, base64: str | None) -> None:
-    with pytest.raises(InvalidContent):
-        image_message(url, base64)
+    both, neither, bad = ("https://a.b", "AAAA"), (None, None), [(None, "!"), (None, "")]
+    for url, base64 in (both, neither, ("/etc/passwd", None), ("file:///etc/passwd", None), *bad):
+        with pytest.raises(InvalidContent):
+            image_message(url, base64)
 
 
 def test_each_result_of_a_batch_is_a_message_and_one_alone_is_no_batch() -> None:

@@ -151,7 +151,8 @@ _LOSSES: Losses = [
         )
         for value in _STRUCTURED
     ),
-    (_user(provenance_hint=7), ["0.provenanceHint: it has no kind"]), (_user(raw={}), ["0.raw"]), (_user(metadata={"invalidTurnId": TURN}), ["0.metadata.invalidTurnId"]),
+    (_user(provenance_hint=7), ["0.provenanceHint: it has no kind"]), (_user(raw={}), ["0.raw"]),
+    (_user(metadata={"invalidTurnId": TURN}), ["0.metadata.invalidTurnId"]),
     (_user(metadata={"invalidNodeId": None}), ["0.metadata.invalidNodeId"]),
     (_user().with_turn_id(our.TurnId(loop_id="l", turn_index=2**32)), ["0.turnId: its value, which 001 ignores"]),
 ]  # fmt: skip
