@@ -199,66 +199,35 @@ def test_a_stream_cut_anywhere_keeps_its_text_and_only_complete_calls(name: str)
 
 
 _CHAT_CALL: Json = {"content": None, "tool_calls": [Chat.call("c", "add", "")]}
-_CUT: Json = {"reason": "max_output_tokens"}
-_FILTERED: Json = {"reason": "content_filter"}
+
+
+def _incomplete(reason: str) -> Json:
+    return Responses.response(SAID, status="incomplete", incomplete_details={"reason": reason})
+
+
+_GEMINI_STOPS: dict[str, our.StopReason] = {
+    "STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "guardRail", "RECITATION": "guardRail", "OTHER": "stop",
+    "PROHIBITED_CONTENT": "guardRail", "IMAGE_SAFETY": "guardRail", "MALFORMED_FUNCTION_CALL": "error", "NEW": "stop",
+}  # fmt: skip
+_CHAT_STOPS: dict[str, our.StopReason] = {
+    "stop": "stop", "length": "length", "tool_calls": "toolUse", "function_call": "toolUse", "eos": "stop",
+    "content_filter": "guardRail",
+}  # fmt: skip
+_REFUSAL = Responses.message("msg_1", {"type": "refusal", "refusal": "I will not."})
 _STOPS: list[tuple[str, Json, our.StopReason, str | None]] = [
-    *(
-        ("gemini", Gemini.response({"text": "a"}, finish=raw), ours, raw)
-        for raw, ours in cast(
-            "list[tuple[str, our.StopReason]]",
-            [
-                ("STOP", "stop"),
-                ("MAX_TOKENS", "length"),
-                ("SAFETY", "guardRail"),
-                ("RECITATION", "guardRail"),
-                ("PROHIBITED_CONTENT", "guardRail"),
-                ("IMAGE_SAFETY", "guardRail"),
-                ("MALFORMED_FUNCTION_CALL", "error"),
-                ("OTHER", "stop"),
-                ("SOMETHING_NEW", "stop"),
-            ],
-        )
-    ),
+    *(("gemini", Gemini.response({"text": "a"}, finish=raw), ours, raw) for raw, ours in _GEMINI_STOPS.items()),
     ("gemini", Gemini.response(Gemini.call("f"), finish="STOP"), "toolUse", "STOP"),
     ("gemini", Gemini.response(Gemini.call("f"), finish="OTHER"), "toolUse", "OTHER"),
     ("gemini", Gemini.response(Gemini.call("f"), finish="MAX_TOKENS"), "length", "MAX_TOKENS"),
-    *(
-        ("openai_chat", Chat.response({"content": "a"}, raw), ours, raw)
-        for raw, ours in cast(
-            "list[tuple[str, our.StopReason]]",
-            [
-                ("stop", "stop"),
-                ("length", "length"),
-                ("tool_calls", "toolUse"),
-                ("function_call", "toolUse"),
-                ("content_filter", "guardRail"),
-                ("eos", "stop"),
-            ],
-        )
-    ),
+    *(("openai_chat", Chat.response({"content": "a"}, raw), ours, raw) for raw, ours in _CHAT_STOPS.items()),
     ("openai_chat", Chat.response(_CHAT_CALL, "stop"), "toolUse", "stop"),
     ("openai_chat", Chat.response({"content": None, "refusal": "I will not."}), "guardRail", "refusal"),
     ("openai_responses", Responses.response(SAID), "stop", "completed"),
     ("openai_responses", Responses.response(SAID, status="incomplete"), "length", "incomplete"),
-    (
-        "openai_responses",
-        Responses.response(SAID, status="incomplete", incomplete_details=_CUT),
-        "length",
-        "max_output_tokens",
-    ),
-    (
-        "openai_responses",
-        Responses.response(SAID, status="incomplete", incomplete_details=_FILTERED),
-        "guardRail",
-        "content_filter",
-    ),
+    ("openai_responses", _incomplete("max_output_tokens"), "length", "max_output_tokens"),
+    ("openai_responses", _incomplete("content_filter"), "guardRail", "content_filter"),
     ("openai_responses", Responses.response(SAID, status="cancelled"), "aborted", "cancelled"),
-    (
-        "openai_responses",
-        Responses.response(Responses.message("msg_1", {"type": "refusal", "refusal": "I will not."})),
-        "guardRail",
-        "refusal",
-    ),
+    ("openai_responses", Responses.response(_REFUSAL), "guardRail", "refusal"),
 ]
 
 
@@ -372,82 +341,77 @@ def test_a_malformed_response_is_refused_with_the_path_to_its_fault(name: str) -
 
 _DEEP: JsonValue = json.loads("[" * 300 + "]" * 300)
 _UNSENDABLE: list[JsonValue] = ["\ud800", float("nan"), _DEEP]
-_PIECE: Json = {"type": "response.output_text.delta", "output_index": 0}
-_BEGUN: list[Json] = [Responses.event("output_item.added", 0, item=Responses.message("msg_1"))]
-_RESPONSES_EVENTS: list[tuple[Json, str | None]] = [
-    ({}, "type"),
-    ({"type": 1}, "type"),
-    ({"type": "response.created"}, "response"),
-    ({"type": "response.completed", "response": []}, "response"),
-    ({"type": "response.output_item.added", "item": SAID}, "output_index"),
-    ({"type": "response.output_item.added", "output_index": 0}, "item"),
-    ({"type": "response.output_item.added", "output_index": 0, "item": {}}, "item.type"),
-    (Responses.event("output_item.added", 0, item={"type": "function_call"}), "item.name"),
-    ({"type": "response.output_item.done", "output_index": True, "item": SAID}, "output_index"),
-    (
-        Responses.event("output_item.done", 0, item=Responses.message("m", {"type": "output_text"})),
-        "item.content.0.text",
-    ),
-    ({**_PIECE, "content_index": 0, "delta": "a"}, "output_index"),
-    ({**_PIECE, "output_index": {}, "content_index": 0, "delta": "a"}, "output_index"),
-    ({"type": "error", "message": 1}, "message"),
-    ({"type": "response.new_thing", "data": "\ud800"}, None),
-    ({"type": "response.new_thing", "data": float("nan")}, None),
-    ({"type": "response.new_thing", "data": _DEEP}, None),
-]
-_EVENTS: list[tuple[str, list[Json], Json, str | None]] = [
-    *(
-        ("anthropic", SAMPLES["anthropic"].stream[:1], event, None)
-        for event in cast(
-            "list[Json]",
-            [
-                {},
-                {"type": 1},
-                {"type": "message_start"},
-                {"type": "message_start", "message": "x"},
-                {"type": "content_block_start", "index": 0},
+_PIECE: Json = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a"}
+_ADDED: Json = {"type": "response.output_item.added", "output_index": 1}
+_CALLS = "choices.0.delta.tool_calls.0"
+_BAD_CALLS: list[Json] = [{"function": {"arguments": "{"}}, {"index": True}, {"index": -1}]
+_EVENTS: dict[str, tuple[list[Json], dict[str | None, list[Json]]]] = {
+    "anthropic": (
+        SAMPLES["anthropic"].stream[:1],
+        {
+            None: [
+                *({}, {"type": 1}, {"type": "message_start"}, {"type": "message_start", "message": "x"}),
+                *({"type": "content_block_start", "index": 0}, {"type": "content_block_stop"}),
                 anthropic_block("start", content_block={"type": "text"}) | {"index": "0"},
                 anthropic_block("start", content_block={"text": "a"}),
                 anthropic_block("delta", 7, delta={"type": "text_delta", "text": "a"}),
                 anthropic_block("delta", delta="a"),
-                {"type": "content_block_stop"},
-                {"type": "message_delta"},
-                {"type": "message_delta", "delta": []},
-            ],
-        )
+                *({"type": "message_delta"}, {"type": "message_delta", "delta": []}),
+            ]
+        },
     ),
-    ("gemini", [], {"type": "ping"}, None),
-    ("gemini", [], {"usageMetadata": {"promptTokensDetails": "x"}}, "usageMetadata.promptTokensDetails"),
-    ("openai_chat", [], {}, "choices"),
-    ("openai_chat", [], {"object": "chat.completion.chunk"}, "choices"),
-    ("openai_chat", [], {"choices": None}, "choices"),
-    ("openai_chat", [], Chat.chunk({"content": 1}), "choices.0.delta.content"),
-    (
-        "openai_chat",
+    "gemini": (
         [],
-        Chat.chunk({"tool_calls": [{"function": {"arguments": "{"}}]}),
-        "choices.0.delta.tool_calls.0.index",
+        {
+            None: [{"type": "ping"}],
+            "usageMetadata.promptTokensDetails": [{"usageMetadata": {"promptTokensDetails": "x"}}],
+        },
     ),
-    ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": True}]}), "choices.0.delta.tool_calls.0.index"),
-    ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": -1}]}), "choices.0.delta.tool_calls.0.index"),
-    ("openai_chat", [], Chat.grows(0, "{"), "choices.0.delta.tool_calls.0.function.name"),
-    *(("openai_chat", [], Chat.chunk({"content": spoilt}), None) for spoilt in _UNSENDABLE),
-    *(("openai_responses", [], event, path) for event, path in _RESPONSES_EVENTS),
-    ("openai_responses", _BEGUN, {**_PIECE, "delta": "a"}, "content_index"),
-    ("openai_responses", _BEGUN, {**_PIECE, "content_index": 0}, "delta"),
-]
+    "openai_chat": (
+        [],
+        {
+            "choices": [{}, {"object": "chat.completion.chunk"}, {"choices": None}],
+            "choices.0.delta.content": [Chat.chunk({"content": 1})],
+            f"{_CALLS}.index": [Chat.chunk({"tool_calls": [call]}) for call in _BAD_CALLS],
+            f"{_CALLS}.function.name": [Chat.grows(0, "{")],
+            None: [Chat.chunk({"content": bad}) for bad in _UNSENDABLE],
+        },
+    ),
+    "openai_responses": (
+        [Responses.event("output_item.added", 0, item=Responses.message("msg_1"))],
+        {
+            "type": [{}, {"type": 1}],
+            "response": [{"type": "response.created"}, {"type": "response.completed", "response": []}],
+            "output_index": [
+                {"type": "response.output_item.added", "item": SAID},
+                {"type": "response.output_item.done", "output_index": True, "item": SAID},
+                *({**_PIECE, "output_index": 7}, {**_PIECE, "output_index": {}}),
+            ],
+            "item": [_ADDED],
+            "item.type": [{**_ADDED, "item": {}}],
+            "item.name": [{**_ADDED, "item": {"type": "function_call"}}],
+            "item.content.0.text": [
+                Responses.event("output_item.done", 1, item=Responses.message("m", {"type": "output_text"}))
+            ],
+            "content_index": [{key: item for key, item in _PIECE.items() if key != "content_index"}],
+            "delta": [{key: item for key, item in _PIECE.items() if key != "delta"}],
+            "message": [{"type": "error", "message": 1}],
+            None: [{"type": "response.new_thing", "data": bad} for bad in _UNSENDABLE],
+        },
+    ),
+}
 
 
-@pytest.mark.parametrize(("name", "before", "event", "path"), _EVENTS)
-def test_a_malformed_event_is_refused_with_the_path_to_its_fault(
-    name: str, before: list[Json], event: Json, path: str | None
-) -> None:
-    answer = fresh(name)
-    folded(answer, before)
-    with pytest.raises(DecodeError) as refused:
-        answer.take(event)
-    assert path is None or refused.value.path == path
-    assert answer.message("it broke").error_message == "it broke"
+@every_reader
+def test_a_malformed_event_is_refused_with_the_path_to_its_fault(name: str) -> None:
+    before, faults = _EVENTS[name]
+    for path, event in ((path, event) for path, events in faults.items() for event in events):
+        answer = fresh(name)
+        folded(answer, before)
+        with pytest.raises(DecodeError) as refused:
+            answer.take(event)
+        assert path is None or refused.value.path == path
+        assert answer.message("it broke").error_message == "it broke"
 
 
 _IGNORED: list[tuple[str, Json]] = [
