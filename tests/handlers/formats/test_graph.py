@@ -107,6 +107,7 @@ _ERROR = block("error", message="no", data={"a": 1})
         (our.ErrorBlock(message="no", data={"a": 1}), _ERROR, _ERROR),
         (our.AnnotationBlock(kind="note", spans=((0, 1),)), {**_NOTE, "kind": "note"}, {**_NOTE, "kind": "note"}),
         (_DATA, _THEIR_DATA, _THEIR_DATA),
+        (our.DataBlock(mime_type="x/y"), block("data", mime_type="x/y"), block("data", mime_type="x/y")),
     ],
 )
 def test_a_block_is_spelled_as_documented_unless_only_the_other_spelling_can_represent_it(
