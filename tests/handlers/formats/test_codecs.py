@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import cast
 
 import pytest
@@ -81,8 +82,9 @@ def test_a_malformed_message_is_refused_with_the_path_to_its_fault(kit: Kit, one
 @every_codec
 def test_the_messages_that_faults_are_planted_in_are_legal_and_come_back(kit: Kit) -> None:
     for value, _ in kit.faults:
-        assert kit.codec.name == "001" or require_read_back(kit.codec, value) is None
         assert kit.codec.read(value)
+        if kit.codec.name != "001":
+            require_read_back(kit.codec, value)
 
 
 @every_codec
@@ -226,9 +228,15 @@ def test_a_changed_message_is_written_as_it_is_now_and_a_foreign_origin_is_a_los
     assert [loss[:10] for loss in kit.codec.write([foreign], True).losses] == ["0.metadata"]
 
 
+_OF_USER, _OF_FALSE = (sha256(text).hexdigest()[:12] for text in (b'"user"', b"false"))
 _EDITS: list[Object] = [
-    *({"edits": [{"at": ["role"], "value": role}]} for role in cast("list[JsonValue]", ["nobody", "assistant", 7])),
-    *({"residue": [[["role"], digest, "system"]]} for digest in ("b5ff8b0ae0a8", None)),
+    {"edits": [{"at": ["role"], "value": "nobody"}]},
+    {"edits": [{"at": ["role"], "value": "assistant"}]},
+    {"edits": [{"at": ["role"], "value": 7}]},
+    {"residue": [[["role"], _OF_USER, "system"]]},
+    {"residue": [[["role"], _OF_USER, "nobody"]]},
+    {"residue": [[["delta"], _OF_FALSE, True]]},
+    {"residue": [[["content"], None, "x"], [["more"], None, "x"], [["role"], _OF_USER, "tool"]]},
     {"residue": "x", "edits": "x"},
     {"residue": [["x"], [[], None, 1], [["content", 5], None, 1], [["content", "a"], None, 1], 1, [[1, 2], "x"]]},
     {"words": [], "beside": {}, "calls": -1},

@@ -345,19 +345,18 @@ _PIECE: Json = {"type": "response.output_text.delta", "output_index": 0, "conten
 _ADDED: Json = {"type": "response.output_item.added", "output_index": 1}
 _CALLS = "choices.0.delta.tool_calls.0"
 _BAD_CALLS: list[Json] = [{"function": {"arguments": "{"}}, {"index": True}, {"index": -1}]
+_ODD_EVENTS: list[Json] = [
+    {}, {"type": 1}, {"type": "message_start"}, {"type": "message_start", "message": "x"}, {"type": "message_delta"},
+    {"type": "content_block_start", "index": 0}, {"type": "content_block_stop"}, {"type": "message_delta", "delta": []},
+    anthropic_block("start", content_block={"type": "text"}) | {"index": "0"},
+    anthropic_block("start", content_block={"text": "a"}), anthropic_block("delta", delta="a"),
+    anthropic_block("delta", 7, delta={"type": "text_delta", "text": "a"}),
+]  # fmt: skip
 _EVENTS: dict[str, tuple[list[Json], dict[str | None, list[Json]]]] = {
     "anthropic": (
         SAMPLES["anthropic"].stream[:1],
         {
-            None: [
-                *({}, {"type": 1}, {"type": "message_start"}, {"type": "message_start", "message": "x"}),
-                *({"type": "content_block_start", "index": 0}, {"type": "content_block_stop"}),
-                anthropic_block("start", content_block={"type": "text"}) | {"index": "0"},
-                anthropic_block("start", content_block={"text": "a"}),
-                anthropic_block("delta", 7, delta={"type": "text_delta", "text": "a"}),
-                anthropic_block("delta", delta="a"),
-                *({"type": "message_delta"}, {"type": "message_delta", "delta": []}),
-            ]
+            None: _ODD_EVENTS,
         },
     ),
     "gemini": (

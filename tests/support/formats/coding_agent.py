@@ -87,8 +87,10 @@ _contents = st.one_of(
     objects({"type": st.just("new")}, {"content": json_values}),
 )
 _forged: Object = {"origin": {"codec": "000", "edits": []}}
-_result_fields = {"content": st.none() | texts, "is_error": st.booleans(), "metadata": json_objects | st.just(_forged)}
-_result_fields |= {"terminate": st.none() | st.booleans(), "terminate_message": texts, "more": json_values}
+_result_fields: dict[str, st.SearchStrategy[object]] = {
+    **{"content": st.none() | texts, "is_error": st.booleans(), "terminate": st.none() | st.booleans()},
+    **{"metadata": json_objects | st.just(_forged), "terminate_message": texts, "more": json_values},
+}
 _results = objects({"type": st.just("tool_result"), "id": texts}, _result_fields)
 _costs = objects({}, dict.fromkeys(("input", "output", "total"), st.sampled_from([0, 0.0, 1e-7, 0.1 + 0.2, 12, 1e-15])))
 _counts = dict.fromkeys(("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"), numbers)
