@@ -16,7 +16,6 @@ __all__ = (
     "name_faults",
     "offer_faults",
     "pdf_or_file_faults",
-    "streams",
 )
 Object = dict[str, object]
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -89,7 +88,3 @@ def offer_faults(names: list[object], choice: object, named: object) -> Iterator
 
 def list_of(value: object) -> list[Object]:
     return cast("list[Object]", value) if isinstance(value, list) else []
-
-
-def streams(body: object) -> bool:
-    return isinstance(body, dict) and cast("Object", body).get("stream") is True
