@@ -189,6 +189,7 @@ _LOSSES: Losses = [
     (our.Compaction(summary="s", first_kept=1), ["0.firstKept"]), (our.LeafMove(to=1), ["0 (context leafMove)"]),
     (our.ExtensionMessage.of("notification", {"customType": "x", "contents": []}), ["0 (extension notification)"]),
     (our.ExtensionMessage.of("custom", {"customType": "x", "contents": [1]}), ["0 (extension custom)"]),
+    (our.ExtensionMessage.of("custom", {"contents": []}), ["0 (extension custom)"]),
     (our.ExtensionMessage.of("custom", {"customType": "x", "contents": [], "y": 1}), ["0.data.y"]),
 ]  # fmt: skip
 KIT = Kit(
