@@ -4,6 +4,7 @@
 - `servers`: real servers, clusters and proxies as separate processes
 - `log`: one-word messages, readers, traffic
 - `messages`: strategies for messages and for the JSON of other systems
+- `formats`: samples of the messages of other systems, for the laws of codecs
 - `transcripts`: sessions as files of other systems
 - `agent`: scripted models, workers as processes
 - `models`: local servers that implement the providers' APIs

@@ -12,27 +12,7 @@ from pydantic import JsonValue
 
 from lanebus import Bus
 from lanebus.bus import Session
-from lanebus.bus.messages import (
-    AssistantMessage,
-    BranchSummary,
-    Compaction,
-    CompactionBlock,
-    Lane,
-    LlmMessage,
-    LoopCompaction,
-    Prune,
-    Publishable,
-    StopReason,
-    TextBlock,
-    ToolCallBlock,
-    TurnId,
-    TurnRange,
-    Usage,
-    UserMessage,
-    classify_http,
-    read_llm,
-    says_overflow,
-)
+from lanebus.bus import messages as our
 from lanebus.context import Context, HeadroomTrigger, ReserveTrigger, UnknownLeaf, branch, build_context, read_tree
 from lanebus.handlers.context import BY_BYTES, branch_message, context_tokens
 from lanebus.handlers.context.fold import compaction_message
@@ -56,13 +36,9 @@ from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.histories import MODEL
 
 Line = dict[str, JsonValue]
-
-
 CONTRADICTED_CONTEXTS = {
-    "pi.ctx.unknown_leaf": "A leaf that is not there is an error: whoever names it would get another branch unseen.",
+    "pi.ctx.unknown_leaf": "A leaf that is not there is an error: whoever names it would get another branch unseen."
 }
-
-
 _PI_NAMES = {
     "parent_id": "parentId",
     "first_kept_entry_id": "firstKeptEntryId",
@@ -73,8 +49,6 @@ _PI_NAMES = {
     "provider_id": "provider",
     "thinking_level": "thinkingLevel",
 }
-
-
 _SAID = {"role", "text", "provider", "model"}
 
 
@@ -113,15 +87,15 @@ def _kinds(context: Context) -> list[list[str]]:
     read: list[str] = []
     for stood in context.path:
         match stood.message:
-            case Compaction() as compaction:
+            case our.Compaction() as compaction:
                 kinds.append(["compaction_summary", compaction.summary])
                 told = compaction_message(compaction)
                 read += [told.text_content()] if told else []
-            case BranchSummary() as summary:
+            case our.BranchSummary() as summary:
                 if (told := branch_message(summary)) is not None:
                     kinds.append(["branch_summary", summary.summary])
                     read.append(told.text_content())
-            case LlmMessage() as message:
+            case our.LlmMessage() as message:
                 kinds.append([str(getattr(message, "role", "")), message.text_content()])
                 read.append(message.text_content())
             case _:
@@ -193,13 +167,11 @@ _LINES = {
         }
     ),
 }
-
-
 _NAMES = ("first", "second", "third")
 
 
 async def _says(session: Session, *, who: str = "u") -> int:
-    message = UserMessage.text("hi") if who == "u" else AssistantMessage.text("Hi")
+    message = our.UserMessage.text("hi") if who == "u" else our.AssistantMessage.text("Hi")
     return (await session.publish(message)).positions[-1]
 
 
@@ -227,7 +199,7 @@ async def test_a_session_is_the_tree_that_was_asked_for(case: Case, tmp_path: Pa
                 file = "\n".join(_LINES.get(line, line) for line in cast("list[str]", lines))
                 report = await import_transcript(session, io.BytesIO(file.encode()))
                 assert case.expect["error"] is False
-                read = [envelope async for envelope in session.read(lanes={Lane.LLM})]
+                read = [envelope async for envelope in session.read(lanes={our.Lane.LLM})]
                 assert len(read) == case.expect["entries"]
                 assert [bad.number for bad in report.bad] == [2]
             case {"ops": _} if "raises" in case.expect:
@@ -254,33 +226,33 @@ async def test_a_session_is_the_tree_that_was_asked_for(case: Case, tmp_path: Pa
 COUNT = 3
 
 
-def _only(*messages: Publishable) -> LlmMessage:
+def _only(*messages: our.Publishable) -> our.LlmMessage:
     (message,) = context_of(*messages).messages
     return message
 
 
-def _imported(message: dict[str, JsonValue], *, custom_to_llm: bool = False) -> LlmMessage:
+def _imported(message: dict[str, JsonValue], *, custom_to_llm: bool = False) -> our.LlmMessage:
     line: JsonValue = {"type": "message", "timestamp": "2025-12-09T00:53:29.825Z", "message": message}
     transcript = ListedTranscript([line], pi(custom_to_llm=True) if custom_to_llm else PI)
     assert transcript.bad == ()
     said = transcript.entries[0].message
-    assert isinstance(said, LlmMessage)
+    assert isinstance(said, our.LlmMessage)
     return said
 
 
 def _text_of(name: str) -> str | None:
     match name:
         case "prun memo":
-            return _only(asks("a"), Prune(pruned=(1,), memo="{memo}")).text_content()
+            return _only(asks("a"), our.Prune(pruned=(1,), memo="{memo}")).text_content()
         case "prun silent":
-            assert list(context_of(asks("a"), Prune(pruned=(1,))).messages) == []
+            assert list(context_of(asks("a"), our.Prune(pruned=(1,))).messages) == []
             return None
         case "N tool uses":
-            calls = AssistantMessage(content=tuple(ToolCallBlock(id=str(at), name="x") for at in range(COUNT)))
+            calls = our.AssistantMessage(content=tuple(our.ToolCallBlock(id=str(at), name="x") for at in range(COUNT)))
             (line,) = one_line_each([calls], 1000, BY_BYTES)
             return line.text_content().removeprefix("[Summary] ")
         case "dropped N":
-            (line,) = one_line_each([asks("a"), AssistantMessage.text("b"), asks("c")], 0, BY_BYTES)
+            (line,) = one_line_each([asks("a"), our.AssistantMessage.text("b"), asks("c")], 0, BY_BYTES)
             return line.text_content()
         case _:
             pytest.fail("no such text")
@@ -288,7 +260,7 @@ def _text_of(name: str) -> str | None:
 
 def _wire_texts(context: list[list[str]]) -> list[str]:
     """The texts that reach the provider: its turns alternate, so what stands side by side is one turn's blocks."""
-    entries = [Compaction(summary=text) if kind == "compaction_summary" else asks(text) for kind, text in context]
+    entries = [our.Compaction(summary=text) if kind == "compaction_summary" else asks(text) for kind, text in context]
     body = to_anthropic(context_of(*entries), model="m").body
     turns = cast("list[dict[str, list[dict[str, str]]]]", body["messages"])
     return [block["text"] for turn in turns for block in turn["content"]]
@@ -299,12 +271,12 @@ def test_what_is_told_in_place_of_history_has_the_text_that_its_system_gave_it(c
     given, expect = case.given, case.expect
     match given:
         case {"compaction_summary": str(text)}:
-            _compare_text(_only(Compaction(summary=text)), expect)
+            _compare_text(_only(our.Compaction(summary=text)), expect)
         case {"branch_summary": str(text)}:
-            _compare_text(_only(BranchSummary(summary=text)), expect)
+            _compare_text(_only(our.BranchSummary(summary=text)), expect)
         case {"custom": _}:
             message = _imported({**cast("dict[str, JsonValue]", given["custom"]), "role": "custom"}, custom_to_llm=True)
-            assert isinstance(message, UserMessage)
+            assert isinstance(message, our.UserMessage)
             assert expect["role"] == message.role
             body = to_anthropic(context_of(message), model="m").body
             assert body["messages"] == [expect]
@@ -324,33 +296,33 @@ def test_what_is_told_in_place_of_history_has_the_text_that_its_system_gave_it(c
             pytest.fail("no such case")
 
 
-def _compare_text(message: LlmMessage, expect: Object) -> None:
-    assert isinstance(message, UserMessage)
-    assert (message.role, message.content) == (expect["role"], (TextBlock(text=str(expect["text"])),))
+def _compare_text(message: our.LlmMessage, expect: Object) -> None:
+    assert isinstance(message, our.UserMessage)
+    assert (message.role, message.content) == (expect["role"], (our.TextBlock(text=str(expect["text"])),))
 
 
 LOOP = "test.model.1"
 
 
-def _turns(count: int, *, loop: str = LOOP, each: int = 2) -> list[LlmMessage]:
-    messages: list[LlmMessage] = []
+def _turns(count: int, *, loop: str = LOOP, each: int = 2) -> list[our.LlmMessage]:
+    messages: list[our.LlmMessage] = []
     for turn in range(count):
-        stamp = TurnId(loop_id=loop, turn_index=turn)
+        stamp = our.TurnId(loop_id=loop, turn_index=turn)
         for at in range(each):
-            text = (TextBlock(text=f"what was said in turn {turn}"),)
+            text = (our.TextBlock(text=f"what was said in turn {turn}"),)
             messages.append(
-                UserMessage(content=text, turn_id=stamp)
+                our.UserMessage(content=text, turn_id=stamp)
                 if at % 2 == 0
-                else AssistantMessage(content=text, turn_id=stamp)
+                else our.AssistantMessage(content=text, turn_id=stamp)
             )
     return messages
 
 
-def _bounds(of: TurnRange | None) -> list[int] | None:
+def _bounds(of: our.TurnRange | None) -> list[int] | None:
     return [of.start_turn, of.end_turn] if of else None
 
 
-def _compare_block(block: CompactionBlock, expect: Object) -> None:
+def _compare_block(block: our.CompactionBlock, expect: Object) -> None:
     found = {
         "keep_first": _bounds(block.keep_first),
         "keep_compacted": _bounds(block.keep_compacted.range if block.keep_compacted else None),
@@ -397,7 +369,7 @@ def test_a_compaction_comes_when_it_must_and_keeps_what_it_says(case: Case) -> N
         case {"cases": _}:
             assert [_reserve_fires(one) for one in cast("list[Object]", given["cases"])] == expect["should_compact"]
         case {"turn_indexes": [None, None]}:
-            assert len(turns_of([UserMessage.text("a"), UserMessage.text("b")])) == expect["turn_count"]
+            assert len(turns_of([our.UserMessage.text("a"), our.UserMessage.text("b")])) == expect["turn_count"]
         case {"turns": int(turns), "latest_loop": bool(is_latest)}:
             _compare_block(block_of(_turns(turns), _settings(given), is_latest=is_latest), expect)
         case {"turns": int(turns), "messages_per_turn": int(each), "block": None}:
@@ -405,7 +377,7 @@ def test_a_compaction_comes_when_it_must_and_keeps_what_it_says(case: Case) -> N
         case {"turns": int(turns), "messages_per_turn": int(each)}:
             said = _turns(turns, each=each)
             block = block_of(said, _settings(given), is_latest=True)
-            length = len(context_of(*said, LoopCompaction(loop_id=LOOP, block=block)).messages)
+            length = len(context_of(*said, our.LoopCompaction(loop_id=LOOP, block=block)).messages)
             assert cast("int", expect["context_len_gt"]) < length < cast("int", expect["context_len_lt"])
         case {"max_tokens": int(window), "system_tokens": int(system), "current_tokens": _}:
             trigger = HeadroomTrigger(
@@ -436,7 +408,7 @@ def test_sizes_are_estimated_as_their_system_does_it(case: Case) -> None:
             "at_index": 1,
             "trailing_message": str(text),
         }:
-            answer = AssistantMessage(usage=Usage(input=read, output=written))
+            answer = our.AssistantMessage(usage=our.Usage(input=read, output=written))
             trailing = asks(text)
             known, _, rest = str(expect["tokens"]).partition(" + ")
             assert rest == "estimate(trailing)"
@@ -466,12 +438,12 @@ _CLASSES = {
 def test_an_overflow_is_told_from_other_errors(case: Case) -> None:
     match case.given, case.expect:
         case {"http_status": int(status), **rest}, {"class": str(kind)} | {"error": str(kind)}:
-            assert classify_http(status, str(rest.get("body", rest.get("message")))) == _CLASSES[kind]
+            assert our.classify_http(status, str(rest.get("body", rest.get("message")))) == _CLASSES[kind]
         case {"message": str(text)}, {"overflow": bool(expect)}:
-            assert says_overflow(text) is says_overflow(text, exact_001=True) is expect
+            assert our.says_overflow(text) is our.says_overflow(text, exact_001=True) is expect
         case {"message": str(text)}, {"phi": bool(exact), "pi": bool(strict)}:
-            assert says_overflow(text, exact_001=True) is exact
-            assert says_overflow(text) or not strict
+            assert our.says_overflow(text, exact_001=True) is exact
+            assert our.says_overflow(text) or not strict
         case {"cases": given}, {"is_context_overflow": expect}:
             assert [of_answer(one) for one in cast("list[Object]", given)] == expect
         case {"cases": given}, {"overflow": expect}:
@@ -482,23 +454,23 @@ def test_an_overflow_is_told_from_other_errors(case: Case) -> None:
 
 def of_answer(fields: Object) -> bool:
     if fields["role"] == "user":
-        return UserMessage.text("prompt is too long").is_context_overflow()
-    message = AssistantMessage.model_validate(
+        return our.UserMessage.text("prompt is too long").is_context_overflow()
+    message = our.AssistantMessage.model_validate(
         {"stop_reason": fields["stopReason"], "error_message": fields["error_message"]}
     )
     return message.is_context_overflow()
 
 
 def silently(fields: Object) -> bool:
-    usage = Usage.model_validate({"input": fields["input"], "cache_read": fields["cacheRead"]})
-    message = AssistantMessage.model_validate({"stop_reason": fields["stop"], "usage": usage})
+    usage = our.Usage.model_validate({"input": fields["input"], "cache_read": fields["cacheRead"]})
+    message = our.AssistantMessage.model_validate({"stop_reason": fields["stop"], "usage": usage})
     return message.is_context_overflow(window=cast("int | None", fields["window"]))
 
 
 CONTRADICTED_TRANSLATIONS = {
     "phi.translate.anthropic": (
         "the API refuses thinking without a signature: it is left out, or told as text, whoever wrote it"
-    ),
+    )
 }
 
 
@@ -529,31 +501,31 @@ def test_another_model_is_told_what_it_may_read(case: Case) -> None:
                 body = to(context_of(asks("hi"), answer, results(kept.id, "1")), model=target).body
                 assert signature not in json.dumps(body)
         case {"assistant_stop_reasons": _}:
-            reasons = cast("list[StopReason]", case.given["assistant_stop_reasons"])
+            reasons = cast("list[our.StopReason]", case.given["assistant_stop_reasons"])
             context = context_of(*(says(reason, stop_reason=reason) for reason in reasons))
             assert [message.text_content() for message in context.messages] == case.expect["kept"]
         case {"provider": str(provider), "content": _}:
             # The API takes no thinking that ends a message, so something is said behind it.
             answer = _answer(case, provider=provider, kind="thinking")
-            content = (*answer.content, TextBlock(text="so"))
+            content = (*answer.content, our.TextBlock(text="so"))
             request = _request(provider, answer.model_copy(update={"content": content}))
             assert _told(request, provider)[0] == cast("Object", case.expect["wire"])
         case _:
             pytest.fail("no such case")
 
 
-def _answer(case: Case, *, provider: str, model: str = MODEL, kind: str | None = None) -> AssistantMessage:
+def _answer(case: Case, *, provider: str, model: str = MODEL, kind: str | None = None) -> our.AssistantMessage:
     blocks = cast("list[Object]", case.given["content"])
     return _read([{"type": kind, **block} if kind else block for block in blocks], provider=provider, model=model)
 
 
-def _read(blocks: list[Object], *, provider: str, model: str) -> AssistantMessage:
-    read = read_llm(json.dumps({"role": "assistant", "content": blocks, "provider": provider, "model": model}))
-    assert isinstance(read, AssistantMessage)
+def _read(blocks: list[Object], *, provider: str, model: str) -> our.AssistantMessage:
+    read = our.read_llm(json.dumps({"role": "assistant", "content": blocks, "provider": provider, "model": model}))
+    assert isinstance(read, our.AssistantMessage)
     return read
 
 
-def _request(target: str, answer: AssistantMessage) -> ProviderRequest:
+def _request(target: str, answer: our.AssistantMessage) -> ProviderRequest:
     """The request for a system's name of a provider; what it does with thinking is seed 001's."""
     context = context_of(asks("hi"), answer, asks("go on"))
     match target:
@@ -586,7 +558,7 @@ def test_what_programs_alone_may_know_is_on_no_wire(case: Case, form: str) -> No
     if case.given.keys() != {"tool_result"} or case.expect.keys() != {"wire_must_not_contain"}:
         pytest.fail("no such case")
     result = cast("Object", case.given["tool_result"])
-    answer = read_llm(json.dumps({"role": "user", "content": [{"type": "toolResult", **result}]}))
+    answer = our.read_llm(json.dumps({"role": "user", "content": [{"type": "toolResult", **result}]}))
     context = context_of(asks("a"), calls(str(result["id"])), answer)
     wire = json.dumps(FORMS[form].to(context, model=MODEL).body)
     assert str(result["content"]) in wire

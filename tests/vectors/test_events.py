@@ -262,8 +262,6 @@ CONTRADICTED_USAGES = {
     "att.usage.add_none_none": "every count is a number in our JSON, as in seed 001's; 0 stands for what was not told",
     "phi.usage.responses_cache_not_read": "cached tokens are read: they would be charged as fresh ones otherwise",
 }
-
-
 _NAMES = {
     "input_tokens": "input",
     "output_tokens": "output",

@@ -36,11 +36,7 @@ CONTRADICTED_TYPES = {
     "media.image.b64_invalid": "a text that is not base64 holds no image and is refused rather than passed on",
     "media.image.empty": "an image of no bytes shows nothing and is refused",
 }
-
-
 ITEMS = {"image": "images", "audio": "audio"}
-
-
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -99,8 +95,6 @@ CONTRADICTED_OFFLOADS = {
     "media.offload.boundary_49999": "the limit is of the exact size, and 49,999 bytes are below it",
     "media.offload.sha256_lost": "a page is kept, and the checksum is the one that the bytes have",
 }
-
-
 ALWAYS, NEVER = 0, 1 << 62
 
 

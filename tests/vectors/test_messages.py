@@ -11,30 +11,8 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from lanebus import AgentMessage
+from lanebus.bus import messages as our
 from lanebus.bus.errors import BusError, DecodeError, InvalidContent, MessageError
-from lanebus.bus.messages import (
-    AnnotationBlock,
-    AnnotationRef,
-    AssistantMessage,
-    Block,
-    Delta,
-    ErrorBlock,
-    ExtensionMessage,
-    ImageBlock,
-    Lane,
-    LlmMessage,
-    NodeTag,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-    parse_json,
-    read_llm,
-    read_message,
-    uuid_id,
-)
 from lanebus.bus.messages.base import (
     Id,
     IdKind,
@@ -74,14 +52,14 @@ def test_both_lanes_answer_alike(case: Case) -> None:
     match case.given:
         case {"message": value, "with_turn_id": turn}:
             message = native(value).with_turn_id(TurnId.model_validate(turn))
-            assert isinstance(message, ExtensionMessage)
+            assert isinstance(message, our.ExtensionMessage)
             found = answers(message)
         case {"message_turn_id": turn, "with_turn_id": None}:
-            stamped = UserMessage.text("x").with_turn_id(TurnId.model_validate(turn))
+            stamped = our.UserMessage.text("x").with_turn_id(TurnId.model_validate(turn))
             assert stamped.turn_id is not None
             found = answers(stamped.with_turn_id(None))
         case {"with_node_identity": [int() as node, int() as parent]}:
-            found = answers(UserMessage.text("x").with_node(node, parent))
+            found = answers(our.UserMessage.text("x").with_node(node, parent))
         case _:
             pytest.fail("no such case")
     assert {key: found[key] for key in case.expect} == case.expect
@@ -90,13 +68,13 @@ def test_both_lanes_answer_alike(case: Case) -> None:
 def answers(message: AgentMessage) -> Object:
     """An extension's moment is None with us, as it stands in the envelope; 001 has 0."""
     found: Object = {"role": role_of(message), "turn_id": message.turn_id, "as_llm": message.as_llm()}
-    if isinstance(message, LlmMessage):
+    if isinstance(message, our.LlmMessage):
         found |= {"node_id": message.node_id, "parent_id": message.parent_id, "tags": [*(message.tags or ())]}
     return {**found, "timestamp": message.timestamp or 0}
 
 
 def role_of(message: AgentMessage) -> str:
-    return message.role if isinstance(message, UserMessage | ExtensionMessage) else ""
+    return message.role if isinstance(message, our.UserMessage | our.ExtensionMessage) else ""
 
 
 @cases("llm_message_flatten")
@@ -105,7 +83,7 @@ def test_a_message_is_flat_with_its_turn(case: Case) -> None:
     match given:
         case {"json": value}:
             for message in (native(value), *TWO_LANE_AGENT.read(value)):
-                assert isinstance(message, LlmMessage)
+                assert isinstance(message, our.LlmMessage)
                 found = flat_fields(message)
                 assert {key: found[key] for key in expect} == expect
         case {"message": value, "with_turn_id": turn}:
@@ -121,9 +99,9 @@ def test_a_message_is_flat_with_its_turn(case: Case) -> None:
             assert read.turn_index == expect["decoded_turn_index"]
         case {"message": value, "turn_id": turn}:
             message = bare(value).with_turn_id(turn_of(turn))
-            assert dumped(message) == parse_json(cast("str", expect["exact_text"]))
+            assert dumped(message) == our.parse_json(cast("str", expect["exact_text"]))
         case {"message": value, "node_id": int() as node, "parent_id": int() as parent, "tags": list() as tags}:
-            tagged = tuple(NodeTag.model_validate(tag) for tag in tags)
+            tagged = tuple(our.NodeTag.model_validate(tag) for tag in tags)
             message = bare(value).with_node(node, parent).model_copy(update={"tags": tagged})
             assert dumped(message) == expect["json"]
             assert native(expect["json"]) == message
@@ -132,9 +110,9 @@ def test_a_message_is_flat_with_its_turn(case: Case) -> None:
             pytest.fail("no such case")
 
 
-def bare(value: object) -> LlmMessage:
+def bare(value: object) -> our.LlmMessage:
     message = native(value)
-    assert isinstance(message, LlmMessage)
+    assert isinstance(message, our.LlmMessage)
     return message
 
 
@@ -142,13 +120,13 @@ def turn_of(value: object) -> TurnId:
     return TurnId.model_validate(value)
 
 
-def flat_fields(message: LlmMessage) -> Json:
+def flat_fields(message: our.LlmMessage) -> Json:
     turn = message.turn_id
     return {
         "turn_id": None if turn is None else {"loop_id": turn.loop_id, "turn_index": turn.turn_index},
         "node_id": message.node_id,
         "parent_id": message.parent_id,
-        "tags": [parse_json(tag.to_json()) for tag in message.tags or ()],
+        "tags": [our.parse_json(tag.to_json()) for tag in message.tags or ()],
         "timestamp": message.timestamp,
         "content_len": len(message.content),
     }
@@ -171,12 +149,12 @@ def test_what_is_read_is_written_the_same(case: Case) -> None:
             assert through_codec(block) == written
         case {"json": dict() as call}, {"type": kind}:
             read = block_of("assistant", {"type": "tool_call", **call})
-            assert isinstance(read, ToolCallBlock)
+            assert isinstance(read, our.ToolCallBlock)
             assert read.effective_call_type == kind
         case {"image": dict() as image}, {"json": dict() as written}:
             read = block_of("user", {"type": "image", "media": {"kind": "url", **image}})
-            assert isinstance(read, ImageBlock)
-            assert parse_json(read.media.to_json()) == {"kind": "url", **written}
+            assert isinstance(read, our.ImageBlock)
+            assert our.parse_json(read.media.to_json()) == {"kind": "url", **written}
         case _:
             pytest.fail("no such case")
 
@@ -190,18 +168,16 @@ def through_codec(block: JsonValue) -> JsonValue:
             pytest.fail(f"not one block: {other}")
 
 
-def block_of(role: str, block: JsonValue) -> Block:
+def block_of(role: str, block: JsonValue) -> our.Block:
     message = native({"role": role, "content": [block]})
-    assert isinstance(message, LlmMessage)
-    assert role != "assistant" or isinstance(message, AssistantMessage)
+    assert isinstance(message, our.LlmMessage)
+    assert role != "assistant" or isinstance(message, our.AssistantMessage)
     return message.content[0]
 
 
 KNOWN = {"role", "content", "timestamp", "turnId", "kind", "data"}
-
-
 CONTRADICTED_LANES = {
-    "phi.dec.role_user_but_ext_shape": "the role alone decides: what says it is a user's is never an extension",
+    "phi.dec.role_user_but_ext_shape": "the role alone decides: what says it is a user's is never an extension"
 }
 
 
@@ -225,12 +201,12 @@ def test_a_message_is_accepted_as_001_accepts_it(case: Case) -> None:
 
 def decoded_fields(value: JsonValue) -> Json:
     (message,) = TWO_LANE_AGENT.read(value)
-    assert isinstance(message, LlmMessage | ExtensionMessage)
+    assert isinstance(message, our.LlmMessage | our.ExtensionMessage)
     (again,) = TWO_LANE_AGENT.write([message], False).values
     assert isinstance(value, dict)
     assert isinstance(again, dict)
-    answer = message if isinstance(message, AssistantMessage) else AssistantMessage()
-    usage = answer.usage or Usage()
+    answer = message if isinstance(message, our.AssistantMessage) else our.AssistantMessage()
+    usage = answer.usage or our.Usage()
     return {
         "lane": str(message.lane),
         "role": cast("str", again["role"]),
@@ -263,27 +239,27 @@ def test_a_model_reads_the_one_lane_alone(case: Case) -> None:
     match given:
         case {"messages": list() as values}:
             messages = [message for value in values for message in TWO_LANE_AGENT.read(value)]
-            spoken = [message for message in messages if isinstance(message, LlmMessage) and message.as_llm()]
+            spoken = [message for message in messages if isinstance(message, our.LlmMessage) and message.as_llm()]
             read = context_of(*spoken).messages
             assert [json.loads(message.to_json())["role"] for message in read] == expect["llm_roles"]
             assert [*read] == spoken
-            assert [each.kind for each in messages if isinstance(each, ExtensionMessage)] == expect["extension_kinds"]
+            assert [each.kind for each in messages if isinstance(each, our.ExtensionMessage)] == expect[
+                "extension_kinds"
+            ]
         case {"attempt": _}:
             assert any(map(succeeds, ATTEMPTS)) is expect["possible"]
         case _:
             pytest.fail("no such case")
 
 
-EXTENSION = ExtensionMessage.of("note", {"role": "user", "content": [{"type": "text", "text": "x"}]})
-
-
+EXTENSION = our.ExtensionMessage.of("note", {"role": "user", "content": [{"type": "text", "text": "x"}]})
 ATTEMPTS: tuple[Callable[[], object], ...] = (
     EXTENSION.as_llm,
-    lambda: read_llm(EXTENSION.to_json()),
-    lambda: UserMessage.model_validate(EXTENSION.model_dump()),
-    lambda: UserMessage.model_validate(EXTENSION, from_attributes=True),
+    lambda: our.read_llm(EXTENSION.to_json()),
+    lambda: our.UserMessage.model_validate(EXTENSION.model_dump()),
+    lambda: our.UserMessage.model_validate(EXTENSION, from_attributes=True),
     lambda: EXTENSION.with_turn_id(None).as_llm(),
-    lambda: EXTENSION.lane is Lane.LLM,
+    lambda: EXTENSION.lane is our.Lane.LLM,
     lambda: context_of(EXTENSION).messages,
 )
 
@@ -297,8 +273,6 @@ def succeeds(attempt: Callable[[], object]) -> bool:
 
 
 MEDIA: Json = {"media": {"kind": "url", "url": "https://x/y"}}
-
-
 NEEDS: dict[str, Json] = {
     "text": {"text": "t"},
     "image": MEDIA,
@@ -319,7 +293,7 @@ def test_a_word_is_the_variant_s(case: Case) -> None:
 
 def stop_reason(given: Json, expect: Json) -> None:
     (message,) = TWO_LANE_AGENT.read({**answer("x"), "stopReason": expect["json"]})
-    assert isinstance(message, AssistantMessage)
+    assert isinstance(message, our.AssistantMessage)
     variant = str(given["variant"])
     assert message.stop_reason == variant[0].lower() + variant[1:]
     assert TWO_LANE_AGENT.write([message], False).values == ({**answer("x"), "stopReason": expect["json"]},)
@@ -343,8 +317,8 @@ def stream_delta(given: Json, expect: Json) -> None:
     for variant in cast("list[str]", given["variants"]):
         name, _, text = variant.removesuffix(")").partition("(")
         turn_id = TurnId(loop_id="s.m.1", turn_index=0)
-        delta = Delta.model_validate({"kind": names[name], "message_id": "m", "turn_id": turn_id, "delta": text})
-        (event,) = EventWriter().write(Envelope("s", 1, Lane.LLM, delta, 0.0, "test", 1)).values
+        delta = our.Delta.model_validate({"kind": names[name], "message_id": "m", "turn_id": turn_id, "delta": text})
+        (event,) = EventWriter().write(Envelope("s", 1, our.Lane.LLM, delta, 0.0, "test", 1)).values
         pieces.append(cast("Json", event)["delta"])
     assert pieces == expect["json"]
 
@@ -355,7 +329,7 @@ def session_scope(given: Json, expect: Json) -> None:
 
 def role(given: Json, expect: Json) -> None:
     message = native({"role": expect["json"], "content": "x"})
-    assert isinstance(message, LlmMessage)
+    assert isinstance(message, our.LlmMessage)
     assert type(message).__name__ == f"{str(given['variant']).capitalize()}Message"
 
 
@@ -368,7 +342,7 @@ def kind(given: Json, expect: Json) -> None:
 
 def block(spelled: str, word: str) -> object:
     message = native({"role": "assistant", "content": [{"kind": spelled, **NEEDS[word]}]})
-    assert isinstance(message, LlmMessage)
+    assert isinstance(message, our.LlmMessage)
     return message.content[0]
 
 
@@ -381,10 +355,8 @@ CHECKS: dict[str, Callable[[Json, Json], None]] = {
     "att.role": role,
     "att.kind": kind,
 }
-
-
 CONTRADICTED_TEXTS: dict[str, str] = {
-    "af.text.non_list": "content that is neither blocks nor text is refused, not shown as the text of a Python object",
+    "af.text.non_list": "content that is neither blocks nor text is refused, not shown as the text of a Python object"
 }
 
 
@@ -400,11 +372,11 @@ def test_a_message_has_the_text_that_its_system_says(case: Case) -> None:
             assert {"text": said.text, "reasoning": said.reasoning} == case.expect
         case {"content": [{"kind": str()}, *_] as content}:
             (part,) = UNIVERSAL_CLIENT.read({"role": "assistant", "content": content})
-            assert isinstance(part, LlmMessage)
+            assert isinstance(part, our.LlmMessage)
             assert part.text_content() == case.expect["text"]
         case {"content": content}:
             (message,) = GRAPH_V2.read({"role": "assistant", "content": content})
-            assert isinstance(message, LlmMessage)
+            assert isinstance(message, our.LlmMessage)
             assert message.text_with_results() == case.expect["text"]
         case _:
             pytest.fail("no such case")
@@ -412,8 +384,8 @@ def test_a_message_has_the_text_that_its_system_says(case: Case) -> None:
 
 def _structured(given: JsonValue) -> object:
     """The JSON that the message answers with, or the name that the cases have for there being none."""
-    message = read_message(json.dumps({"role": "assistant", "content": [], **cast("Object", given)}))
-    if not isinstance(message, AssistantMessage):
+    message = our.read_message(json.dumps({"role": "assistant", "content": [], **cast("Object", given)}))
+    if not isinstance(message, our.AssistantMessage):
         return "SchemaMismatch"
     try:
         return extract_json(message)
@@ -446,15 +418,15 @@ def test_each_spelling_of_a_block_is_read_and_written_back(case: Case, codec: Co
     block = cast("dict[str, JsonValue]", case.given)
     message: dict[str, JsonValue] = {"role": "assistant", "content": [block]}
     (read,) = codec.read(message)
-    assert isinstance(read, LlmMessage)
+    assert isinstance(read, our.LlmMessage)
     assert as_expected(read.content[0]) == case.expect["canonical"]
     assert codec.write([read], False).values == (message,)
 
 
-def as_expected(block: Block) -> Object:
+def as_expected(block: our.Block) -> Object:
     """What a block says, by the names that the cases have for it."""
     match block:
-        case ToolResultBlock(content=content, structured=structured):
+        case our.ToolResultBlock(content=content, structured=structured):
             said: object = result_text(content, None) if structured is None else structured
             return {
                 "tool_call_id": block.tool_call_id,
@@ -462,19 +434,19 @@ def as_expected(block: Block) -> Object:
                 "status": block.status,
                 "is_error": block.is_error,
             }
-        case ThinkingBlock():
+        case our.ThinkingBlock():
             details = None if block.details is None else [*block.details]
             return {"thinking": block.text, "details": details, "signature": block.signature}
-        case AnnotationBlock():
+        case our.AnnotationBlock():
             spans = None if block.spans is None else [[*span] for span in block.spans]
             return {"kind": block.kind, "refs": [_ref(ref) for ref in block.refs], "spans": spans}
-        case ErrorBlock():
+        case our.ErrorBlock():
             return {"message": block.message, "code": block.code, "data": block.data}
         case _:
             pytest.fail("no such case")
 
 
-def _ref(ref: AnnotationRef) -> Object:
+def _ref(ref: our.AnnotationRef) -> Object:
     return ref.model_dump(exclude_none=True)
 
 
@@ -494,9 +466,9 @@ def test_what_is_left_out_has_its_default(case: Case) -> None:
         case _:
             pytest.fail("no such case")
     (read,) = GRAPH_V2.read({"role": "assistant", "content": [*blocks]})
-    assert isinstance(read, AssistantMessage)
+    assert isinstance(read, our.AssistantMessage)
     # Only what was read: its origin knows what was left out, and would leave it out again.
-    (value,) = GRAPH_V2.write([AssistantMessage(content=read.content, stop_reason="toolUse")], False).values
+    (value,) = GRAPH_V2.write([our.AssistantMessage(content=read.content, stop_reason="toolUse")], False).values
     assert isinstance(value, dict)
     written = value["content"]
     assert isinstance(written, list)
@@ -508,10 +480,8 @@ def test_what_is_left_out_has_its_default(case: Case) -> None:
 
 # What files begin with: their type is what they show, not what they are called.
 BEGINNINGS = {".pdf": b"%PDF-1.7\n", ".wav": b"RIFF\x24\x00\x00\x00WAVEfmt "}
-
-
 CONTRADICTED_CONSTRUCTORS: dict[str, str] = {
-    "af.ctor.attach_image": "a bare word is no URL of media: it would be a local path",
+    "af.ctor.attach_image": "a bare word is no URL of media: it would be a local path"
 }
 
 
@@ -522,12 +492,12 @@ def test_a_constructor_makes_the_message_that_theirs_makes(case: Case, tmp_path:
             message = text_message(text, *cast("tuple[_Role, str]", (*more,)))
             assert _has(_written(message), case.expect)
         case {"content": content, "message_id": str() as id, "meta": dict() as meta}:
-            blocks = [block for block in _read(content).content if isinstance(block, ToolResultBlock)]
+            blocks = [block for block in _read(content).content if isinstance(block, our.ToolResultBlock)]
             results = tool_message(blocks, id, meta)
             assert _has(_written(*results), case.expect)
         case {"content": content, "media": media, "as_type": "image"}:
             read = _read([{"type": "image", "media": media}]).content[0]
-            assert isinstance(read, ImageBlock)
+            assert isinstance(read, our.ImageBlock)
             _check_types(attach_media(_read(content), read.media, "image"), case.expect)
         case {"image_url": str() as url, "text": str() as text}:
             _check_types(image_message(url, text=text), case.expect)
@@ -547,13 +517,13 @@ def test_a_constructor_makes_the_message_that_theirs_makes(case: Case, tmp_path:
             pytest.fail("no such case")
 
 
-def _read(content: JsonValue) -> LlmMessage:
+def _read(content: JsonValue) -> our.LlmMessage:
     (message,) = GRAPH_V2.read({"role": "user", "content": content})
-    assert isinstance(message, LlmMessage)
+    assert isinstance(message, our.LlmMessage)
     return message
 
 
-def _written(*messages: LlmMessage) -> Object:
+def _written(*messages: our.LlmMessage) -> Object:
     (value,) = GRAPH_V2.write(messages, False).values
     return cast("Object", value)
 
@@ -562,7 +532,7 @@ def _has(found: Object, wanted: Object) -> bool:
     return found | wanted == found
 
 
-def _check_file(message: LlmMessage, path: Path, wanted: Object) -> None:
+def _check_file(message: our.LlmMessage, path: Path, wanted: Object) -> None:
     (block,) = cast("list[dict[str, JsonValue]]", _written(message)["content"])
     media = cast("Object", block["media"])
     assert {"block_type": block["type"], "media.kind": media["kind"]} == {
@@ -571,7 +541,7 @@ def _check_file(message: LlmMessage, path: Path, wanted: Object) -> None:
     assert media["filename"] == path.name
 
 
-def _check_types(message: LlmMessage, wanted: Object) -> None:
+def _check_types(message: our.LlmMessage, wanted: Object) -> None:
     written = _written(message)
     blocks = cast("list[dict[str, dict[str, str]]]", written["content"])
     found: Object = {
@@ -583,11 +553,11 @@ def _check_types(message: LlmMessage, wanted: Object) -> None:
     assert _has(found, wanted)
 
 
-SAID: dict[str, LlmMessage] = {
-    "user": UserMessage.text("do it"),
-    "assistant(tool_calls)": AssistantMessage(content=(ToolCallBlock(id="c", name="n"),)),
-    "tool": ToolResultMessage(tool_call_id="c"),
-    "assistant": AssistantMessage.text("done"),
+SAID: dict[str, our.LlmMessage] = {
+    "user": our.UserMessage.text("do it"),
+    "assistant(tool_calls)": our.AssistantMessage(content=(our.ToolCallBlock(id="c", name="n"),)),
+    "tool": our.ToolResultMessage(tool_call_id="c"),
+    "assistant": our.AssistantMessage.text("done"),
 }
 
 
@@ -606,15 +576,15 @@ def test_a_list_of_messages_becomes_what_theirs_does(case: Case) -> None:
             pytest.fail("no such case")
 
 
-def _messages(said: list[JsonValue]) -> list[LlmMessage]:
+def _messages(said: list[JsonValue]) -> list[our.LlmMessage]:
     """Messages by their ids, or by what is said of them."""
-    result: list[LlmMessage] = []
+    result: list[our.LlmMessage] = []
     for one in said:
         more: dict[str, JsonValue] = one if isinstance(one, dict) else {"message_id": str(one)}
         result += [
             message
             for message in GRAPH_V2.read({"role": "user", "content": [], **more})
-            if isinstance(message, LlmMessage)
+            if isinstance(message, our.LlmMessage)
         ]
     return result
 
@@ -625,7 +595,7 @@ def is_uuid4(value: object) -> bool:
 
 # Generator → who makes such ids here, and what its shape means.
 GENERATORS: dict[str, tuple[Callable[[], Id], str, Callable[[Id], bool]]] = {
-    "UUID": (uuid_id, "36-char uuid4", is_uuid4),
+    "UUID": (our.uuid_id, "36-char uuid4", is_uuid4),
     # As text: JavaScript reads no number of this size exactly.
     "BigInt": (big_int_id, "int nanoseconds", lambda id: abs(int(id) - time.time_ns()) < 60 * 10**9),
     "Default": (default_id, "'' (framework default)", lambda id: id == "" and is_uuid4(generate_id(override=id))),

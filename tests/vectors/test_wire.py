@@ -6,18 +6,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    AudioBlock,
-    Compaction,
-    LlmMessage,
-    MediaRef,
-    SystemMessage,
-    TextBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from lanebus.bus import messages as our
 from lanebus.codecs import GRAPH_V2, UNIVERSAL_CLIENT
 from lanebus.context import Context
 from lanebus.providers import (
@@ -33,10 +22,7 @@ from lanebus.providers import (
     to_openai_responses,
 )
 from tests.support.log.entries import context_of
-from tests.support.providers.anthropic_rules import require_legal
-from tests.support.providers.gemini_rules import require_legal as require_legal_gemini
-from tests.support.providers.openai_chat_rules import require_legal as require_legal_chat
-from tests.support.providers.openai_responses_rules import require_legal as require_legal_responses
+from tests.support.providers.forms import FORMS
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.histories import (
     MODEL,
@@ -107,7 +93,7 @@ def _anthropic_body(case: Case) -> Object:
     context = history(case, author="anthropic", first=[SYSTEM] if cache else [])
     tools = [TOOL] if cache or choice else []
     body: Object = {**to_anthropic(context, model=MODEL, tools=tools, tool_choice=choice, cache=cache).body}
-    require_legal(body)
+    FORMS["anthropic"].require_legal(body)
     return body
 
 
@@ -179,7 +165,7 @@ def _gemini_body(case: Case, author: str | None = None) -> Object:
     context = history(case, author=author, first=[SYSTEM] if wire.get("systemInstruction") else [])
     most = cast("int | None", wire.get("generationConfig.maxOutputTokens"))
     body: Object = {**to_gemini(context, model=MODEL, max_tokens=most).body}
-    require_legal_gemini(body)
+    FORMS["gemini"].require_legal(body)
     return body
 
 
@@ -197,7 +183,7 @@ def _gemini_parts(body: Object, content: int) -> object:
     return _gemini_contents(body)[content]["parts"]
 
 
-def _gemini_call_without_id() -> AssistantMessage:
+def _gemini_call_without_id() -> our.AssistantMessage:
     call: dict[str, JsonValue] = {"functionCall": {"name": "f", "args": {}}}
     return from_gemini({"candidates": [{"content": {"role": "model", "parts": [call]}, "finishReason": "STOP"}]})
 
@@ -208,8 +194,6 @@ CONTRADICTED_CHAT = {
     "af.chat.remote_tool_skipped": "a call that runs elsewhere is the model's own all the same, and goes with a result",
     "af.chat.summary_order": "what a summary says is told by a user, not by the model",
 }
-
-
 Message = dict[str, JsonValue]
 
 
@@ -218,7 +202,7 @@ def test_a_chat_request_says_what_the_case_says(case: Case) -> None:
     given, expect = with_data(case)
     match given:
         case {"message": dict(message)}:
-            found = [one for one in GRAPH_V2.read(message) if isinstance(one, LlmMessage)]
+            found = [one for one in GRAPH_V2.read(message) if isinstance(one, our.LlmMessage)]
         case {"messages": list(messages)}:
             found = read_all(messages)
         case {"system": list(), "context_summary": str()}:
@@ -249,7 +233,7 @@ def _require_chat(wire: list[Message], expect: Object) -> None:
 def _plain_chat(context: Context, *, merge_developer: bool = False) -> list[Message]:
     """Our messages, as cases can be compared with: calls by their ids in the log, with arguments that are parsed."""
     request = to_openai_chat(context, model="m", merge_developer=merge_developer)
-    require_legal_chat(request.body)
+    FORMS["openai_chat"].require_legal(request.body)
     return [_plain_message(message, request) for message in cast("list[Message]", request.body["messages"])]
 
 
@@ -270,18 +254,16 @@ def _plain_call(call: Message) -> Message:
 
 
 def _summarised(given: Message) -> Context:
-    system = [SystemMessage.text(str(text)) for text in cast("list[str]", given["system"])]
+    system = [our.SystemMessage.text(str(text)) for text in cast("list[str]", given["system"])]
     said = [*cast("list[list[str]]", given["context"]), *cast("list[list[str]]", given["extra"])]
-    users = [UserMessage.text(text) for _, text in said]
-    return context_of(*system, Compaction(summary=str(given["context_summary"])), *users)
+    users = [our.UserMessage.text(text) for _, text in said]
+    return context_of(*system, our.Compaction(summary=str(given["context_summary"])), *users)
 
 
 CONTRADICTED_RESPONSES = {
     "af.responses.audio": "an input message of the API holds text, images and files: audio is left out with a warning",
     "af.responses.audio_default": "an input message of the API holds no audio, of whatever format",
 }
-
-
 Item = dict[str, JsonValue]
 
 
@@ -290,15 +272,15 @@ def test_a_responses_request_says_what_the_case_says(case: Case) -> None:
     given, expect = with_data(case)
     match given:
         case {"chat_content": content}:
-            found: list[LlmMessage] = [_user(content)]
+            found: list[our.LlmMessage] = [_user(content)]
         case {"messages": list(messages)}:
             found = read_all(messages)
         case _:
             pytest.fail("no such case")
     context, _ = answering(found)
     request = to_openai_responses(context, model="m", merge_developer=is_merged(found, expect))
-    require_legal_responses(request.body)
-    has_results = any(isinstance(message, ToolResultMessage) for message in found)
+    FORMS["openai_responses"].require_legal(request.body)
+    has_results = any(isinstance(message, our.ToolResultMessage) for message in found)
     items = [_plain_item(item) for item in cast("list[Item]", request.body["input"])]
     said = [item for item in items if has_results or item["type"] != "function_call_output"]
     wire = expect.get("wire", expect)
@@ -353,16 +335,18 @@ def _item_content(content: JsonValue) -> JsonValue:
     return [{"type": "input_text", "text": content}] if isinstance(content, str) else content
 
 
-def _user(content: JsonValue) -> UserMessage:
+def _user(content: JsonValue) -> our.UserMessage:
     """A user's message from the content that Chat Completions has for it."""
     if isinstance(content, str):
-        return UserMessage(content=(TextBlock(text=content),))
+        return our.UserMessage(content=(our.TextBlock(text=content),))
     sounds = [cast("dict[str, str]", cast("Item", part)["input_audio"]) for part in cast("list[JsonValue]", content)]
     media = [
-        MediaRef(kind="data", data=sound["data"], mime_type=f"audio/{sound['format']}" if "format" in sound else None)
+        our.MediaRef(
+            kind="data", data=sound["data"], mime_type=f"audio/{sound['format']}" if "format" in sound else None
+        )
         for sound in sounds
     ]
-    return UserMessage(content=tuple(AudioBlock(media=one) for one in media))
+    return our.UserMessage(content=tuple(our.AudioBlock(media=one) for one in media))
 
 
 CONTRADICTED_ANSWERS = {
@@ -372,8 +356,6 @@ CONTRADICTED_ANSWERS = {
         " stay beside them"
     ),
 }
-
-
 Json = dict[str, JsonValue]
 
 
@@ -397,7 +379,7 @@ def test_an_answer_is_read_as_a_message(case: Case) -> None:
             pytest.fail("no such case")
 
 
-def _require_call(message: AssistantMessage, expect: Object) -> None:
+def _require_call(message: our.AssistantMessage, expect: Object) -> None:
     (call,) = message.tool_calls()
     (part,) = _universal_client_parts(message)
     found: Object = {"kind": part["kind"], "id": call.id, "name": call.name, "arguments": call.arguments}
@@ -407,7 +389,7 @@ def _require_call(message: AssistantMessage, expect: Object) -> None:
     }
 
 
-def _parsed_answer(given: Object) -> AssistantMessage:
+def _parsed_answer(given: Object) -> our.AssistantMessage:
     """The message of a response that says what the case says, whatever else a response must have."""
     told = cast("Json", given)
     match told:
@@ -439,7 +421,7 @@ def _nested(flat: Json) -> Json:
     return nested
 
 
-def _usage(usage: Usage, *, includes_cached: bool) -> Object:
+def _usage(usage: our.Usage, *, includes_cached: bool) -> Object:
     """Our counts in seed 004's words, whose input has the cached tokens in it where the provider's has."""
     return {
         "input_tokens": usage.input + (usage.cache_read if includes_cached else 0),
@@ -451,23 +433,19 @@ def _usage(usage: Usage, *, includes_cached: bool) -> Object:
     }
 
 
-def _universal_client_parts(message: AssistantMessage) -> list[Object]:
+def _universal_client_parts(message: our.AssistantMessage) -> list[Object]:
     """Our blocks in seed 004's words, as its codec writes them."""
     (written,) = UNIVERSAL_CLIENT.write([message], True).values
     return cast("list[Object]", cast("Object", written)["content"])
 
 
 _GUARDED = "an answer that a filter cut short is told apart from a whole one; the provider's own word is kept beside it"
-
-
 CONTRADICTED_STOP_REASONS = {
     "phi.finish.anthropic.refusal": _GUARDED,
     "phi.finish.openai.content_filter": _GUARDED,
     "phi.finish.google.RECITATION": _GUARDED,
     "phi.finish.google.SAFETY": _GUARDED,
 }
-
-
 _CALL: Json = {"functionCall": {"name": "f", "args": {}}}
 
 
@@ -486,7 +464,7 @@ def test_an_answer_says_why_it_ended(case: Case) -> None:
             pytest.fail("no such case")
 
 
-def _ended_answer(given: Object) -> AssistantMessage:
+def _ended_answer(given: Object) -> our.AssistantMessage:
     raw = cast("str | None", given.get("raw") or given.get("finishReason"))
     has_call = bool(given.get("function_calls")) or "parts" in given
     match given:

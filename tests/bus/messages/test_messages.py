@@ -39,7 +39,8 @@ from lanebus.bus.messages.json_reader import canonical, read_delta
 from lanebus.bus.wire import encode
 from lanebus.errors import DecodeError, InvalidContent, MessageError, UnknownKind, UnknownRole
 from lanebus.messages import LoopCompaction, Prune, Publishable, TurnId, read_message
-from tests.support.messages.made import amounts, contents, inline, made, messages, usages, values, words
+from tests.support.messages.made import amounts, inline, made, usages, values, words
+from tests.support.messages.sayings import contents, messages
 from tests.support.suite.scale import examples
 
 EXAMPLES = (

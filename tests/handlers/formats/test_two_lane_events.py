@@ -13,22 +13,7 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages import (
-    AgentEnded,
-    AgentEvent,
-    AgentStarted,
-    Delta,
-    Lane,
-    MessageEnded,
-    MessageStarted,
-    PruneApplied,
-    RevertApplied,
-    ToolEnded,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-    parse_event,
-)
+from lanebus.bus import messages as our
 from lanebus.bus.wire import DecodeFailure, Envelope
 from lanebus.codecs import EventReader, EventWriter
 from lanebus.errors import DecodeError, UnknownKind
@@ -88,8 +73,8 @@ WHOLE: list[JsonValue] = [
 ]  # fmt: skip
 
 
-def events(found: Through) -> list[AgentEvent]:
-    told = [parse_event(each.message) for each in found.log if isinstance(each.message, ExtensionMessage)]
+def events(found: Through) -> list[our.AgentEvent]:
+    told = [our.parse_event(each.message) for each in found.log if isinstance(each.message, ExtensionMessage)]
     return [event for event in told if event is not None]
 
 
@@ -111,8 +96,8 @@ def test_details_beside_a_tool_result_are_in_the_log_and_in_no_message_event() -
     later = EventWriter()  # which has the log alone
     told = [value for each in found.log for value in later.write(each).values]
     assert message_end(RESULT) in told
-    ended = ToolEnded(turn_id=FIRST, tool_call_id="c", tool_name="grep", is_error=False).as_extension()
-    (again,) = later.write(Envelope("s", 99, Lane.EXTENSION, ended, 0.0, "test")).values
+    ended = our.ToolEnded(turn_id=FIRST, tool_call_id="c", tool_name="grep", is_error=False).as_extension()
+    (again,) = later.write(Envelope("s", 99, our.Lane.EXTENSION, ended, 0.0, "test")).values
     assert again == {"type": "ToolExecutionEnd", **CALL, "result": OUTCOME, "is_error": False, "child_loop_id": None}
 
 
@@ -121,25 +106,25 @@ def test_each_message_is_appended_once_stamped_and_named_by_its_position() -> No
     assert [type(message) for message in messages(found)] == [UserMessage, AssistantMessage, ToolResultMessage]
     assert [message.turn_id for message in messages(found)] == [FIRST] * 3
     places = {type(each.message): each.position for each in found.log}
-    ended = [event for event in events(found) if isinstance(event, MessageEnded)]
+    ended = [event for event in events(found) if isinstance(event, our.MessageEnded)]
     assert [event.position for event in ended[:3]] == [places[type(message)] for message in messages(found)]
-    (turn,) = (event for event in events(found) if isinstance(event, TurnEnded))
+    (turn,) = (event for event in events(found) if isinstance(event, our.TurnEnded))
     assert (turn.message, turn.tool_results) == (places[AssistantMessage], (places[ToolResultMessage],))
-    assert [each.message.delta for each in found.live if isinstance(each.message, Delta)] == ["He"]
+    assert [each.message.delta for each in found.live if isinstance(each.message, our.Delta)] == ["He"]
 
 
 def test_a_preview_ends_with_the_message_of_its_id() -> None:
     found = through(WHOLE)
-    started = [event.message_id for event in events(found) if isinstance(event, MessageStarted)]
+    started = [event.message_id for event in events(found) if isinstance(event, our.MessageStarted)]
     assert [message.id for message in messages(found)] == [*started, None]
-    assert [each.message.message_id for each in found.live if isinstance(each.message, Delta)] == started[1:]
+    assert [each.message.message_id for each in found.live if isinstance(each.message, our.Delta)] == started[1:]
 
 
 def test_a_message_that_only_the_loop_end_contains_is_appended_before_it_as_often_as_it_is_there() -> None:
     said: list[JsonValue] = [agent_start(), agent_end(prompt("Hi"), prompt("Hi"), answer("Yes"))]
     found = through(said)
     assert [type(message) for message in messages(found)] == [UserMessage, UserMessage, AssistantMessage]
-    (ended,) = (event for event in events(found) if isinstance(event, AgentEnded))
+    (ended,) = (event for event in events(found) if isinstance(event, our.AgentEnded))
     assert ended.stop_reason == "stop"
     found = through([message_end(prompt("Hi")), agent_end(prompt("Hi"), prompt("Hi"))])
     assert [type(message) for message in messages(found)] == [UserMessage, UserMessage]
@@ -151,7 +136,7 @@ def test_the_same_text_in_two_turns_is_two_messages() -> None:
         said += [turn_start(index), message_end(answer("ok")), turn_end(answer("ok"))]
     found = through(said)
     assert [message.turn_id and message.turn_id.turn_index for message in messages(found)] == [0, 1]
-    ends = [event.message for event in events(found) if isinstance(event, TurnEnded)]
+    ends = [event.message for event in events(found) if isinstance(event, our.TurnEnded)]
     assert ends == [each.position for each in found.log if isinstance(each.message, LlmMessage)]
 
 
@@ -173,7 +158,7 @@ def test_a_turn_in_an_unusual_place_of_an_event_is_written_back_there() -> None:
 def test_a_loop_continues_another_one(kind: JsonValue, ours: str, tag: str | None) -> None:
     found = through([agent_start(kind=kind)])
     (event,) = events(found)
-    assert isinstance(event, AgentStarted)
+    assert isinstance(event, our.AgentStarted)
     assert (event.continuation, event.continuation_tag) == (ours, tag)
     assert found.written == [agent_start(kind=kind)]
 
@@ -218,7 +203,7 @@ def test_a_revert_moves_the_leaf_and_adds_its_summary_unless_it_was_refused() ->
         LeafMove(to=1),
         BranchSummary(summary="it was wrong", branch=3),
     ]
-    (event,) = (event for event in events(found) if isinstance(event, RevertApplied))
+    (event,) = (event for event in events(found) if isinstance(event, our.RevertApplied))
     assert (event.target, event.summary) == (1, 6)
     assert found.written == [*NODES, revert()]
     refused = revert(applied=False, target=None, abandoned_node_ids=[], reason="no such node")
@@ -238,7 +223,7 @@ def test_pruned_messages_that_are_known_get_their_positions() -> None:
         "timestamp": MOMENT,
     }
     found = through([message_end(prompt("Hi")), pruned])
-    (event,) = (event for event in events(found) if isinstance(event, PruneApplied))
+    (event,) = (event for event in events(found) if isinstance(event, our.PruneApplied))
     assert (event.pruned, event.pruned_timestamps) == ((1,), (1, 77))
     assert found.written[-1] == pruned
 
@@ -300,16 +285,16 @@ def test_our_log_is_written_as_events_in_the_order_of_001() -> None:
     said = AssistantMessage(content=(call,), stop_reason="toolUse", model="m", provider="p", usage=usage, timestamp=2)
     entries = log_of(
         UserMessage(timestamp=1),
-        AgentStarted(loop_id=LOOP, agent="a").as_extension(),
-        TurnStarted(turn_id=FIRST, prompts=(1,)).as_extension(),
-        MessageStarted(turn_id=FIRST, message_id="m1").as_extension(),
+        our.AgentStarted(loop_id=LOOP, agent="a").as_extension(),
+        our.TurnStarted(turn_id=FIRST, prompts=(1,)).as_extension(),
+        our.MessageStarted(turn_id=FIRST, message_id="m1").as_extension(),
         said.model_copy(update={"id": "m1", "turn_id": FIRST}),
-        MessageEnded(turn_id=FIRST, message_id="m1", position=5).as_extension(),
-        ToolStarted(turn_id=FIRST, tool_call_id="c", tool_name="grep").as_extension(),
+        our.MessageEnded(turn_id=FIRST, message_id="m1", position=5).as_extension(),
+        our.ToolStarted(turn_id=FIRST, tool_call_id="c", tool_name="grep").as_extension(),
         ToolResultMessage(tool_call_id="c", turn_id=FIRST, timestamp=3, structured={"hits": 1}),
-        ToolEnded(turn_id=FIRST, tool_call_id="c", tool_name="grep", is_error=False, position=8).as_extension(),
-        TurnEnded(turn_id=FIRST, stop_reason="toolUse", usage=usage, message=5, tool_results=(8,)).as_extension(),
-        AgentEnded(loop_id=LOOP, stop_reason="stop", turns=1, usage=usage).as_extension(),
+        our.ToolEnded(turn_id=FIRST, tool_call_id="c", tool_name="grep", is_error=False, position=8).as_extension(),
+        our.TurnEnded(turn_id=FIRST, stop_reason="toolUse", usage=usage, message=5, tool_results=(8,)).as_extension(),
+        our.AgentEnded(loop_id=LOOP, stop_reason="stop", turns=1, usage=usage).as_extension(),
     )
     writer = EventWriter()
     told: list[Json] = []
@@ -335,8 +320,8 @@ def objects(value: JsonValue) -> list[Json]:
 def test_live_deltas_are_written_with_the_message_so_far() -> None:
     writer, told = EventWriter(), list[JsonValue]()
     for number, (kind, text) in enumerate((("thinking", "hm"), ("text", "He"), ("text", "llo"), ("cut", "lost")), 1):
-        delta = Delta.model_validate({"kind": kind, "message_id": "m", "turn_id": FIRST, "delta": text})
-        told.extend(writer.write(Envelope("s", 1, Lane.LLM, delta, 0.0, "test", number)).values)
+        delta = our.Delta.model_validate({"kind": kind, "message_id": "m", "turn_id": FIRST, "delta": text})
+        told.extend(writer.write(Envelope("s", 1, our.Lane.LLM, delta, 0.0, "test", number)).values)
     last = told[-1]
     assert len(told) == 3
     assert isinstance(last, dict)
@@ -346,15 +331,15 @@ def test_live_deltas_are_written_with_the_message_so_far() -> None:
 
 
 def test_events_that_name_unknown_entries_are_left_out() -> None:
-    cut = TurnEnded(turn_id=FIRST, stop_reason="aborted", usage=Usage())
+    cut = our.TurnEnded(turn_id=FIRST, stop_reason="aborted", usage=Usage())
     for message in (
         cut.as_extension(),
-        MessageEnded(turn_id=FIRST, position=99).as_extension(),
+        our.MessageEnded(turn_id=FIRST, position=99).as_extension(),
         ExtensionMessage.of("agent.ended", {"none": 1}),
         ExtensionMessage.of("agent.sneezed"),
         ExtensionMessage.of("note"),
         UserMessage.text("x"),
     ):
-        assert EventWriter().write(Envelope("s", 1, Lane(message.lane), message, 0.0, "test")).values == ()
+        assert EventWriter().write(Envelope("s", 1, our.Lane(message.lane), message, 0.0, "test")).values == ()
     unreadable = DecodeFailure(DecodeError("", "broken"), b"{")
-    assert EventWriter().write(Envelope("s", 1, Lane.LLM, unreadable, 0.0, "test")).values == ()
+    assert EventWriter().write(Envelope("s", 1, our.Lane.LLM, unreadable, 0.0, "test")).values == ()

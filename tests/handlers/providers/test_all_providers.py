@@ -4,7 +4,9 @@ import copy
 import json
 import math
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import cast
 
@@ -15,33 +17,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages import (
-    AnnotationBlock,
-    AnnotationRef,
-    AssistantMessage,
-    AudioBlock,
-    Block,
-    BranchSummary,
-    Compaction,
-    DataBlock,
-    DeveloperMessage,
-    DocumentBlock,
-    ErrorBlock,
-    ExtensionMessage,
-    ImageBlock,
-    LlmMessage,
-    MediaRef,
-    ModelChange,
-    RedactedThinkingBlock,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    UnknownBlock,
-    UserMessage,
-    VideoBlock,
-)
+from lanebus.bus import messages as our
 from lanebus.bus.wire import Envelope
 from lanebus.context import Context, build_context, evolve
 from lanebus.providers import ContentRefused, NoModel, ProviderRequest, RequestOptions, ToolChoice, ToolNotOffered
@@ -54,14 +30,12 @@ from tests.support.transcripts.real_session import real_log
 
 Object = dict[str, object]
 Step = tuple[str, int]
-
 every_form = pytest.mark.parametrize("name", FORMS)
-PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
-PDF = MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf")
-MP3 = MediaRef.from_bytes(b"ID3\x03")
-STORED = MediaRef(kind="sha256", sha256="0" * 64)
+PNG = our.MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
+PDF = our.MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf")
+MP3 = our.MediaRef.from_bytes(b"ID3\x03")
+STORED = our.MediaRef(kind="sha256", sha256="0" * 64)
 TOOLS = (ToolSpec("read", "Reads.", {"type": "object"}), ToolSpec("fs.read", "Reads, too.", {"type": "object"}))
-
 _options = st.fixed_dictionaries(
     {"model": st.just("m")},
     optional={
@@ -135,7 +109,7 @@ def test_a_context_of_a_real_session_is_a_legal_request_at_every_position_that_i
 @every_form
 def test_without_a_model_the_context_names_it_and_a_session_that_names_none_has_no_request(name: str) -> None:
     form = FORMS[name]
-    request = form.to(context_of(ModelChange(provider=form.provider, model="m9"), asks("hi")))
+    request = form.to(context_of(our.ModelChange(provider=form.provider, model="m9"), asks("hi")))
     assert request.body.get("model") == (None if name == "gemini" else "m9")  # Gemini's is in the address
     with pytest.raises(NoModel):
         form.to(context_of(asks("hi")))
@@ -150,13 +124,13 @@ def test_a_request_begins_with_a_user_also_where_the_context_says_nothing_or_beg
 
 @every_form
 def test_summaries_are_sent(name: str) -> None:
-    texts = _texts_to(name, asks("a"), Compaction(summary="S1"), BranchSummary(summary="S2"))
+    texts = _texts_to(name, asks("a"), our.Compaction(summary="S1"), our.BranchSummary(summary="S2"))
     assert ["S1" in texts[0], "S2" in texts[1]] == [True, True]
 
 
 @every_form
 async def test_extension_messages_are_never_sent(name: str) -> None:
-    said = ExtensionMessage.of("notification", {"text": CANARY})
+    said = our.ExtensionMessage.of("notification", {"text": CANARY})
     session = ListedSession(asks("a"), said, calls("x"), said, results("x", "1"), said)
     request = FORMS[name].to(await build_context(session), model="m")
     FORMS[name].require_legal(request.body)
@@ -211,6 +185,35 @@ def test_illegal_ids_are_made_legal_and_stay_apart_at_calls_and_results(name: st
     assert [(one["result"], one["texts"]) for one in again if "result" in one] == [(first, ["1"]), (second, ["2"])]
 
 
+def test_an_id_that_every_answer_uses_again_costs_no_more_each_time() -> None:
+    def cost(turns: int) -> int:
+        """Calls of functions to make a request."""
+        said = [message for _ in range(turns) for message in (calls("call-0"), results("call-0", "1"))]
+        context, events = context_of(asks("a"), *said), count(1)
+        sys.setprofile(lambda _frame, _event, _arg: next(events))
+        try:
+            FORMS["openai_chat"].to(context, model="m")
+        finally:
+            sys.setprofile(None)
+        return next(events)
+
+    assert cost(1000) < 6 * cost(250)  # eleven times as much where each begins its search anew
+
+
+@every_form
+def test_results_follow_their_calls_in_order_before_anything_else_and_a_missing_one_is_an_error(name: str) -> None:
+    said = (asks("a"), calls("x", "y", "z"), asks("and?"), results("y", "2"), results("x", "1"), asks("now"))
+    request = FORMS[name].request(*said)
+    told = _said(name, request)
+    assert [next(iter(one)) for one in told] == ["text", *["call"] * 3, *["result"] * 3, "text", "text"]
+    mark = "" if name == "anthropic" else "[TOOL ERROR] "  # whose results have a flag
+    texts = [["1"], ["2"], [f"{mark}No result provided"]]
+    assert name == "gemini" or [one["texts"] for one in told if "result" in one] == texts
+    for text in ("1", "2", f"{mark}No result provided"):
+        assert json.dumps(text) in json.dumps(request.body)
+    assert name != "anthropic" or '"is_error": true' in json.dumps(request.body)
+
+
 @every_form
 @pytest.mark.parametrize(
     ("fields", "sent", "is_warned"),
@@ -226,7 +229,7 @@ def test_illegal_ids_are_made_legal_and_stay_apart_at_calls_and_results(name: st
     ],
 )
 def test_arguments_are_sent_as_an_object(name: str, fields: Object, sent: JsonValue, is_warned: bool) -> None:
-    call = ToolCallBlock.model_validate({"id": "x", "name": "t", **fields})
+    call = our.ToolCallBlock.model_validate({"id": "x", "name": "t", **fields})
     request = FORMS[name].to(context_of(asks("a"), says(call)))
     (found,) = (one["arguments"] for one in _said(name, request) if "call" in one)
     if not isinstance(sent, str):
@@ -244,7 +247,7 @@ def test_arguments_are_sent_as_an_object(name: str, fields: Object, sent: JsonVa
 @every_form
 def test_illegal_names_of_tools_are_made_legal_with_a_warning(name: str) -> None:
     illegal = ("7 up", "n" * 129)
-    blocks = [ToolCallBlock(id=str(at), name=tool) for at, tool in enumerate(illegal)]
+    blocks = [our.ToolCallBlock(id=str(at), name=tool) for at, tool in enumerate(illegal)]
     request = FORMS[name].request(asks("a"), says(*blocks), results("0", "1"), results("1", "2"))
     sent = [str(one["name"]) for one in _said(name, request) if "call" in one]
     assert [request.tool_names[wire] for wire in sent] == [*illegal]
@@ -256,8 +259,8 @@ def test_illegal_names_of_tools_are_made_legal_with_a_warning(name: str) -> None
 # --- thinking -----------------------------------------------------------------------------------------------------
 
 _ITEM = json.dumps({"id": "rs_1", "encrypted_content": "c2ln"})
-_SIGNED = {"openai_responses": (ThinkingBlock(text="hm", signature=_ITEM), RedactedThinkingBlock(data=_ITEM))}
-_SIGNED_ELSEWHERE = (ThinkingBlock(text="hm", signature="c2ln"), RedactedThinkingBlock(data="c2ln"))
+_SIGNED = {"openai_responses": (our.ThinkingBlock(text="hm", signature=_ITEM), our.RedactedThinkingBlock(data=_ITEM))}
+_SIGNED_ELSEWHERE = (our.ThinkingBlock(text="hm", signature="c2ln"), our.RedactedThinkingBlock(data="c2ln"))
 
 
 @every_form
@@ -266,7 +269,7 @@ def test_thinking_of_another_model_or_provider_is_left_out_or_sent_as_text(name:
     others = [
         form.says(*content, model="another"),
         form.says(*content, provider="another"),
-        form.says(ThinkingBlock(text="hm", signature=None if name != "gemini" else "{}"), "b", model="another"),
+        form.says(our.ThinkingBlock(text="hm", signature=None if name != "gemini" else "{}"), "b", model="another"),
         says(*content).model_copy(update={"provider": None, "model": None}),
     ]
     for other in others:
@@ -279,8 +282,10 @@ def test_thinking_of_another_model_or_provider_is_left_out_or_sent_as_text(name:
 
 @every_form
 def test_thinking_that_cannot_go_back_is_one_warning(name: str) -> None:
-    thought = AssistantMessage(content=(ThinkingBlock(text="hm"), TextBlock(text="b")), provider="p", model="m")
-    redacted = AssistantMessage(content=(RedactedThinkingBlock(data="xx"), TextBlock(text="c")))
+    thought = our.AssistantMessage(
+        content=(our.ThinkingBlock(text="hm"), our.TextBlock(text="b")), provider="p", model="m"
+    )
+    redacted = our.AssistantMessage(content=(our.RedactedThinkingBlock(data="xx"), our.TextBlock(text="c")))
     request = FORMS[name].to(context_of(asks("a"), thought, asks("d"), redacted), model="m", strict=True)
     assert [warning.partition(": it ")[0] for warning in request.warnings] == [
         "messages.1 and 1 more: thinking left out"
@@ -292,40 +297,48 @@ def test_thinking_that_cannot_go_back_is_one_warning(name: str) -> None:
 
 # --- what the API cannot represent --------------------------------------------------------------------------------
 
-_DOCX = MediaRef.from_bytes(b"\0", mime_type="x/docx")
-_UNSENDABLE: list[tuple[Block, str, str]] = [
-    (DataBlock(mime_type="x/y"), "data", "all"),
-    (AnnotationBlock(), "annotation", "all"),
-    (ErrorBlock(message="boom"), "error 'boom'", "all"),
-    (UnknownBlock(raw={"type": "new"}), "unknown", "all"),
-    (UnknownBlock(raw={"type": "server_tool_use"}), "unknown", "anthropic"),
-    (UnknownBlock(raw={"executableCode": {}}), "unknown", "gemini"),
-    (ThinkingBlock(text="hm", signature="sig"), "thinking", "anthropic gemini openai_chat"),
-    (ToolCallBlock(id="x", name="t"), "toolCall", "all"),
-    (ImageBlock(media=MediaRef.from_bytes(b"II*\0", mime_type="image/tiff")), "image", "all"),
-    (ImageBlock(media=MediaRef.from_bytes(b"GIF89a....")), "image", "gemini"),
-    (ImageBlock(media=PDF), "image", "gemini"),
-    (ImageBlock(media=MediaRef.from_url("s3://bucket/a.png")), "image", "all"),
-    (ImageBlock(media=MediaRef.from_url("https://example.com/a")), "image", "gemini"),
-    (ImageBlock(media=MediaRef(kind="file_id", file_id="file-1")), "image", "gemini openai_chat"),
-    (ImageBlock(media=STORED), "image", "all"),
-    (AudioBlock(media=MP3), "audio", "anthropic openai_responses"),
-    (AudioBlock(media=PNG), "audio", "gemini"),
-    (AudioBlock(media=MediaRef.from_bytes(b"fLaC\0\0\0\x22")), "audio", "openai_chat"),
-    (AudioBlock(media=MediaRef.from_url("https://example.com/a.mp3")), "audio", "openai_chat"),
+_DOCX = our.MediaRef.from_bytes(b"\0", mime_type="x/docx")
+_UNSENDABLE: list[tuple[our.Block, str, str]] = [
+    (our.DataBlock(mime_type="x/y"), "data", "all"),
+    (our.AnnotationBlock(), "annotation", "all"),
+    (our.ErrorBlock(message="boom"), "error 'boom'", "all"),
+    (our.UnknownBlock(raw={"type": "new"}), "unknown", "all"),
+    (our.UnknownBlock(raw={"type": "server_tool_use"}), "unknown", "anthropic"),
+    (our.UnknownBlock(raw={"executableCode": {}}), "unknown", "gemini"),
+    (our.ThinkingBlock(text="hm", signature="sig"), "thinking", "anthropic gemini openai_chat"),
+    (our.ToolCallBlock(id="x", name="t"), "toolCall", "all"),
+    (our.ImageBlock(media=our.MediaRef.from_bytes(b"II*\0", mime_type="image/tiff")), "image", "all"),
+    (our.ImageBlock(media=our.MediaRef.from_bytes(b"GIF89a....")), "image", "gemini"),
+    (our.ImageBlock(media=PDF), "image", "gemini"),
+    (our.ImageBlock(media=our.MediaRef.from_url("s3://bucket/a.png")), "image", "all"),
+    (our.ImageBlock(media=our.MediaRef.from_url("https://example.com/a")), "image", "gemini"),
+    (our.ImageBlock(media=our.MediaRef(kind="file_id", file_id="file-1")), "image", "gemini openai_chat"),
+    (our.ImageBlock(media=STORED), "image", "all"),
+    (our.AudioBlock(media=MP3), "audio", "anthropic openai_responses"),
+    (our.AudioBlock(media=PNG), "audio", "gemini"),
+    (our.AudioBlock(media=our.MediaRef.from_bytes(b"fLaC\0\0\0\x22")), "audio", "openai_chat"),
+    (our.AudioBlock(media=our.MediaRef.from_url("https://example.com/a.mp3")), "audio", "openai_chat"),
     (
-        VideoBlock(media=MediaRef.from_url("https://example.com/a.mp4")),
+        our.VideoBlock(media=our.MediaRef.from_url("https://example.com/a.mp4")),
         "video",
         "anthropic openai_chat openai_responses",
     ),
-    (VideoBlock(media=MediaRef.from_url("https://example.com/a.png")), "video", "gemini"),
-    (DocumentBlock(media=_DOCX), "document", "anthropic gemini openai_chat"),
-    (DocumentBlock(media=MediaRef.from_bytes(b"\0")), "document", "openai_responses"),
-    (DocumentBlock(media=MediaRef.from_bytes(b"\xff", mime_type="text/plain")), "document", "anthropic openai_chat"),
-    (DocumentBlock(media=MediaRef.from_url("https://example.com/a.x", mime_type="x/docx")), "document", "anthropic"),
-    (DocumentBlock(media=MediaRef.from_url("https://example.com/a.pdf")), "document", "openai_chat"),
-    (DocumentBlock(media=MediaRef.from_url("gs://bucket/a.pdf")), "document", "openai_responses"),
-    (DocumentBlock(media=STORED), "document", "openai_chat openai_responses"),
+    (our.VideoBlock(media=our.MediaRef.from_url("https://example.com/a.png")), "video", "gemini"),
+    (our.DocumentBlock(media=_DOCX), "document", "anthropic gemini openai_chat"),
+    (our.DocumentBlock(media=our.MediaRef.from_bytes(b"\0")), "document", "openai_responses"),
+    (
+        our.DocumentBlock(media=our.MediaRef.from_bytes(b"\xff", mime_type="text/plain")),
+        "document",
+        "anthropic openai_chat",
+    ),
+    (
+        our.DocumentBlock(media=our.MediaRef.from_url("https://example.com/a.x", mime_type="x/docx")),
+        "document",
+        "anthropic",
+    ),
+    (our.DocumentBlock(media=our.MediaRef.from_url("https://example.com/a.pdf")), "document", "openai_chat"),
+    (our.DocumentBlock(media=our.MediaRef.from_url("gs://bucket/a.pdf")), "document", "openai_responses"),
+    (our.DocumentBlock(media=STORED), "document", "openai_chat openai_responses"),
 ]
 
 
@@ -335,12 +348,12 @@ def test_what_the_api_cannot_represent_is_left_out_with_a_warning_and_refused_if
     for block, named, where in _UNSENDABLE:
         if where != "all" and name not in where.split():
             continue
-        messages = (asks("a"), says("b"), UserMessage.of("c", block))
+        messages = (asks("a"), says("b"), our.UserMessage.of("c", block))
         request = form.request(*messages)
         assert _texts_to(name, *messages)[2:] == ["c"], block
         (warning,) = request.warnings
         assert re.match(rf"messages\.2: {re.escape(named)} left out: .", warning), block
-        if not isinstance(block, ThinkingBlock):
+        if not isinstance(block, our.ThinkingBlock):
             with pytest.raises(ContentRefused) as refused:
                 form.request(*messages, strict=True)
             assert (refused.value.provider, refused.value.losses) == (form.provider, request.warnings)
@@ -348,11 +361,11 @@ def test_what_the_api_cannot_represent_is_left_out_with_a_warning_and_refused_if
 
 @every_form
 def test_an_image_of_a_model_or_in_instructions_is_left_out_with_a_warning_and_refused_if_strict(name: str) -> None:
-    form, content = FORMS[name], (TextBlock(text="b"), ImageBlock(media=PNG))
+    form, content = FORMS[name], (our.TextBlock(text="b"), our.ImageBlock(media=PNG))
     for message in (
-        AssistantMessage(content=content),
-        SystemMessage(content=content),
-        DeveloperMessage(content=content),
+        our.AssistantMessage(content=content),
+        our.SystemMessage(content=content),
+        our.DeveloperMessage(content=content),
     ):
         request = form.request(asks("a"), message)
         assert '"b"' in json.dumps(request.body)
@@ -364,11 +377,11 @@ def test_an_image_of_a_model_or_in_instructions_is_left_out_with_a_warning_and_r
 
 @every_form
 def test_details_of_blocks_that_are_left_out_are_warnings(name: str) -> None:
-    ref = AnnotationRef(url="https://example.com")
-    shown = UserMessage.of(
-        TextBlock(text="a", annotations=(ref,)), ImageBlock(media=PNG, alt_text="x", bbox=(0, 0, 1, 1))
+    ref = our.AnnotationRef(url="https://example.com")
+    shown = our.UserMessage.of(
+        our.TextBlock(text="a", annotations=(ref,)), our.ImageBlock(media=PNG, alt_text="x", bbox=(0, 0, 1, 1))
     )
-    context = context_of(shown, UserMessage.of(TextBlock(text="b", annotations=())))
+    context = context_of(shown, our.UserMessage.of(our.TextBlock(text="b", annotations=())))
     told = [loss for loss in FORMS[name].to(context, model="m").warnings if "no request has a field" in loss]
     assert [loss.partition(" left out")[0] for loss in told] == [
         "messages.0: annotations of a text, alt text of an image, bounding box of an image"
@@ -379,33 +392,35 @@ def test_details_of_blocks_that_are_left_out_are_warnings(name: str) -> None:
 
 @every_form
 def test_strict_changes_nothing_of_what_the_api_can_represent_and_stored_media_are_sent_as_resolved(name: str) -> None:
-    messages = (UserMessage.of("a", ImageBlock(media=PNG)), says(ThinkingBlock(text="hm"), "b"))
+    messages = (our.UserMessage.of("a", our.ImageBlock(media=PNG)), says(our.ThinkingBlock(text="hm"), "b"))
     assert FORMS[name].request(*messages, strict=True) == FORMS[name].request(*messages)
-    stored = UserMessage.of("a", ImageBlock(media=STORED))
+    stored = our.UserMessage.of("a", our.ImageBlock(media=STORED))
     resolved = FORMS[name].request(stored, says("b"), media={"0" * 64: PNG}, strict=True)
-    assert resolved == FORMS[name].request(UserMessage.of("a", ImageBlock(media=PNG)), says("b"))
+    assert resolved == FORMS[name].request(our.UserMessage.of("a", our.ImageBlock(media=PNG)), says("b"))
 
 
 # --- what is sent -------------------------------------------------------------------------------------------------
 
 
-def _everything(name: str) -> list[LlmMessage]:
-    media: list[Block] = [ImageBlock(media=PNG), DocumentBlock(media=PDF)]
+def _everything(name: str) -> list[our.LlmMessage]:
+    media: list[our.Block] = [our.ImageBlock(media=PNG), our.DocumentBlock(media=PDF)]
     if name in {"gemini", "openai_chat"}:
-        media.append(AudioBlock(media=MP3))
-    searched = UnknownBlock(raw={"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}})
-    call = ToolCallBlock(id="a.b", name="read", arguments={"ü": 1.5, "snake_case": None, "deep": {"b": [1]}})
-    shown = ToolResultMessage(tool_call_id="a.b", content=(TextBlock(text="1"), ImageBlock(media=PNG)))
+        media.append(our.AudioBlock(media=MP3))
+    searched = our.UnknownBlock(
+        raw={"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}
+    )
+    call = our.ToolCallBlock(id="a.b", name="read", arguments={"ü": 1.5, "snake_case": None, "deep": {"b": [1]}})
+    shown = our.ToolResultMessage(tool_call_id="a.b", content=(our.TextBlock(text="1"), our.ImageBlock(media=PNG)))
     return [
-        SystemMessage.text("be kind"),
-        DeveloperMessage.text("be short"),
-        UserMessage.of("look", *media),
+        our.SystemMessage.text("be kind"),
+        our.DeveloperMessage.text("be short"),
+        our.UserMessage.of("look", *media),
         FORMS[name].says(
             *_SIGNED.get(name, _SIGNED_ELSEWHERE), "so", *([searched] if name == "anthropic" else []), call
         ),
         shown,
         calls("x"),
-        ToolResultMessage(tool_call_id="x", structured={"c": {"d": [2]}}),
+        our.ToolResultMessage(tool_call_id="x", structured={"c": {"d": [2]}}),
         asks("and?"),
     ]
 
@@ -471,7 +486,7 @@ async def test_the_sdk_sends_the_body_as_it_is(name: str, stream: bool) -> None:
 # --- what was said ------------------------------------------------------------------------------------------------
 
 
-def _texts_to(name: str, *messages: LlmMessage | Compaction | BranchSummary) -> list[str]:
+def _texts_to(name: str, *messages: our.LlmMessage | our.Compaction | our.BranchSummary) -> list[str]:
     """The texts of a request of these messages."""
     return [text for one in _said(name, FORMS[name].request(*messages)) for text in _texts_of(name, one)]
 
@@ -572,9 +587,9 @@ def _list(value: object) -> list[Object]:
     return cast("list[Object]", value)
 
 
-def _calls(message: LlmMessage) -> list[ToolCallBlock]:
-    is_answer = isinstance(message, AssistantMessage)
-    return [block for block in message.content if isinstance(block, ToolCallBlock)] if is_answer else []
+def _calls(message: our.LlmMessage) -> list[our.ToolCallBlock]:
+    is_answer = isinstance(message, our.AssistantMessage)
+    return [block for block in message.content if isinstance(block, our.ToolCallBlock)] if is_answer else []
 
 
 def _steps(said: list[Object]) -> list[Step]:
@@ -595,7 +610,7 @@ def _expected_steps(context: Context) -> list[Step]:
     steps: list[Step] = []
     called = answered = 0
     for message in context.messages:
-        if isinstance(message, ToolResultMessage):
+        if isinstance(message, our.ToolResultMessage):
             steps.append(("result", answered))
             answered += 1
         count = len(_calls(message))
@@ -614,9 +629,9 @@ def _expected_texts(context: Context, prefix: str, is_exact: bool) -> Iterator[s
     """
     for message in context.messages:
         for block in message.content:
-            if not isinstance(block, TextBlock) or not (block.text if is_exact else block.text.strip()):
+            if not isinstance(block, our.TextBlock) or not (block.text if is_exact else block.text.strip()):
                 continue
-            if isinstance(message, UserMessage | AssistantMessage):
+            if isinstance(message, our.UserMessage | our.AssistantMessage):
                 yield {block.text} if is_exact else {block.text, block.text.rstrip()}
-            elif isinstance(message, ToolResultMessage) and is_exact:
+            elif isinstance(message, our.ToolResultMessage) and is_exact:
                 yield {block.text, f"{prefix}{block.text}"}

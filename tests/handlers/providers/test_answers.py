@@ -3,7 +3,7 @@
 import copy
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import NamedTuple, Protocol, cast
 
@@ -12,22 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from lanebus.bus import messages as our
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages import (
-    AnnotationRef,
-    AssistantMessage,
-    Cost,
-    ImageBlock,
-    Rates,
-    RedactedThinkingBlock,
-    StopReason,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    UnknownBlock,
-    Usage,
-    read_message,
-)
 from lanebus.providers import (
     Answer,
     AnthropicAnswer,
@@ -39,6 +25,8 @@ from lanebus.providers import (
     from_openai_chat,
     from_openai_responses,
 )
+from tests.support.formats.kit import GONE, Faults, changed, places
+from tests.support.formats.kit import spoilt as spoilt_in
 from tests.support.providers.replay import folded, through_sdk, untimed
 from tests.support.providers.samples import SAID, SAMPLES, Chat, Gemini, Responses, anthropic_block
 from tests.support.suite.scale import examples
@@ -48,13 +36,13 @@ Json = dict[str, JsonValue]
 
 class _From(Protocol):
     def __call__(
-        self, response: Json, *, model: str | None = None, rates: Rates | None = None, names: dict[str, str] = ...
-    ) -> AssistantMessage: ...
+        self, response: Json, *, model: str | None = None, rates: our.Rates | None = None, names: dict[str, str] = ...
+    ) -> our.AssistantMessage: ...
 
 
 class Reader(NamedTuple):
     whole: _From
-    answer: Callable[[str | None, Rates | None, dict[str, str]], Answer]
+    answer: Callable[[str | None, our.Rates | None, dict[str, str]], Answer]
 
 
 READERS = {
@@ -63,15 +51,15 @@ READERS = {
     "openai_chat": Reader(from_openai_chat, OpenAIChatAnswer),
     "openai_responses": Reader(from_openai_responses, OpenAIResponsesAnswer),
 }
-RATES = Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
+RATES = our.Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
 every_reader = pytest.mark.parametrize("name", READERS)
 
 
-def read(name: str, response: Json) -> AssistantMessage:
+def read(name: str, response: Json) -> our.AssistantMessage:
     return untimed(READERS[name].whole(response, model=SAMPLES[name].model, names=SAMPLES[name].names))
 
 
-def fresh(name: str, rates: Rates | None = None) -> Answer:
+def fresh(name: str, rates: our.Rates | None = None) -> Answer:
     return READERS[name].answer(SAMPLES[name].model, rates, SAMPLES[name].names)
 
 
@@ -79,65 +67,67 @@ def fresh(name: str, rates: Rates | None = None) -> Answer:
 
 _PATH: Json = {"path": "a"}
 _UNFINISHED = '{"a": 1'
-_EXPECTED: dict[str, AssistantMessage] = {
-    "anthropic": AssistantMessage(
+_EXPECTED: dict[str, our.AssistantMessage] = {
+    "anthropic": our.AssistantMessage(
         content=(
-            ThinkingBlock(text="Let me see.", signature="c2ln"),
-            RedactedThinkingBlock(data="xx"),
-            UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[2]),
-            UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[3]),
-            TextBlock(text="It is so.", annotations=(AnnotationRef(url="https://example.com/a", title="A"),)),
-            ToolCallBlock(id="toolu_1", name="read", arguments={"path": "a", "n": [1, 2.5, None]}),
+            our.ThinkingBlock(text="Let me see.", signature="c2ln"),
+            our.RedactedThinkingBlock(data="xx"),
+            our.UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[2]),
+            our.UnknownBlock(raw=cast("list[Json]", SAMPLES["anthropic"].whole["content"])[3]),
+            our.TextBlock(text="It is so.", annotations=(our.AnnotationRef(url="https://example.com/a", title="A"),)),
+            our.ToolCallBlock(id="toolu_1", name="read", arguments={"path": "a", "n": [1, 2.5, None]}),
         ),
         raw_stop_reason="tool_use",
         provider="anthropic",
         metadata={"responseModel": "claude-sonnet-5-5-20990101"},
         response_id="msg_1",
-        usage=Usage(input=25, output=40, cache_read=100, cache_write=20, total_tokens=185),
+        usage=our.Usage(input=25, output=40, cache_read=100, cache_write=20, total_tokens=185),
     ),
-    "gemini": AssistantMessage(
+    "gemini": our.AssistantMessage(
         content=(
-            ThinkingBlock(text="Let me see."),
-            TextBlock(text="It is"),
-            TextBlock(text=" so.", signature=Gemini.signature),
-            ToolCallBlock(id="g1", name="f", arguments={"path": "ü", "snake_case": None}),
-            ImageBlock(media=Gemini.png),
+            our.ThinkingBlock(text="Let me see."),
+            our.TextBlock(text="It is"),
+            our.TextBlock(text=" so.", signature=Gemini.signature),
+            our.ToolCallBlock(id="g1", name="f", arguments={"path": "ü", "snake_case": None}),
+            our.ImageBlock(media=Gemini.png),
         ),
         raw_stop_reason="STOP",
         provider="google",
         metadata={"responseModel": "gemini-3-pro-001"},
         response_id="r1",
-        usage=Usage(input=67, output=25, reasoning=5, cache_read=40, total_tokens=132, image_tokens=30),
+        usage=our.Usage(input=67, output=25, reasoning=5, cache_read=40, total_tokens=132, image_tokens=30),
     ),
-    "openai_chat": AssistantMessage(
+    "openai_chat": our.AssistantMessage(
         content=(
-            TextBlock(text="Let me see."),
-            ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
-            ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
+            our.TextBlock(text="Let me see."),
+            our.ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
+            our.ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
         ),
         raw_stop_reason="tool_calls",
         provider="openai",
         metadata={"responseModel": "gpt-5.2-2026-01-01"},
         response_id="chatcmpl-1",
-        usage=Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130, audio_tokens=3),
+        usage=our.Usage(
+            input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130, audio_tokens=3
+        ),
     ),
-    "openai_responses": AssistantMessage(
+    "openai_responses": our.AssistantMessage(
         content=(
-            ThinkingBlock(
+            our.ThinkingBlock(
                 text="First.\n\nThen.",
                 details=("First.", "Then."),
                 signature='{"id":"rs_1","encrypted_content":"gAAA"}',
             ),
-            TextBlock(text="Let me see.", annotations=(AnnotationRef(url="https://example.com", title="E"),)),
-            RedactedThinkingBlock(data='{"id":"rs_2","encrypted_content":"gBBB"}'),
-            ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
-            ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
+            our.TextBlock(text="Let me see.", annotations=(our.AnnotationRef(url="https://example.com", title="E"),)),
+            our.RedactedThinkingBlock(data='{"id":"rs_2","encrypted_content":"gBBB"}'),
+            our.ToolCallBlock(id="call_1", name="fs.read", arguments=_PATH),
+            our.ToolCallBlock(id="call_2", name="add", arguments_raw=_UNFINISHED),
         ),
         raw_stop_reason="completed",
         provider="openai",
         metadata={"responseModel": "gpt-5.2-2026-01-01"},
         response_id="resp_1",
-        usage=Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130),
+        usage=our.Usage(input=30, output=30, reasoning=20, cache_read=60, cache_write=10, total_tokens=130),
     ),
 }
 _COSTS = {"anthropic": "0.000475", "gemini": "0.000321", "openai_chat": "0.000356", "openai_responses": "0.000356"}
@@ -153,7 +143,7 @@ def test_a_whole_response_is_a_message_and_its_usage_is_priced_at_the_callers_ra
     assert read(name, sample.whole) == expected.model_copy(update=more)
     priced = READERS[name].whole(sample.whole, rates=RATES)
     assert priced.usage is not None
-    assert isinstance(priced.usage.cost, Cost)
+    assert isinstance(priced.usage.cost, our.Cost)
     assert (priced.usage.cost.total, priced.usage.cost.source) == (Decimal(_COSTS[name]), "caller")
     model = str(cast("Json", expected.metadata)["responseModel"])
     assert (priced.model, priced.metadata) == (model, None)  # without a requested model
@@ -170,7 +160,7 @@ def test_a_stream_builds_the_same_message_as_the_whole_response_and_changes_no_e
     assert message.usage.cost is not None
     unpriced = message.usage.model_copy(update={"cost": None})
     assert untimed(message).model_copy(update={"usage": unpriced}) == read(name, SAMPLES[name].whole)
-    assert [event for event in told if isinstance(event, Usage)][-1] == message.usage
+    assert [event for event in told if isinstance(event, our.Usage)][-1] == message.usage
 
 
 @pytest.mark.parametrize(
@@ -182,7 +172,7 @@ async def test_a_stream_through_the_sdk_is_the_same_message(name: str, by_alias:
     assert _plain(answer.message()) == _plain(read(name, SAMPLES[name].whole))
 
 
-def _plain(message: AssistantMessage) -> object:
+def _plain(message: our.AssistantMessage) -> object:
     """Its JSON, without what an SDK changes: the time, keys of the raw usage, the alphabet of Gemini's base64."""
     assert message.usage is not None
     usage = message.usage.model_copy(update={"raw": None})
@@ -209,72 +199,41 @@ def test_a_stream_cut_anywhere_keeps_its_text_and_only_complete_calls(name: str)
 
 
 _CHAT_CALL: Json = {"content": None, "tool_calls": [Chat.call("c", "add", "")]}
-_CUT: Json = {"reason": "max_output_tokens"}
-_FILTERED: Json = {"reason": "content_filter"}
-_STOPS: list[tuple[str, Json, StopReason, str | None]] = [
-    *(
-        ("gemini", Gemini.response({"text": "a"}, finish=raw), ours, raw)
-        for raw, ours in cast(
-            "list[tuple[str, StopReason]]",
-            [
-                ("STOP", "stop"),
-                ("MAX_TOKENS", "length"),
-                ("SAFETY", "guardRail"),
-                ("RECITATION", "guardRail"),
-                ("PROHIBITED_CONTENT", "guardRail"),
-                ("IMAGE_SAFETY", "guardRail"),
-                ("MALFORMED_FUNCTION_CALL", "error"),
-                ("OTHER", "stop"),
-                ("SOMETHING_NEW", "stop"),
-            ],
-        )
-    ),
+
+
+def _incomplete(reason: str) -> Json:
+    return Responses.response(SAID, status="incomplete", incomplete_details={"reason": reason})
+
+
+_GEMINI_STOPS: dict[str, our.StopReason] = {
+    "STOP": "stop", "MAX_TOKENS": "length", "SAFETY": "guardRail", "RECITATION": "guardRail", "OTHER": "stop",
+    "PROHIBITED_CONTENT": "guardRail", "IMAGE_SAFETY": "guardRail", "MALFORMED_FUNCTION_CALL": "error", "NEW": "stop",
+}  # fmt: skip
+_CHAT_STOPS: dict[str, our.StopReason] = {
+    "stop": "stop", "length": "length", "tool_calls": "toolUse", "function_call": "toolUse", "eos": "stop",
+    "content_filter": "guardRail",
+}  # fmt: skip
+_REFUSAL = Responses.message("msg_1", {"type": "refusal", "refusal": "I will not."})
+_STOPS: list[tuple[str, Json, our.StopReason, str | None]] = [
+    *(("gemini", Gemini.response({"text": "a"}, finish=raw), ours, raw) for raw, ours in _GEMINI_STOPS.items()),
     ("gemini", Gemini.response(Gemini.call("f"), finish="STOP"), "toolUse", "STOP"),
     ("gemini", Gemini.response(Gemini.call("f"), finish="OTHER"), "toolUse", "OTHER"),
     ("gemini", Gemini.response(Gemini.call("f"), finish="MAX_TOKENS"), "length", "MAX_TOKENS"),
-    *(
-        ("openai_chat", Chat.response({"content": "a"}, raw), ours, raw)
-        for raw, ours in cast(
-            "list[tuple[str, StopReason]]",
-            [
-                ("stop", "stop"),
-                ("length", "length"),
-                ("tool_calls", "toolUse"),
-                ("function_call", "toolUse"),
-                ("content_filter", "guardRail"),
-                ("eos", "stop"),
-            ],
-        )
-    ),
+    *(("openai_chat", Chat.response({"content": "a"}, raw), ours, raw) for raw, ours in _CHAT_STOPS.items()),
     ("openai_chat", Chat.response(_CHAT_CALL, "stop"), "toolUse", "stop"),
     ("openai_chat", Chat.response({"content": None, "refusal": "I will not."}), "guardRail", "refusal"),
     ("openai_responses", Responses.response(SAID), "stop", "completed"),
     ("openai_responses", Responses.response(SAID, status="incomplete"), "length", "incomplete"),
-    (
-        "openai_responses",
-        Responses.response(SAID, status="incomplete", incomplete_details=_CUT),
-        "length",
-        "max_output_tokens",
-    ),
-    (
-        "openai_responses",
-        Responses.response(SAID, status="incomplete", incomplete_details=_FILTERED),
-        "guardRail",
-        "content_filter",
-    ),
+    ("openai_responses", _incomplete("max_output_tokens"), "length", "max_output_tokens"),
+    ("openai_responses", _incomplete("content_filter"), "guardRail", "content_filter"),
     ("openai_responses", Responses.response(SAID, status="cancelled"), "aborted", "cancelled"),
-    (
-        "openai_responses",
-        Responses.response(Responses.message("msg_1", {"type": "refusal", "refusal": "I will not."})),
-        "guardRail",
-        "refusal",
-    ),
+    ("openai_responses", Responses.response(_REFUSAL), "guardRail", "refusal"),
 ]
 
 
 @pytest.mark.parametrize(("name", "response", "ours", "raw"), _STOPS)
 def test_stop_reasons_are_ours_beside_the_providers_own_word(
-    name: str, response: Json, ours: StopReason, raw: str
+    name: str, response: Json, ours: our.StopReason, raw: str
 ) -> None:
     message = read(name, response)
     assert (message.stop_reason, message.raw_stop_reason) == (ours, raw)
@@ -290,129 +249,85 @@ def test_stop_reasons_are_ours_beside_the_providers_own_word(
 # --- what is no answer --------------------------------------------------------------------------------------------
 
 
-def _chat_calls(*calls: JsonValue) -> Json:
-    return Chat.response({"tool_calls": [*calls]})
-
-
-_GEMINI_PART = "candidates.0.content.parts.0"
-_GEMINI_PARTS: list[tuple[Json, str]] = [
-    ({"functionCall": "f"}, "functionCall"),
-    ({"functionCall": {}}, "functionCall.name"),
-    ({"functionCall": {"name": 1}}, "functionCall.name"),
-    ({"functionCall": {"name": "f", "args": [1]}}, "functionCall.args"),
-    ({"functionCall": {"name": "f", "id": 1}}, "functionCall.id"),
-    (Gemini.call("f", a=float("nan")), "functionCall.args.a"),
-    ({"text": "\ud800"}, "text"),
-    ({"text": "a", "thoughtSignature": 1}, "thoughtSignature"),
-    ({"inlineData": "x"}, "inlineData"),
-    ({"inlineData": {}}, "inlineData"),
-    ({"inlineData": {"data": "@@"}}, "inlineData"),
-    ({"inlineData": {"data": 1}}, "inlineData.data"),
-    ({"fileData": {"mimeType": "a/b"}}, "fileData"),
-]
-_MALFORMED: dict[str, list[tuple[Json, str]]] = {
+_PARTS, _SAID = "candidates.0.content.parts", "choices.0.message"
+_GEMINI_PARTS: dict[str, list[JsonValue]] = {
+    "functionCall": [{"functionCall": "f"}],
+    "functionCall.name": [{"functionCall": {}}, {"functionCall": {"name": 1}}],
+    "functionCall.args": [{"functionCall": {"name": "f", "args": [1]}}],
+    "functionCall.id": [{"functionCall": {"name": "f", "id": 1}}],
+    "functionCall.args.a": [Gemini.call("f", a=float("nan"))],
+    "text": [{"text": "\ud800"}],
+    "thoughtSignature": [{"text": "a", "thoughtSignature": 1}],
+    "inlineData": [{"inlineData": "x"}, {"inlineData": {}}, {"inlineData": {"data": "@@"}}],
+    "inlineData.data": [{"inlineData": {"data": 1}}],
+    "fileData": [{"fileData": {"mimeType": "a/b"}}],
+}
+_FAULTS: dict[str, Faults] = {
     "anthropic": [
-        ({**SAMPLES["anthropic"].whole, **change}, path)
-        for change, path in cast(
-            "list[tuple[Json, str]]",
-            [
-                ({"type": "error"}, "type"),
-                ({"type": None}, "type"),
-                ({"content": "text"}, "type"),
-                ({"content": {}}, "type"),
-                ({"content": [1]}, "content.0"),
-                ({"content": [{"type": "text", "text": "a"}, {}]}, "content.1"),
-                ({"content": [{"type": 1}]}, "content.0"),
-                ({"content": [{"type": "text", "text": 5}]}, "content.0.text"),
-                ({"content": [{"type": "thinking", "thinking": "a", "signature": 5}]}, "content.0.signature"),
-                ({"content": [{"type": "redacted_thinking"}]}, "content.0.data"),
-                ({"content": [{"type": "tool_use", "name": "read"}]}, "content.0.id"),
-                ({"content": [{"type": "tool_use", "id": "a", "name": "read", "input": [1]}]}, "content.0.input"),
-                ({"usage": None}, "usage"),
-                ({"usage": [1]}, "usage"),
-            ],
+        (
+            SAMPLES["anthropic"].whole,
+            {
+                "type": ["error", None], "content > type": ["text", {}], "usage": [None, [1]],
+                "content.0": [1, {"type": 1}], "content.0.signature": [5], "content.1": [{}], "content.1.data": [GONE],
+                "content.4.text": [5], "content.5.id": [GONE], "content.5.input": [[1]],
+            },
         )
     ],
     "gemini": [
-        ({}, "candidates"),
-        ({"id": "x", "choices": []}, "candidates"),
-        ({"candidates": {}}, "candidates"),
-        ({"candidates": "x"}, "candidates"),
-        ({"candidates": [1]}, "candidates.0"),
-        ({"candidates": [{"content": "x"}]}, "candidates.0.content"),
-        ({"candidates": [{"content": {"parts": {}}}]}, "candidates.0.content.parts"),
-        ({"candidates": [{"content": {"parts": ["x"]}}]}, _GEMINI_PART),
-        ({"candidates": [{"finishReason": 1}]}, "candidates.0.finishReason"),
-        ({"candidates": [{"citationMetadata": 1}]}, "candidates.0.citationMetadata"),
-        ({"candidates": [{"citationMetadata": {"citations": 1}}]}, "candidates.0.citationMetadata.citations"),
-        ({"candidates": [{"groundingMetadata": []}]}, "candidates.0.groundingMetadata"),
-        *((Gemini.response(part), f"{_GEMINI_PART}.{path}") for part, path in _GEMINI_PARTS),
-        (Gemini.response(usageMetadata=[]), "usageMetadata"),
-        (Gemini.response(usageMetadata={"promptTokensDetails": 1}), "usageMetadata.promptTokensDetails"),
-        (Gemini.response(modelVersion=1), "modelVersion"),
-        (Gemini.response(responseId=["r"]), "responseId"),
-        ({"promptFeedback": "x"}, "promptFeedback"),
-        ({"promptFeedback": {"blockReason": 1}}, "promptFeedback.blockReason"),
+        (
+            SAMPLES["gemini"].whole,
+            {
+                "candidates": [GONE, {}, "x"], "candidates.0": [1], "candidates.0.content": ["x"], _PARTS: [{}],
+                f"{_PARTS}.0": ["x"], **{f"{_PARTS}.0 > {_PARTS}.0.{path}": bad for path, bad in _GEMINI_PARTS.items()},
+                "candidates.0.finishReason": [1], "candidates.0.citationMetadata": [1],
+                "candidates.0.citationMetadata > candidates.0.citationMetadata.citations": [{"citations": 1}],
+                "candidates.0.groundingMetadata": [[]], "usageMetadata": [[]],
+                "usageMetadata.promptTokensDetails": [1], "modelVersion": [1], "responseId": [["r"]],
+            },
+        ),
+        (
+            {"promptFeedback": {"blockReason": "OTHER"}},
+            {
+                " > candidates": [{"id": "x", "choices": []}],
+                "promptFeedback": ["x"], "promptFeedback.blockReason": [1],
+            },
+        ),
     ],
     "openai_chat": [
-        ({}, "choices"),
-        ({"choices": []}, "choices"),
-        ({"choices": {}}, "choices"),
-        ({"choices": [1]}, "choices.0"),
-        ({"choices": [{"finish_reason": "stop"}]}, "choices.0.message"),
-        ({"choices": [{"message": {"content": "a"}}]}, "choices.0.finish_reason"),
-        (Chat.response({"content": 1}), "choices.0.message.content"),
-        (Chat.response({"content": [{"type": "text"}]}), "choices.0.message.content"),
-        (Chat.response({"refusal": {}}), "choices.0.message.refusal"),
-        (Chat.response({"tool_calls": {}}), "choices.0.message.tool_calls"),
-        (_chat_calls(1), "choices.0.message.tool_calls.0"),
-        (_chat_calls({"function": {"name": "x"}}), "choices.0.message.tool_calls.0.id"),
-        (_chat_calls({"id": "c"}), "choices.0.message.tool_calls.0.function.name"),
-        (_chat_calls({"id": "c", "function": 1}), "choices.0.message.tool_calls.0.function"),
         (
-            _chat_calls({"id": "c", "function": {"name": "x", "arguments": {}}}),
-            "choices.0.message.tool_calls.0.function.arguments",
-        ),
-        (Chat.response({"annotations": {}}), "choices.0.message.annotations"),
-        (Chat.response({"audio": {"data": "@@"}}), "choices.0.message.audio.data"),
-        (Chat.response({"content": "a"}, 1), "choices.0.finish_reason"),
-        (Chat.response({"content": "a"}, usage=[]), "usage"),
+            SAMPLES["openai_chat"].whole,
+            {
+                "choices": [GONE, [], {}], "choices.0": [1], _SAID: [GONE], "choices.0.finish_reason": [GONE, 1],
+                f"{_SAID}.content": [1, [{"type": "text"}]], f"{_SAID}.refusal": [{}], f"{_SAID}.tool_calls": [{}],
+                f"{_SAID}.tool_calls.0": [1], f"{_SAID}.tool_calls.0.id": [GONE],
+                f"{_SAID}.tool_calls.0.function": [1], f"{_SAID}.tool_calls.0.function.name": [GONE],
+                f"{_SAID}.tool_calls.0.function > {_SAID}.tool_calls.0.function.name": [GONE],
+                f"{_SAID}.tool_calls.0.function.arguments": [{}], f"{_SAID}.annotations": [{}],
+                f"{_SAID}.audio > {_SAID}.audio.data": [{"data": "@@"}], "usage": [[]],
+            },
+        )
     ],
     "openai_responses": [
-        ({}, "output"),
-        ({"object": "chat.completion", "output": []}, "output"),
-        ({"output": {}}, "output"),
-        (Responses.response(status="in_progress"), "status"),
-        ({**Responses.response(), "status": 1}, "status"),
-        ({**Responses.response(), "output": [1]}, "output.0"),
-        (Responses.response({"id": "x"}), "output.0.type"),
-        (Responses.response({"type": "message", "content": {}}), "output.0.content"),
-        (Responses.response({"type": "message", "content": [1]}), "output.0.content.0"),
-        (Responses.response(Responses.message("m", {"text": "a"})), "output.0.content.0.type"),
-        (Responses.response(Responses.message("m", {"type": "output_text"})), "output.0.content.0.text"),
         (
-            Responses.response(Responses.message("m", {"type": "output_text", "text": "a", "annotations": 1})),
-            "output.0.content.0.annotations",
-        ),
-        (Responses.response(Responses.message("m", {"type": "refusal", "refusal": 1})), "output.0.content.0.refusal"),
-        (Responses.response(SAID, {"type": "function_call", "name": "x", "arguments": "{}"}), "output.1.call_id"),
-        (Responses.response({"type": "function_call", "call_id": "x", "arguments": "{}"}), "output.0.name"),
-        (
-            Responses.response({"type": "function_call", "call_id": "x", "name": "x", "arguments": {}}),
-            "output.0.arguments",
-        ),
-        (Responses.response({"type": "reasoning", "summary": []}), "output.0.id"),
-        (Responses.response({"type": "reasoning", "id": "rs_1", "summary": ["a"]}), "output.0.summary.0"),
-        (Responses.response({"type": "reasoning", "id": "rs_1", "summary": [{}]}), "output.0.summary.0.text"),
-        (Responses.response(Responses.reasoning("rs_1", encrypted_content=1)), "output.0.encrypted_content"),
-        (Responses.response(usage=[]), "usage"),
+            SAMPLES["openai_responses"].whole,
+            {
+                "output": [GONE, {}], "object > output": ["chat.completion"], "status": ["in_progress", 1],
+                "output.0": [1], "output.0.type": [GONE], "output.0.id": [GONE], "output.0.summary.0": ["a"],
+                "output.0.summary.0.text": [GONE], "output.0.encrypted_content": [1], "output.1.content": [{}],
+                "output.1.content.0": [1], "output.1.content.0.type": [GONE], "output.1.content.0.text": [GONE],
+                "output.1.content.0.annotations": [1],
+                "output.1.content.0 > output.1.content.0.refusal": [{"type": "refusal", "refusal": 1}],
+                "output.3.call_id": [GONE], "output.3.name": [GONE], "output.3.arguments": [{}], "usage": [[]],
+            },
+        )
     ],
-}
+}  # fmt: skip
 
 
 @every_reader
 def test_a_malformed_response_is_refused_with_the_path_to_its_fault(name: str) -> None:
-    for value, path in _MALFORMED[name]:
+    for spoilt, path in spoilt_in(_FAULTS[name]):
+        value = cast("Json", spoilt)
         with pytest.raises(DecodeError) as refused:
             read(name, value)
         assert refused.value.path == path, value
@@ -426,92 +341,83 @@ def test_a_malformed_response_is_refused_with_the_path_to_its_fault(name: str) -
 
 _DEEP: JsonValue = json.loads("[" * 300 + "]" * 300)
 _UNSENDABLE: list[JsonValue] = ["\ud800", float("nan"), _DEEP]
-_PIECE: Json = {"type": "response.output_text.delta", "output_index": 0}
-_BEGUN: list[Json] = [Responses.event("output_item.added", 0, item=Responses.message("msg_1"))]
-_RESPONSES_EVENTS: list[tuple[Json, str | None]] = [
-    ({}, "type"),
-    ({"type": 1}, "type"),
-    ({"type": "response.created"}, "response"),
-    ({"type": "response.completed", "response": []}, "response"),
-    ({"type": "response.output_item.added", "item": SAID}, "output_index"),
-    ({"type": "response.output_item.added", "output_index": 0}, "item"),
-    ({"type": "response.output_item.added", "output_index": 0, "item": {}}, "item.type"),
-    (Responses.event("output_item.added", 0, item={"type": "function_call"}), "item.name"),
-    ({"type": "response.output_item.done", "output_index": True, "item": SAID}, "output_index"),
-    (
-        Responses.event("output_item.done", 0, item=Responses.message("m", {"type": "output_text"})),
-        "item.content.0.text",
+_PIECE: Json = {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "a"}
+_ADDED: Json = {"type": "response.output_item.added", "output_index": 1}
+_CALLS = "choices.0.delta.tool_calls.0"
+_BAD_CALLS: list[Json] = [{"function": {"arguments": "{"}}, {"index": True}, {"index": -1}]
+_ODD_EVENTS: list[Json] = [
+    {}, {"type": 1}, {"type": "message_start"}, {"type": "message_start", "message": "x"}, {"type": "message_delta"},
+    {"type": "content_block_start", "index": 0}, {"type": "content_block_stop"}, {"type": "message_delta", "delta": []},
+    anthropic_block("start", content_block={"type": "text"}) | {"index": "0"},
+    anthropic_block("start", content_block={"text": "a"}), anthropic_block("delta", delta="a"),
+    anthropic_block("delta", 7, delta={"type": "text_delta", "text": "a"}),
+]  # fmt: skip
+_EVENTS: dict[str, tuple[list[Json], dict[str | None, list[Json]]]] = {
+    "anthropic": (
+        SAMPLES["anthropic"].stream[:1],
+        {
+            None: _ODD_EVENTS,
+        },
     ),
-    ({**_PIECE, "content_index": 0, "delta": "a"}, "output_index"),
-    ({**_PIECE, "output_index": {}, "content_index": 0, "delta": "a"}, "output_index"),
-    ({"type": "error", "message": 1}, "message"),
-    ({"type": "response.new_thing", "data": "\ud800"}, None),
-    ({"type": "response.new_thing", "data": float("nan")}, None),
-    ({"type": "response.new_thing", "data": _DEEP}, None),
-]
-_EVENTS: list[tuple[str, list[Json], Json, str | None]] = [
-    *(
-        ("anthropic", SAMPLES["anthropic"].stream[:1], event, None)
-        for event in cast(
-            "list[Json]",
-            [
-                {},
-                {"type": 1},
-                {"type": "message_start"},
-                {"type": "message_start", "message": "x"},
-                {"type": "content_block_start", "index": 0},
-                anthropic_block("start", content_block={"type": "text"}) | {"index": "0"},
-                anthropic_block("start", content_block={"text": "a"}),
-                anthropic_block("delta", 7, delta={"type": "text_delta", "text": "a"}),
-                anthropic_block("delta", delta="a"),
-                {"type": "content_block_stop"},
-                {"type": "message_delta"},
-                {"type": "message_delta", "delta": []},
-            ],
-        )
-    ),
-    ("gemini", [], {"type": "ping"}, None),
-    ("gemini", [], {"usageMetadata": {"promptTokensDetails": "x"}}, "usageMetadata.promptTokensDetails"),
-    ("openai_chat", [], {}, "choices"),
-    ("openai_chat", [], {"object": "chat.completion.chunk"}, "choices"),
-    ("openai_chat", [], {"choices": None}, "choices"),
-    ("openai_chat", [], Chat.chunk({"content": 1}), "choices.0.delta.content"),
-    (
-        "openai_chat",
+    "gemini": (
         [],
-        Chat.chunk({"tool_calls": [{"function": {"arguments": "{"}}]}),
-        "choices.0.delta.tool_calls.0.index",
+        {
+            None: [{"type": "ping"}],
+            "usageMetadata.promptTokensDetails": [{"usageMetadata": {"promptTokensDetails": "x"}}],
+        },
     ),
-    ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": True}]}), "choices.0.delta.tool_calls.0.index"),
-    ("openai_chat", [], Chat.chunk({"tool_calls": [{"index": -1}]}), "choices.0.delta.tool_calls.0.index"),
-    ("openai_chat", [], Chat.grows(0, "{"), "choices.0.delta.tool_calls.0.function.name"),
-    *(("openai_chat", [], Chat.chunk({"content": spoilt}), None) for spoilt in _UNSENDABLE),
-    *(("openai_responses", [], event, path) for event, path in _RESPONSES_EVENTS),
-    ("openai_responses", _BEGUN, {**_PIECE, "delta": "a"}, "content_index"),
-    ("openai_responses", _BEGUN, {**_PIECE, "content_index": 0}, "delta"),
-]
+    "openai_chat": (
+        [],
+        {
+            "choices": [{}, {"object": "chat.completion.chunk"}, {"choices": None}],
+            "choices.0.delta.content": [Chat.chunk({"content": 1})],
+            f"{_CALLS}.index": [Chat.chunk({"tool_calls": [call]}) for call in _BAD_CALLS],
+            f"{_CALLS}.function.name": [Chat.grows(0, "{")],
+            None: [Chat.chunk({"content": bad}) for bad in _UNSENDABLE],
+        },
+    ),
+    "openai_responses": (
+        [Responses.event("output_item.added", 0, item=Responses.message("msg_1"))],
+        {
+            "type": [{}, {"type": 1}],
+            "response": [{"type": "response.created"}, {"type": "response.completed", "response": []}],
+            "output_index": [
+                {"type": "response.output_item.added", "item": SAID},
+                {"type": "response.output_item.done", "output_index": True, "item": SAID},
+                *({**_PIECE, "output_index": 7}, {**_PIECE, "output_index": {}}),
+            ],
+            "item": [_ADDED],
+            "item.type": [{**_ADDED, "item": {}}],
+            "item.name": [{**_ADDED, "item": {"type": "function_call"}}],
+            "item.content.0.text": [
+                Responses.event("output_item.done", 1, item=Responses.message("m", {"type": "output_text"}))
+            ],
+            "content_index": [{key: item for key, item in _PIECE.items() if key != "content_index"}],
+            "delta": [{key: item for key, item in _PIECE.items() if key != "delta"}],
+            "message": [{"type": "error", "message": 1}],
+            None: [{"type": "response.new_thing", "data": bad} for bad in _UNSENDABLE],
+        },
+    ),
+}
 
 
-@pytest.mark.parametrize(("name", "before", "event", "path"), _EVENTS)
-def test_a_malformed_event_is_refused_with_the_path_to_its_fault(
-    name: str, before: list[Json], event: Json, path: str | None
-) -> None:
-    answer = fresh(name)
-    folded(answer, before)
-    with pytest.raises(DecodeError) as refused:
-        answer.take(event)
-    assert path is None or refused.value.path == path
-    assert answer.message("it broke").error_message == "it broke"
+@every_reader
+def test_a_malformed_event_is_refused_with_the_path_to_its_fault(name: str) -> None:
+    before, faults = _EVENTS[name]
+    for path, event in ((path, event) for path, events in faults.items() for event in events):
+        answer = fresh(name)
+        folded(answer, before)
+        with pytest.raises(DecodeError) as refused:
+            answer.take(event)
+        assert path is None or refused.value.path == path
+        assert answer.message("it broke").error_message == "it broke"
 
 
 _IGNORED: list[tuple[str, Json]] = [
     ("anthropic", {"type": "something_new", "x": 1}),
     ("gemini", {"candidates": [{}], "modelVersion": "gemini-3-pro"}),
     ("openai_chat", {"object": "new.thing"}),
-    (
-        "openai_chat",
-        {**Chat.chunk(), "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]},
-    ),
+    ("openai_chat", {**Chat.chunk(), "choices": [{"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}]}),
     ("openai_responses", {"type": "response.new_thing", "output_index": 7}),
     ("openai_responses", {"type": "response.web_search_call.searching", "output_index": {}, "item_id": "x"}),
 ]
@@ -543,7 +449,7 @@ def test_a_spoilt_response_is_a_message_or_a_typed_error(name: str, data: st.Dat
         message = READERS[name].whole(spoilt)
     except MessageError:
         return
-    assert read_message(message.to_json()) == message
+    assert our.read_message(message.to_json()) == message
 
 
 @every_reader
@@ -565,31 +471,15 @@ def test_a_spoilt_stream_in_any_order_is_a_message_or_a_typed_error(
             fault = str(error)
             break
     for message in (answer.message(fault), answer.message("cut")):
-        assert read_message(message.to_json()) == message
+        assert our.read_message(message.to_json()) == message
 
 
 def _spoilt(value: Json, data: st.DataObject) -> Json:
     """The same with something else, or nothing, at one or two of its places."""
-    spoilt = copy.deepcopy(value)
+    result: JsonValue = value
     for _ in range(data.draw(st.integers(1, 2))):
-        if places := list(_places(spoilt)):
-            holder, key = data.draw(st.sampled_from(places))
-            odd = copy.deepcopy(data.draw(st.one_of(_odd, st.just(_DEEP))))
-            if isinstance(holder, list):
-                holder[cast("int", key)] = odd
-            elif data.draw(st.booleans()):
-                holder[cast("str", key)] = odd
-            else:
-                del holder[cast("str", key)]
-    return spoilt
-
-
-def _places(value: JsonValue) -> Iterator[tuple[Json | list[JsonValue], str | int]]:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield value, key
-            yield from _places(item)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield value, index
-            yield from _places(item)
+        if found := [place for place, _ in places(result)]:
+            place = data.draw(st.sampled_from(found))
+            gone = not place.rpartition(".")[2].isdigit() and data.draw(st.booleans())
+            result = changed(result, place, GONE if gone else data.draw(st.one_of(_odd, st.just(_DEEP))))
+    return cast("Json", result)

@@ -7,23 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.agent import ToolSpec
-from lanebus.bus.messages import (
-    AnnotationRef,
-    Block,
-    DeveloperMessage,
-    DocumentBlock,
-    ImageBlock,
-    MediaRef,
-    Publishable,
-    RedactedThinkingBlock,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus.bus import messages as our
 from lanebus.providers import AnthropicAnswer, ContentRefused, ProviderRequest, from_anthropic, to_anthropic
 from tests.support.log.entries import asks, calls, context_of, results, says
 from tests.support.providers.forms import FORMS
@@ -31,13 +15,12 @@ from tests.support.providers.samples import SAMPLES, anthropic_block
 
 Wire = dict[str, JsonValue]
 Turns = list[tuple[str, list[Wire]]]
-
 FORM, SAMPLE = FORMS["anthropic"], SAMPLES["anthropic"]
-PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
-PDF = MediaRef.from_bytes(b"%PDF-1.7 x")
+PNG = our.MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
+PDF = our.MediaRef.from_bytes(b"%PDF-1.7 x")
 IMAGE: Wire = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG.data}}
-SIGNED = ThinkingBlock(text="hm", signature="sig")
-REDACTED = RedactedThinkingBlock(data="xx")
+SIGNED = our.ThinkingBlock(text="hm", signature="sig")
+REDACTED = our.RedactedThinkingBlock(data="xx")
 
 
 def turns_of(request: ProviderRequest) -> Turns:
@@ -45,7 +28,7 @@ def turns_of(request: ProviderRequest) -> Turns:
     return [(cast("str", message["role"]), cast("list[Wire]", message["content"])) for message in messages]
 
 
-def turns(*messages: Publishable) -> Turns:
+def turns(*messages: our.Publishable) -> Turns:
     return turns_of(FORM.request(*messages))
 
 
@@ -53,13 +36,9 @@ def text(said: str) -> Wire:
     return {"type": "text", "text": said}
 
 
-def result(call: str, **fields: JsonValue) -> Wire:
-    return {"type": "tool_result", "tool_use_id": call, **fields}
-
-
-def answered(*content: Block, **fields: JsonValue) -> Wire:
+def answered(*content: our.Block, **fields: JsonValue) -> Wire:
     """The wire result of a call that was answered so."""
-    given = ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
+    given = our.ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
     _, (told,) = turns(asks("a"), calls("x"), given)[2]
     return {key: value for key, value in told.items() if key not in {"type", "tool_use_id"}}
 
@@ -68,7 +47,7 @@ def answered(*content: Block, **fields: JsonValue) -> Wire:
 
 
 def test_a_body_holds_model_limit_system_and_messages_and_what_was_asked_for() -> None:
-    said, user = SystemMessage.text("be kind"), [{"role": "user", "content": [text("hi")]}]
+    said, user = our.SystemMessage.text("be kind"), [{"role": "user", "content": [text("hi")]}]
     plain = {"model": FORM.model, "max_tokens": 4096, "system": [text("be kind")], "messages": user}
     assert FORM.request(said, asks("hi")) == ProviderRequest(cast("Wire", plain))
     tool = ToolSpec("add", "Adds.", {"type": "object"})
@@ -78,13 +57,13 @@ def test_a_body_holds_model_limit_system_and_messages_and_what_was_asked_for() -
 
 
 def test_instructions_of_both_roles_are_lifted_in_order() -> None:
-    instructions = (DeveloperMessage.of("1", " "), SystemMessage.of("2", "3"))
+    instructions = (our.DeveloperMessage.of("1", " "), our.SystemMessage.of("2", "3"))
     request = FORM.request(asks("a"), instructions[0], asks("b"), instructions[1])
     assert request.body["system"] == [text("1"), text("2"), text("3")]
     assert turns_of(request) == [("user", [text("a"), text("b")])]
 
 
-_TURNS: dict[str, tuple[list[Publishable], Turns]] = {
+_TURNS: dict[str, tuple[list[our.Publishable], Turns]] = {
     "adjacent messages of one role are one turn": (
         [asks("a"), asks("b"), says("c"), says("d")],
         [("user", [text("a"), text("b")]), ("assistant", [text("c"), text("d")])],
@@ -118,42 +97,34 @@ _TURNS: dict[str, tuple[list[Publishable], Turns]] = {
         ],
     ),
     "thinking without a signature is never sent as thinking": (
-        [asks("a"), says(ThinkingBlock(text="hm"), "b")],
+        [asks("a"), says(our.ThinkingBlock(text="hm"), "b")],
         [("user", [text("a")]), ("assistant", [text("b")])],
     ),
 }
 
 
 @pytest.mark.parametrize(("messages", "expected"), _TURNS.values(), ids=_TURNS)
-def test_messages_are_sent_as_turns(messages: list[Publishable], expected: Turns) -> None:
+def test_messages_are_sent_as_turns(messages: list[our.Publishable], expected: Turns) -> None:
     assert turns(*messages) == expected
 
 
-def test_results_come_first_in_the_turn_after_their_calls_and_a_missing_one_is_an_error() -> None:
-    said = (asks("a"), calls("x", "y", "z"), asks("and?"), results("y", "2"), results("x", "1"), asks("now"))
-    _, assistant, (role, blocks) = turns(*said)
-    assert (assistant[0], role) == ("assistant", "user")
-    missing = result("z", content="No result provided", is_error=True)
-    assert blocks == [result("x", content="1"), result("y", content="2"), missing, text("and?"), text("now")]
-
-
 def test_a_result_holds_its_content_or_else_its_json_and_whether_it_failed() -> None:
-    one, image = TextBlock(text="1"), ImageBlock(media=PNG)
+    one, image = our.TextBlock(text="1"), our.ImageBlock(media=PNG)
     assert answered(one) == {"content": "1"}
-    assert answered(one, image, TextBlock(text="2")) == {"content": [text("1"), IMAGE, text("2")]}
-    assert answered(ToolResultBlock(tool_call_id="x", content=(one,))) == {"content": "1"}
+    assert answered(one, image, our.TextBlock(text="2")) == {"content": [text("1"), IMAGE, text("2")]}
+    assert answered(our.ToolResultBlock(tool_call_id="x", content=(one,))) == {"content": "1"}
     assert answered(structured={"ü": [1]}) == {"content": '{"ü": [1]}'}
     assert answered(one, structured={"a": 1}) == {"content": "1"}
     assert answered() == {}
     assert answered(one, status="failed") == {"content": "1", "is_error": True}
-    for empty in (TextBlock(text=" "), image):
+    for empty in (our.TextBlock(text=" "), image):
         assert answered(empty, is_error=True) == {"content": "(no output)", "is_error": True}
 
 
 def test_a_failed_result_is_sent_as_text_alone_with_a_warning_for_the_rest() -> None:
-    notes = DocumentBlock(media=MediaRef.from_bytes(b"notes", mime_type="text/plain"))
-    content = (TextBlock(text="1"), ImageBlock(media=PNG), DocumentBlock(media=PDF), notes)
-    failed = ToolResultMessage(tool_call_id="x", content=content, is_error=True)
+    notes = our.DocumentBlock(media=our.MediaRef.from_bytes(b"notes", mime_type="text/plain"))
+    content = (our.TextBlock(text="1"), our.ImageBlock(media=PNG), our.DocumentBlock(media=PDF), notes)
+    failed = our.ToolResultMessage(tool_call_id="x", content=content, is_error=True)
     request = FORM.request(asks("a"), calls("x"), failed)
     assert turns_of(request)[2][1][0]["content"] == [text("1"), text("notes")]
     reason = "left out: the result of a failed call holds text alone"
@@ -180,31 +151,34 @@ _PNG_AT, _PDF_AT = "https://example.com/a.png", "https://example.com/a.pdf"
 @pytest.mark.parametrize(
     ("block", "source"),
     [
-        (ImageBlock(media=PNG), IMAGE["source"]),
-        (ImageBlock(media=MediaRef(kind="data", data=PNG.data, mime_type="image/jpeg")), IMAGE["source"]),
-        (ImageBlock(media=MediaRef.from_url(_PNG_AT, mime_type="image/png")), {"type": "url", "url": _PNG_AT}),
-        (ImageBlock(media=MediaRef(kind="file_id", file_id="file_1")), _FILE),
-        (DocumentBlock(media=PDF), {"type": "base64", "media_type": "application/pdf", "data": PDF.data}),
-        (DocumentBlock(media=MediaRef.from_url(_PDF_AT, mime_type="application/pdf")), {"type": "url", "url": _PDF_AT}),
-        (DocumentBlock(media=MediaRef(kind="file_id", file_id="file_1")), _FILE),
-        (DocumentBlock(media=MediaRef.from_bytes(b"whole", mime_type="text/markdown")), _WHOLE),
-        (DocumentBlock(media=MediaRef(kind="sha256", sha256="0" * 64), text="whole", excerpt="part"), _WHOLE),
-        (DocumentBlock(media=MediaRef.from_bytes(b"\0", mime_type="x/docx"), excerpt="whole"), _WHOLE),
+        (our.ImageBlock(media=PNG), IMAGE["source"]),
+        (our.ImageBlock(media=our.MediaRef(kind="data", data=PNG.data, mime_type="image/jpeg")), IMAGE["source"]),
+        (our.ImageBlock(media=our.MediaRef.from_url(_PNG_AT, mime_type="image/png")), {"type": "url", "url": _PNG_AT}),
+        (our.ImageBlock(media=our.MediaRef(kind="file_id", file_id="file_1")), _FILE),
+        (our.DocumentBlock(media=PDF), {"type": "base64", "media_type": "application/pdf", "data": PDF.data}),
+        (
+            our.DocumentBlock(media=our.MediaRef.from_url(_PDF_AT, mime_type="application/pdf")),
+            {"type": "url", "url": _PDF_AT},
+        ),
+        (our.DocumentBlock(media=our.MediaRef(kind="file_id", file_id="file_1")), _FILE),
+        (our.DocumentBlock(media=our.MediaRef.from_bytes(b"whole", mime_type="text/markdown")), _WHOLE),
+        (our.DocumentBlock(media=our.MediaRef(kind="sha256", sha256="0" * 64), text="whole", excerpt="part"), _WHOLE),
+        (our.DocumentBlock(media=our.MediaRef.from_bytes(b"\0", mime_type="x/docx"), excerpt="whole"), _WHOLE),
     ],
 )
-def test_images_and_documents_have_the_source_that_fits(block: Block, source: Wire) -> None:
-    request = FORM.request(UserMessage.of(block))
+def test_images_and_documents_have_the_source_that_fits(block: our.Block, source: Wire) -> None:
+    request = FORM.request(our.UserMessage.of(block))
     assert turns_of(request)[0][1] == [{"type": block.type, "source": source}]
     assert not request.warnings
 
 
 def test_a_document_is_called_by_its_filename() -> None:
-    block = DocumentBlock(media=MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf"))
-    assert turns(UserMessage.of(block))[0][1][0]["title"] == "a.pdf"
+    block = our.DocumentBlock(media=our.MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf"))
+    assert turns(our.UserMessage.of(block))[0][1][0]["title"] == "a.pdf"
 
 
 def test_cache_marks_are_set_only_on_demand_and_never_on_thinking() -> None:
-    said = (SystemMessage.of("1", "2"), asks("a"), calls("x", "y"), results("x", "1"), results("y", "2"))
+    said = (our.SystemMessage.of("1", "2"), asks("a"), calls("x", "y"), results("x", "1"), results("y", "2"))
     tools = [ToolSpec("f", "", {"type": "object"}), ToolSpec("g", "", {"type": "object"})]
     plain, marked = (FORM.request(*said, tools=tools, cache=cache).body for cache in (False, True))
     assert "cache_control" not in json.dumps(plain)
@@ -243,7 +217,7 @@ def test_an_answer_goes_back_to_its_model_unchanged_and_to_another_without_the_p
 def test_a_citation_with_invalid_numbers_has_no_page() -> None:
     cited: Wire = {"type": "text", "text": "a", "citations": [{"url": "u", "start_page_number": True}]}
     [block] = from_anthropic({**SAMPLE.whole, "content": [cited]}).content
-    assert block == TextBlock(text="a", annotations=(AnnotationRef(url="u"),))
+    assert block == our.TextBlock(text="a", annotations=(our.AnnotationRef(url="u"),))
 
 
 def test_an_error_in_the_stream_makes_a_failed_message_with_the_content_so_far() -> None:
@@ -271,4 +245,4 @@ def test_input_at_the_start_of_a_call_is_kept_if_its_deltas_are_empty() -> None:
     answer.take(anthropic_block("start", content_block={"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}))
     answer.take(anthropic_block("delta", delta={"type": "input_json_delta", "partial_json": ""}))
     answer.take(anthropic_block("stop"))
-    assert answer.message().content == (ToolCallBlock(id="t", name="f", arguments={"a": 1}),)
+    assert answer.message().content == (our.ToolCallBlock(id="t", name="f", arguments={"a": 1}),)

@@ -9,30 +9,8 @@ from pydantic import JsonValue
 from pydantic.alias_generators import to_camel
 
 from lanebus.agent import Piece, ToolSpec
+from lanebus.bus import messages as our
 from lanebus.bus.errors import DecodeError
-from lanebus.bus.messages import (
-    AnnotationRef,
-    AssistantMessage,
-    AudioBlock,
-    Block,
-    DeveloperMessage,
-    DocumentBlock,
-    ImageBlock,
-    LlmMessage,
-    MediaRef,
-    Publishable,
-    RedactedThinkingBlock,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    ToolResultMessage,
-    UnknownBlock,
-    Usage,
-    UserMessage,
-    VideoBlock,
-)
 from lanebus.providers import ContentRefused, GeminiAnswer, ProviderRequest, ToolChoice, from_gemini
 from tests.support.log.entries import asks, calls, results
 from tests.support.log.entries import says as others_say
@@ -42,14 +20,13 @@ from tests.support.providers.samples import SAMPLES, Gemini
 
 Wire = dict[str, JsonValue]
 Contents = list[tuple[str, list[Wire]]]
-
 FORM = FORMS["gemini"]
 MODEL = FORM.model
 SIGNATURE = "c2ln"
 UNSIGNED = "skip_thought_signature_validator"  # the one that Google documents
-PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
-PDF = MediaRef.from_bytes(b"%PDF-1.7 x")
-MP3 = MediaRef.from_bytes(b"ID3\x03")
+PNG = our.MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
+PDF = our.MediaRef.from_bytes(b"%PDF-1.7 x")
+MP3 = our.MediaRef.from_bytes(b"ID3\x03")
 TOOL = ToolSpec("add", "Adds.", {"type": "object", "properties": {}})
 
 
@@ -58,11 +35,11 @@ def contents_of(request: ProviderRequest) -> Contents:
     return [(cast("str", content["role"]), cast("list[Wire]", content["parts"])) for content in found]
 
 
-def contents(*messages: Publishable) -> Contents:
+def contents(*messages: our.Publishable) -> Contents:
     return contents_of(FORM.request(*messages))
 
 
-def inline(media: MediaRef, mime_type: str | None = None) -> Wire:
+def inline(media: our.MediaRef, mime_type: str | None = None) -> Wire:
     return {"inlineData": {"mimeType": mime_type or media.mime_type, "data": media.data}}
 
 
@@ -78,9 +55,9 @@ def response(value: JsonValue, name: str = "tool") -> Wire:
     return {"functionResponse": {"name": name, "response": value}}
 
 
-def answered(*content: Block, **fields: JsonValue) -> list[Wire]:
+def answered(*content: our.Block, **fields: JsonValue) -> list[Wire]:
     """The content that answers a call which was answered so."""
-    given = ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
+    given = our.ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
     return contents(asks("a"), calls("x"), given)[2][1]
 
 
@@ -88,7 +65,7 @@ def answered(*content: Block, **fields: JsonValue) -> list[Wire]:
 
 
 def test_a_body_holds_instructions_and_contents_and_neither_model_nor_streaming() -> None:
-    said: list[Publishable] = [SystemMessage.text("be kind"), asks("hi")]
+    said: list[our.Publishable] = [our.SystemMessage.text("be kind"), asks("hi")]
     plain: Wire = {
         "systemInstruction": {"parts": [{"text": "be kind"}]},
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
@@ -103,7 +80,7 @@ def test_a_body_holds_instructions_and_contents_and_neither_model_nor_streaming(
 
 
 def test_instructions_of_both_roles_are_joined_in_order_by_an_empty_line() -> None:
-    request = FORM.request(asks("a"), DeveloperMessage.of("1", " "), asks("b"), SystemMessage.of("2", "3"))
+    request = FORM.request(asks("a"), our.DeveloperMessage.of("1", " "), asks("b"), our.SystemMessage.of("2", "3"))
     assert request.body["systemInstruction"] == {"parts": [{"text": "1\n\n2\n\n3"}]}
     assert contents_of(request) == [("user", [{"text": "a"}, {"text": "b"}])]
 
@@ -117,7 +94,7 @@ def test_adjacent_messages_of_one_role_become_one_content_without_empty_ones() -
 
 
 def test_the_results_of_a_batch_come_first_in_one_content_in_the_order_of_their_calls() -> None:
-    batch = FORM.says(ToolCallBlock(id="x", name="f"), ToolCallBlock(id="y", name="g"), model="another")
+    batch = FORM.says(our.ToolCallBlock(id="x", name="f"), our.ToolCallBlock(id="y", name="g"), model="another")
     shape = contents(asks("a"), batch, results("y", "2"), results("x", "1"), asks("now"))
     assert [role for role, _ in shape] == ["user", "model", "user"]
     assert [part["functionCall"] for part in shape[1][1]] == [{"name": name, "args": {}} for name in "fg"]
@@ -142,11 +119,13 @@ def test_the_results_of_a_batch_come_first_in_one_content_in_the_order_of_their_
     ],
 )
 def test_a_result_is_an_object(content: list[str], fields: Wire, told: Wire) -> None:
-    assert answered(*(TextBlock(text=text) for text in content), **fields) == [response(told)]
+    assert answered(*(our.TextBlock(text=text) for text in content), **fields) == [response(told)]
 
 
 def test_a_result_inside_a_result_gives_its_content_and_a_missing_one_is_an_error_with_the_callers_mark() -> None:
-    assert answered(ToolResultBlock(tool_call_id="x", content=(TextBlock(text="1"),))) == [response({"result": "1"})]
+    assert answered(our.ToolResultBlock(tool_call_id="x", content=(our.TextBlock(text="1"),))) == [
+        response({"result": "1"})
+    ]
     for options, mark in (({}, "[TOOL ERROR] "), ({"error_prefix": "FAILED: "}, "FAILED: ")):
         request = FORM.request(asks("a"), calls("x"), **options)  # type: ignore[arg-type]
         assert contents_of(request)[2][1] == [response({"result": f"{mark}No result provided"})]
@@ -155,14 +134,14 @@ def test_a_result_inside_a_result_gives_its_content_and_a_missing_one_is_an_erro
 def test_media_in_a_result_are_part_of_its_response_if_the_model_accepts_that() -> None:
     parts: list[JsonValue] = [inline(PNG)]
     held: Wire = {"functionResponse": {"name": "tool", "response": {"result": "1"}, "parts": parts}}
-    assert answered(TextBlock(text="1"), ImageBlock(media=PNG)) == [held]
-    assert answered(AudioBlock(media=MP3)) == [response({"result": ""}), inline(MP3)]
+    assert answered(our.TextBlock(text="1"), our.ImageBlock(media=PNG)) == [held]
+    assert answered(our.AudioBlock(media=MP3)) == [response({"result": ""}), inline(MP3)]
 
 
 @pytest.mark.parametrize("model", ["gemini-2.5-pro", "models/gemini-1.5-flash", "gemma-3-27b-it"])
 def test_media_in_results_follow_all_responses_for_older_models(model: str) -> None:
-    first = ToolResultMessage(tool_call_id="x", content=(TextBlock(text="1"), ImageBlock(media=PNG)))
-    second = ToolResultMessage(tool_call_id="y", content=(ImageBlock(media=PNG), TextBlock(text="2")))
+    first = our.ToolResultMessage(tool_call_id="x", content=(our.TextBlock(text="1"), our.ImageBlock(media=PNG)))
+    second = our.ToolResultMessage(tool_call_id="y", content=(our.ImageBlock(media=PNG), our.TextBlock(text="2")))
     request = FORM.request(asks("a"), calls("x", "y"), first, second, asks("now"), model=model)
     said: list[Wire] = [response({"result": "1"}), response({"result": "2"}), inline(PNG), inline(PNG), {"text": "now"}]
     assert contents_of(request)[2][1] == said
@@ -170,7 +149,7 @@ def test_media_in_results_follow_all_responses_for_older_models(model: str) -> N
 
 def test_a_model_gets_its_own_ids_back_and_no_others() -> None:
     (made_up,) = (call.id for call in read(Gemini.call("f")).tool_calls())
-    own = FORM.says(ToolCallBlock(id="g1", name="f"), ToolCallBlock(id=made_up, name="f"))
+    own = FORM.says(our.ToolCallBlock(id="g1", name="f"), our.ToolCallBlock(id=made_up, name="f"))
     shape = contents(asks("a"), own, results("g1", "1"), results(made_up, "2"), calls("toolu_1"))
     assert [cast("Wire", part["functionCall"]).get("id") for part in shape[1][1]] == ["g1", None]
     assert [cast("Wire", part["functionResponse"]).get("id") for part in shape[2][1]] == ["g1", None]
@@ -179,13 +158,13 @@ def test_a_model_gets_its_own_ids_back_and_no_others() -> None:
 
 # --- thinking and signatures --------------------------------------------------------------------------------------
 
-SIGNED: tuple[Block, ...] = (
-    ThinkingBlock(text="hm", signature=SIGNATURE),
-    ThinkingBlock(text="well"),
-    TextBlock(text="so", signature=SIGNATURE),
-    TextBlock(text="", signature=SIGNATURE),
-    ImageBlock(media=PNG, signature=SIGNATURE),
-    ToolCallBlock(id="g1", name="f", signature=SIGNATURE),
+SIGNED: tuple[our.Block, ...] = (
+    our.ThinkingBlock(text="hm", signature=SIGNATURE),
+    our.ThinkingBlock(text="well"),
+    our.TextBlock(text="so", signature=SIGNATURE),
+    our.TextBlock(text="", signature=SIGNATURE),
+    our.ImageBlock(media=PNG, signature=SIGNATURE),
+    our.ToolCallBlock(id="g1", name="f", signature=SIGNATURE),
 )
 
 
@@ -205,17 +184,17 @@ def test_thoughts_and_signatures_go_back_to_the_model_that_wrote_them_at_the_par
     [
         FORM.says(*SIGNED, model="gemini-2.5-pro"),
         FORM.says(*SIGNED, provider="google-vertex"),
-        AssistantMessage(content=SIGNED),
+        our.AssistantMessage(content=SIGNED),
     ],
 )
-def test_signatures_of_other_models_are_not_sent_and_their_thoughts_only_as_text(other: AssistantMessage) -> None:
+def test_signatures_of_other_models_are_not_sent_and_their_thoughts_only_as_text(other: our.AssistantMessage) -> None:
     dropped, told = FORM.request(asks("a"), other), FORM.request(asks("a"), other, foreign_thinking="text")
     assert contents_of(dropped)[1][1] == [{"text": "so"}, {**call("f"), "thoughtSignature": UNSIGNED}]
     assert [part.get("text") for part in contents_of(told)[1][1]] == ["[Reasoning] hm", "[Reasoning] well", "so", None]
     assert SIGNATURE not in json.dumps([dropped.body, told.body])
 
 
-def signatures(*messages: Publishable, model: str = MODEL) -> list[JsonValue]:
+def signatures(*messages: our.Publishable, model: str = MODEL) -> list[JsonValue]:
     """Of all calls, in order; None where there is none."""
     request = FORM.request(*messages, model=model)
     assert request.warnings == ()
@@ -227,7 +206,7 @@ def test_the_first_call_of_each_step_of_the_current_turn_is_signed_by_a_placehol
     None
 ):
     before = (asks("a"), calls("x"), results("x", "1"), others_say("so"))
-    own = FORM.says(ToolCallBlock(id="g1", name="f", signature=SIGNATURE))
+    own = FORM.says(our.ToolCallBlock(id="g1", name="f", signature=SIGNATURE))
     current = (asks("b"), calls("y", "z"), results("y", "2"), results("z", "3"), calls("v"), results("v", "4"), own)
     assert signatures(*before, *current) == [None, UNSIGNED, None, UNSIGNED, SIGNATURE]
     # What a user says while a tool runs does not end the turn.
@@ -252,14 +231,14 @@ def test_only_gemini_3_and_later_models_get_the_placeholder_signature(model: str
 
 
 def test_a_signature_that_cannot_be_one_is_left_out_with_a_warning_and_redacted_thinking_is_not_sent() -> None:
-    request = FORM.request(asks("a"), FORM.says(ThinkingBlock(text="hm", signature='{"id": 1}'), "b"))
+    request = FORM.request(asks("a"), FORM.says(our.ThinkingBlock(text="hm", signature='{"id": 1}'), "b"))
     assert contents_of(request)[1][1] == [{"text": "hm", "thought": True}, {"text": "b"}]
     assert request.warnings == ("messages.1: signature left out: it is not base64",)
-    assert contents(asks("a"), FORM.says(RedactedThinkingBlock(data="xx"), "b"))[1][1] == [{"text": "b"}]
+    assert contents(asks("a"), FORM.says(our.RedactedThinkingBlock(data="xx"), "b"))[1][1] == [{"text": "b"}]
 
 
 def test_parts_of_the_providers_own_tools_go_back_to_the_model_that_used_them() -> None:
-    ran = UnknownBlock(raw={"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": SIGNATURE})
+    ran = our.UnknownBlock(raw={"executableCode": {"language": "PYTHON", "code": "1"}, "thoughtSignature": SIGNATURE})
     assert contents(asks("a"), FORM.says(ran, "b"))[1][1][0] == ran.raw
     request = FORM.request(asks("a"), FORM.says(ran, "b", model="gemini-2.5-pro"))
     assert contents_of(request)[1][1] == [{"text": "b"}]
@@ -272,34 +251,37 @@ def test_parts_of_the_providers_own_tools_go_back_to_the_model_that_used_them() 
 @pytest.mark.parametrize(
     ("block", "part"),
     [
-        (ImageBlock(media=PNG), inline(PNG)),
-        (ImageBlock(media=MediaRef(kind="data", data=PNG.data, mime_type="image/jpeg")), inline(PNG, "image/png")),
-        (AudioBlock(media=MP3), inline(MP3)),
-        (DocumentBlock(media=PDF), inline(PDF)),
-        (DocumentBlock(media=MediaRef(kind="sha256", sha256="0" * 64), text="whole"), {"text": "whole"}),
+        (our.ImageBlock(media=PNG), inline(PNG)),
         (
-            VideoBlock(media=MediaRef.from_url("gs://bucket/a", mime_type="video/mp4")),
+            our.ImageBlock(media=our.MediaRef(kind="data", data=PNG.data, mime_type="image/jpeg")),
+            inline(PNG, "image/png"),
+        ),
+        (our.AudioBlock(media=MP3), inline(MP3)),
+        (our.DocumentBlock(media=PDF), inline(PDF)),
+        (our.DocumentBlock(media=our.MediaRef(kind="sha256", sha256="0" * 64), text="whole"), {"text": "whole"}),
+        (
+            our.VideoBlock(media=our.MediaRef.from_url("gs://bucket/a", mime_type="video/mp4")),
             at("gs://bucket/a", "video/mp4"),
         ),
         (
-            ImageBlock(media=MediaRef(kind="file_id", file_id="files/1", mime_type="image/png")),
+            our.ImageBlock(media=our.MediaRef(kind="file_id", file_id="files/1", mime_type="image/png")),
             at("files/1", "image/png"),
         ),
     ],
 )
-def test_media_have_the_part_that_fits(block: Block, part: Wire) -> None:
-    request = FORM.request(UserMessage.of(block))
+def test_media_have_the_part_that_fits(block: our.Block, part: Wire) -> None:
+    request = FORM.request(our.UserMessage.of(block))
     assert contents_of(request)[0][1] == [part]
     assert not request.warnings
 
 
 def test_a_media_type_guessed_from_a_name_is_a_warning_and_refused_if_strict() -> None:
     url = "https://example.com/a.JPG?size=1"
-    request = FORM.request(UserMessage.of(ImageBlock(media=MediaRef.from_url(url))))
+    request = FORM.request(our.UserMessage.of(our.ImageBlock(media=our.MediaRef.from_url(url))))
     assert contents_of(request)[0][1] == [at(url, "image/jpeg")]
     assert request.warnings == ("messages.0: type of image not known, sent as image/jpeg after its name",)
     with pytest.raises(ContentRefused) as refused:
-        FORM.request(UserMessage.of(ImageBlock(media=MediaRef.from_url(url))), strict=True)
+        FORM.request(our.UserMessage.of(our.ImageBlock(media=our.MediaRef.from_url(url))), strict=True)
     assert (refused.value.provider, refused.value.losses) == ("google", request.warnings)
 
 
@@ -345,12 +327,12 @@ def _in_camel_case(value: JsonValue) -> JsonValue:
     return {key: item if key in _OF_THE_CALLER else _in_camel_case(item) for key, item in named.items()}
 
 
-def _everything() -> list[LlmMessage]:
+def _everything() -> list[our.LlmMessage]:
     return [
-        SystemMessage.text("be kind"),
-        UserMessage.of("look", ImageBlock(media=PNG), DocumentBlock(media=PDF), AudioBlock(media=MP3)),
-        FORM.says(*SIGNED, ToolCallBlock(id="a.b", name="read", arguments={"ü": 1.5, "snake_case": None})),
-        ToolResultMessage(tool_call_id="a.b", content=(TextBlock(text="1"), ImageBlock(media=PNG))),
+        our.SystemMessage.text("be kind"),
+        our.UserMessage.of("look", our.ImageBlock(media=PNG), our.DocumentBlock(media=PDF), our.AudioBlock(media=MP3)),
+        FORM.says(*SIGNED, our.ToolCallBlock(id="a.b", name="read", arguments={"ü": 1.5, "snake_case": None})),
+        our.ToolResultMessage(tool_call_id="a.b", content=(our.TextBlock(text="1"), our.ImageBlock(media=PNG))),
         calls("x"),
         asks("and?"),
     ]
@@ -359,7 +341,7 @@ def _everything() -> list[LlmMessage]:
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
-def read(*parts: Wire, finish: str | None = "STOP", **fields: JsonValue) -> AssistantMessage:
+def read(*parts: Wire, finish: str | None = "STOP", **fields: JsonValue) -> our.AssistantMessage:
     return from_gemini(Gemini.response(*parts, finish=finish, **fields), model=MODEL)
 
 
@@ -378,15 +360,15 @@ def test_an_answer_goes_back_to_its_model_unchanged_with_signatures_at_the_parts
     ]
     message = read(*parts)
     assert message.content == (
-        ThinkingBlock(text="a", signature="c2ln"),
-        TextBlock(text="b", signature="c2ln"),
-        TextBlock(text="c"),
-        ImageBlock(media=PNG, signature="c2ln"),
-        ToolCallBlock(id="g1", name="f", arguments={"x": 1}, signature="c2ln"),
-        ToolCallBlock(id="g2", name="f", arguments={"x": 2}),
-        UnknownBlock(raw=parts[6]),
-        UnknownBlock(raw=parts[7]),
-        TextBlock(text="", signature="c2ln"),
+        our.ThinkingBlock(text="a", signature="c2ln"),
+        our.TextBlock(text="b", signature="c2ln"),
+        our.TextBlock(text="c"),
+        our.ImageBlock(media=PNG, signature="c2ln"),
+        our.ToolCallBlock(id="g1", name="f", arguments={"x": 1}, signature="c2ln"),
+        our.ToolCallBlock(id="g2", name="f", arguments={"x": 2}),
+        our.UnknownBlock(raw=parts[6]),
+        our.UnknownBlock(raw=parts[7]),
+        our.TextBlock(text="", signature="c2ln"),
     )
     assert contents(asks("a"), message, results("g2", "2"), results("g1", "1"))[1] == ("model", parts)
 
@@ -396,19 +378,24 @@ def test_calls_without_an_id_get_one_that_no_other_call_has_and_a_wire_name_is_t
     assert len(set(found)) == 4
     assert all(each.startswith("call_") for each in found)
     message = from_gemini(Gemini.response(Gemini.call("seven_up", "g1", a=1)), names={"seven_up": "7 up"})
-    assert message.content == (ToolCallBlock(id="g1", name="7 up", arguments={"a": 1}),)
+    assert message.content == (our.ToolCallBlock(id="g1", name="7 up", arguments={"a": 1}),)
 
 
 @pytest.mark.parametrize(
     ("mime_type", "kind"),
-    [("image/png", ImageBlock), ("audio/wav", AudioBlock), ("video/mp4", VideoBlock), ("text/csv", DocumentBlock)],
+    [
+        ("image/png", our.ImageBlock),
+        ("audio/wav", our.AudioBlock),
+        ("video/mp4", our.VideoBlock),
+        ("text/csv", our.DocumentBlock),
+    ],
 )
-def test_media_are_blocks_of_their_kind(mime_type: str, kind: type[Block]) -> None:
+def test_media_are_blocks_of_their_kind(mime_type: str, kind: type[our.Block]) -> None:
     (inline,) = read({"inlineData": {"mimeType": mime_type, "data": "QUJD"}}).content
     (stored,) = read({"fileData": {"mimeType": mime_type, "fileUri": "files/1"}}).content
     assert (inline, stored) == (
-        kind.model_validate({"media": MediaRef(kind="data", data="QUJD", mime_type=mime_type)}),
-        kind.model_validate({"media": MediaRef(kind="file_id", file_id="files/1", mime_type=mime_type)}),
+        kind.model_validate({"media": our.MediaRef(kind="data", data="QUJD", mime_type=mime_type)}),
+        kind.model_validate({"media": our.MediaRef(kind="file_id", file_id="files/1", mime_type=mime_type)}),
     )
 
 
@@ -421,8 +408,8 @@ def test_sources_stand_with_the_text_and_only_the_first_candidate_is_read() -> N
     }
     other: Wire = {"index": 1, "content": {"parts": [{"text": "b"}]}, "finishReason": "STOP"}
     (text, _) = from_gemini({"candidates": [candidate, other]}).content
-    refs = (AnnotationRef(url="https://example.com/a"), AnnotationRef(url="https://example.com/b", title="B"))
-    assert text == TextBlock(text="a", annotations=refs)
+    refs = (our.AnnotationRef(url="https://example.com/a"), our.AnnotationRef(url="https://example.com/b", title="B"))
+    assert text == our.TextBlock(text="a", annotations=refs)
 
 
 def test_every_word_of_the_sdk_has_a_meaning_and_a_prompt_that_was_blocked_for_any_reason_is_refused() -> None:
@@ -457,7 +444,7 @@ def test_reported_usage_replaces_what_was_reported_before_and_unreadable_usage_a
     broken = answer.message("broken off").usage
     assert broken is not None
     told += answer.take(Gemini.response({"text": "b"}, usageMetadata={**Gemini.usage, "thoughtsTokenCount": None}))
-    counts = [(event.input, event.output) for event in told if isinstance(event, Usage)]
+    counts = [(event.input, event.output) for event in told if isinstance(event, our.Usage)]
     assert (broken.input, counts) == (9, [(9, 0), (67, 20)])
 
 

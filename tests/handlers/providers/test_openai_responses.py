@@ -7,24 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.agent import Piece, ToolSpec
-from lanebus.bus.messages import (
-    AnnotationRef,
-    AssistantMessage,
-    Block,
-    DeveloperMessage,
-    DocumentBlock,
-    ImageBlock,
-    MediaRef,
-    Publishable,
-    RedactedThinkingBlock,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    UnknownBlock,
-    UserMessage,
-)
+from lanebus.bus import messages as our
 from lanebus.providers import OpenAIResponsesAnswer, ProviderRequest, from_openai_responses
 from tests.support.log.entries import asks, calls, results, says
 from tests.support.providers.forms import FORMS
@@ -32,10 +15,9 @@ from tests.support.providers.replay import folded, spoken, through_sdk, untimed
 from tests.support.providers.samples import CALLED, HIDDEN, REASONED, SAID, SAMPLES, Responses
 
 Wire = dict[str, JsonValue]
-
 FORM, SAMPLE = FORMS["openai_responses"], SAMPLES["openai_responses"]
-PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
-PDF = MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf")
+PNG = our.MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
+PDF = our.MediaRef.from_bytes(b"%PDF-1.7 x", filename="a.pdf")
 IMAGE: Wire = {"type": "input_image", "image_url": f"data:image/png;base64,{PNG.data}", "detail": "auto"}
 FILE: Wire = {"type": "input_file", "file_data": f"data:application/pdf;base64,{PDF.data}", "filename": "a.pdf"}
 
@@ -44,7 +26,7 @@ def items_of(request: ProviderRequest) -> list[Wire]:
     return cast("list[Wire]", request.body["input"])
 
 
-def items(*messages: Publishable) -> list[Wire]:
+def items(*messages: our.Publishable) -> list[Wire]:
     return items_of(FORM.request(*messages))
 
 
@@ -67,9 +49,9 @@ def told(item: Wire) -> tuple[JsonValue, list[JsonValue]]:
     return item["type"], [item.get("call_id") or item.get("id")]
 
 
-def answered(*content: Block, **fields: JsonValue) -> JsonValue:
+def answered(*content: our.Block, **fields: JsonValue) -> JsonValue:
     """The output of a call that was answered so."""
-    given = ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
+    given = our.ToolResultMessage.model_validate({"tool_call_id": "x", "content": content, **fields})
     return items(asks("a"), calls("x"), given)[2]["output"]
 
 
@@ -77,7 +59,7 @@ def answered(*content: Block, **fields: JsonValue) -> JsonValue:
 
 
 def test_a_body_holds_model_instructions_and_input_and_what_was_asked_for() -> None:
-    messages = (SystemMessage.text("be kind"), asks("hi"))
+    messages = (our.SystemMessage.text("be kind"), asks("hi"))
     plain: Wire = {"model": FORM.model, "instructions": "be kind", "input": [said(text("hi"))]}
     assert FORM.request(*messages) == ProviderRequest(plain)
     tool = ToolSpec("fs.read", "Reads.", {"type": "object"})
@@ -89,18 +71,18 @@ def test_a_body_holds_model_instructions_and_input_and_what_was_asked_for() -> N
 
 
 def test_empty_text_is_left_out_white_space_is_kept_and_a_placeholder_stands_for_nothing() -> None:
-    assert items(UserMessage.of(), UserMessage.of("", " "), says("")) == [said(text(" "))]
-    assert items(SystemMessage.text("be kind"), UserMessage.of(), says("")) == [said(text("..."))]
+    assert items(our.UserMessage.of(), our.UserMessage.of("", " "), says("")) == [said(text(" "))]
+    assert items(our.SystemMessage.text("be kind"), our.UserMessage.of(), says("")) == [said(text("..."))]
 
 
 def test_instructions_keep_their_order_and_their_roles_or_are_all_the_systems_on_demand() -> None:
     instructions = (
         asks("a"),
-        SystemMessage.of("1", "2"),
-        SystemMessage.text("3"),
-        DeveloperMessage.of("4", "5"),
-        SystemMessage.text("6"),
-        DeveloperMessage.text(""),
+        our.SystemMessage.of("1", "2"),
+        our.SystemMessage.text("3"),
+        our.DeveloperMessage.of("4", "5"),
+        our.SystemMessage.text("6"),
+        our.DeveloperMessage.text(""),
     )
     request, merged = FORM.request(*instructions), FORM.request(*instructions, merge_developer=True)
     assert request.body["instructions"] == "12\n\n3"
@@ -111,7 +93,7 @@ def test_instructions_keep_their_order_and_their_roles_or_are_all_the_systems_on
 
 
 def test_an_answers_texts_are_one_message_until_it_calls() -> None:
-    call = ToolCallBlock(id="x", name="read", arguments={"ü": 1})
+    call = our.ToolCallBlock(id="x", name="read", arguments={"ü": 1})
     found = items(asks("a"), says("b", "", "c", call, "d"), results("x", "1"))
     texts: list[JsonValue] = [{"type": "output_text", "text": word, "annotations": []} for word in "bc"]
     head: Wire = {"type": "message", "id": "msg_1_0", "role": "assistant", "status": "completed"}
@@ -120,18 +102,13 @@ def test_an_answers_texts_are_one_message_until_it_calls() -> None:
     assert (told(found[3]), found[4]) == (("message", ["d"]), output("x", "1"))
 
 
-def test_results_follow_their_calls_in_order() -> None:
-    found = items(asks("a"), calls("x", "y"), asks("and?"), results("y", "2"), results("x", "1"))
-    assert found[3:] == [output("x", "1"), output("y", "2"), said(text("and?"))]
-
-
 def test_a_result_is_a_string_if_it_is_one_text_and_an_array_if_it_is_more() -> None:
-    one, image = TextBlock(text="1"), ImageBlock(media=PNG)
+    one, image = our.TextBlock(text="1"), our.ImageBlock(media=PNG)
     assert answered(one) == "1"
     assert answered() == ""
     assert answered(structured={"ü": [1]}) == '{"ü": [1]}'
     assert answered(one, one) == [text("1"), text("1")]
-    assert answered(image, DocumentBlock(media=PDF)) == [IMAGE, FILE]
+    assert answered(image, our.DocumentBlock(media=PDF)) == [IMAGE, FILE]
     assert answered(image, one, is_error=True) == [IMAGE, text("[TOOL ERROR] 1")]
     assert answered(image, is_error=True) == [text("[TOOL ERROR] "), IMAGE]
     assert answered(status="failed") == "[TOOL ERROR] (no output)"
@@ -140,17 +117,17 @@ def test_a_result_is_a_string_if_it_is_one_text_and_an_array_if_it_is_more() -> 
 # --- thinking -----------------------------------------------------------------------------------------------------
 
 
-def reasoning(item_id: str) -> ThinkingBlock:
+def reasoning(item_id: str) -> our.ThinkingBlock:
     signature = json.dumps({"id": item_id, "encrypted_content": "x"})
-    return ThinkingBlock(text="so\n\nhm", details=("so", "hm"), signature=signature)
+    return our.ThinkingBlock(text="so\n\nhm", details=("so", "hm"), signature=signature)
 
 
-def redacted(item_id: str) -> RedactedThinkingBlock:
-    return RedactedThinkingBlock(data=json.dumps({"id": item_id, "encrypted_content": "y"}))
+def redacted(item_id: str) -> our.RedactedThinkingBlock:
+    return our.RedactedThinkingBlock(data=json.dumps({"id": item_id, "encrypted_content": "y"}))
 
 
 def test_its_own_thinking_goes_back_to_the_model_as_it_was_once_and_also_as_a_whole_item() -> None:
-    call = ToolCallBlock(id="x", name="read")
+    call = our.ToolCallBlock(id="x", name="read")
     found = items(asks("a"), FORM.says(reasoning("rs_1"), redacted("rs_2"), "b", reasoning("rs_3"), call))
     assert [told(item)[1] for item in found[1:6]] == [["rs_1"], ["rs_2"], ["b"], ["rs_3"], ["x"]]
     summary = [{"type": "summary_text", "text": "so"}, {"type": "summary_text", "text": "hm"}]
@@ -159,7 +136,7 @@ def test_its_own_thinking_goes_back_to_the_model_as_it_was_once_and_also_as_a_wh
     twice = items(asks("a"), FORM.says(reasoning("rs_1"), "b"), FORM.says(reasoning("rs_1"), "c"))
     assert [told(item)[0] for item in twice] == ["message", "reasoning", "message", "message"]
     item = {"type": "reasoning", "id": "rs_1", "summary": summary[:1], "status": None}
-    whole = items(asks("a"), FORM.says(ThinkingBlock(text="so", signature=json.dumps(item)), "b"))
+    whole = items(asks("a"), FORM.says(our.ThinkingBlock(text="so", signature=json.dumps(item)), "b"))
     assert whole[1] == {"type": "reasoning", "id": "rs_1", "summary": summary[:1]}
 
 
@@ -168,9 +145,9 @@ def test_its_own_thinking_goes_back_to_the_model_as_it_was_once_and_also_as_a_wh
     [
         FORM.says(reasoning("rs_1"), redacted("rs_2"), "b", model="gpt-5"),
         FORM.says(reasoning("rs_1"), redacted("rs_2"), "b", provider="azure"),
-        FORM.says(ThinkingBlock(text="so\n\nhm", signature="x"), RedactedThinkingBlock(data="xx"), "b"),
+        FORM.says(our.ThinkingBlock(text="so\n\nhm", signature="x"), our.RedactedThinkingBlock(data="xx"), "b"),
         *(
-            FORM.says(ThinkingBlock(text="so\n\nhm", signature=signature), "b")
+            FORM.says(our.ThinkingBlock(text="so\n\nhm", signature=signature), "b")
             for signature in (
                 None,
                 '{"id": "rs_1", "encrypted_content": 1}',
@@ -181,7 +158,7 @@ def test_its_own_thinking_goes_back_to_the_model_as_it_was_once_and_also_as_a_wh
         ),
     ],
 )
-def test_other_thinking_is_left_out_with_a_warning_or_sent_as_text(other: AssistantMessage) -> None:
+def test_other_thinking_is_left_out_with_a_warning_or_sent_as_text(other: our.AssistantMessage) -> None:
     dropped = FORM.request(asks("a"), other, strict=True)
     as_text = FORM.request(asks("a"), other, foreign_thinking="text")
     assert [told(item) for item in items_of(dropped)[1:]] == [("message", ["b"])]
@@ -194,7 +171,7 @@ def test_thinking_is_left_out_with_a_warning_if_it_ends_a_message_or_what_follow
     request = FORM.request(asks("a"), FORM.says("b", reasoning("rs_1")), FORM.says(redacted("rs_2")), asks("c"))
     assert [told(item)[1] for item in items_of(request)] == [["a"], ["b"], ["c"]]
     assert [warning.split(":")[0] for warning in request.warnings] == ["messages.1", "messages.2"]
-    searched = UnknownBlock(raw={"type": "web_search_call", "id": "ws_1", "status": "completed"})
+    searched = our.UnknownBlock(raw={"type": "web_search_call", "id": "ws_1", "status": "completed"})
     request = FORM.request(asks("a"), FORM.says(reasoning("rs_1"), redacted("rs_2"), searched, reasoning("rs_3"), "b"))
     assert [told(item)[1] for item in items_of(request)] == [["a"], ["rs_3"], ["b"]]
     left_out = "messages.1: thinking left out: what followed it is left out"
@@ -203,7 +180,7 @@ def test_thinking_is_left_out_with_a_warning_if_it_ends_a_message_or_what_follow
 
 def test_the_phase_of_a_text_goes_back_to_the_model_that_said_it_and_to_no_other() -> None:
     phases = (("a", "commentary"), ("b", "commentary"), ("c", "final_answer"), ("d", "new"))
-    blocks = [TextBlock(text=word, signature=json.dumps({"phase": phase})) for word, phase in phases]
+    blocks = [our.TextBlock(text=word, signature=json.dumps({"phase": phase})) for word, phase in phases]
     found = items(asks("a"), FORM.says(*blocks, "e"))
     assert [(item.get("phase"), told(item)[1]) for item in found[1:]] == [
         ("commentary", ["a", "b"]),
@@ -214,7 +191,7 @@ def test_the_phase_of_a_text_goes_back_to_the_model_that_said_it_and_to_no_other
 
 
 def test_thinking_that_the_provider_did_not_store_does_not_go_back() -> None:
-    only_a_name = FORM.says(ThinkingBlock(text="hm", signature='{"id": "rs_1"}'), "b")
+    only_a_name = FORM.says(our.ThinkingBlock(text="hm", signature='{"id": "rs_1"}'), "b")
     requests = (FORM.request(asks("a"), only_a_name), FORM.request(asks("a"), only_a_name, store=False))
     assert ["rs_1" in json.dumps(request.body) for request in requests] == [True, False]
 
@@ -223,31 +200,31 @@ def test_thinking_that_the_provider_did_not_store_does_not_go_back() -> None:
 
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 PNG_AT, DOCX_AT = "https://example.com/a.png", "https://example.com/a.docx"
-FILE_ID = MediaRef(kind="file_id", file_id="file-1")
+FILE_ID = our.MediaRef(kind="file_id", file_id="file-1")
 
 
 @pytest.mark.parametrize(
     ("block", "part"),
     [
-        (ImageBlock(media=PNG), IMAGE),
+        (our.ImageBlock(media=PNG), IMAGE),
         (
-            ImageBlock(media=MediaRef.from_url(PNG_AT), detail="high"),
+            our.ImageBlock(media=our.MediaRef.from_url(PNG_AT), detail="high"),
             {"type": "input_image", "image_url": PNG_AT, "detail": "high"},
         ),
-        (ImageBlock(media=FILE_ID), {"type": "input_image", "file_id": "file-1", "detail": "auto"}),
-        (DocumentBlock(media=PDF), FILE),
+        (our.ImageBlock(media=FILE_ID), {"type": "input_image", "file_id": "file-1", "detail": "auto"}),
+        (our.DocumentBlock(media=PDF), FILE),
         (
-            DocumentBlock(media=MediaRef(kind="data", data="Pz8/", mime_type=DOCX), text="whole"),
+            our.DocumentBlock(media=our.MediaRef(kind="data", data="Pz8/", mime_type=DOCX), text="whole"),
             {"type": "input_file", "file_data": f"data:{DOCX};base64,Pz8/", "filename": "document"},
         ),
-        (DocumentBlock(media=MediaRef.from_url(DOCX_AT)), {"type": "input_file", "file_url": DOCX_AT}),
-        (DocumentBlock(media=FILE_ID), {"type": "input_file", "file_id": "file-1"}),
-        (DocumentBlock(media=MediaRef.from_bytes(b"whole", mime_type="text/csv")), text("whole")),
-        (DocumentBlock(media=MediaRef.from_bytes(b"\0"), excerpt="part"), text("part")),
+        (our.DocumentBlock(media=our.MediaRef.from_url(DOCX_AT)), {"type": "input_file", "file_url": DOCX_AT}),
+        (our.DocumentBlock(media=FILE_ID), {"type": "input_file", "file_id": "file-1"}),
+        (our.DocumentBlock(media=our.MediaRef.from_bytes(b"whole", mime_type="text/csv")), text("whole")),
+        (our.DocumentBlock(media=our.MediaRef.from_bytes(b"\0"), excerpt="part"), text("part")),
     ],
 )
-def test_media_have_the_part_that_fits(block: Block, part: Wire) -> None:
-    request = FORM.request(UserMessage.of(block))
+def test_media_have_the_part_that_fits(block: our.Block, part: Wire) -> None:
+    request = FORM.request(our.UserMessage.of(block))
     assert items_of(request) == [said(part)]
     assert not request.warnings
 
@@ -290,10 +267,7 @@ def test_the_pieces_of_a_refusal_are_text() -> None:
     [
         ({"type": "error", "code": "x", "message": "overloaded", "param": None}, "overloaded"),
         (Responses.ended(Responses.response(status="failed", error={"code": "x", "message": "boom"})), "boom"),
-        (
-            Responses.ended(Responses.response(status="failed", error=None)),
-            "the provider failed and did not say why",
-        ),
+        (Responses.ended(Responses.response(status="failed", error=None)), "the provider failed and did not say why"),
     ],
 )
 def test_a_failure_in_the_stream_makes_a_failed_message(last: Wire, error: str) -> None:
@@ -365,7 +339,11 @@ def test_unknown_items_and_parts_are_kept_whole_and_sources_of_all_kinds_are_ann
     cited = Responses.text("a", file, Responses.citation)
     found = from_openai_responses(Responses.response(search, Responses.message("msg_1", part, cited)))
     refs = (
-        AnnotationRef(file_id="file-1", title="a.pdf", index=3),
-        AnnotationRef(url="https://example.com", title="E"),
+        our.AnnotationRef(file_id="file-1", title="a.pdf", index=3),
+        our.AnnotationRef(url="https://example.com", title="E"),
     )
-    assert found.content == (UnknownBlock(raw=search), UnknownBlock(raw=part), TextBlock(text="a", annotations=refs))
+    assert found.content == (
+        our.UnknownBlock(raw=search),
+        our.UnknownBlock(raw=part),
+        our.TextBlock(text="a", annotations=refs),
+    )

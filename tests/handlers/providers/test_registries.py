@@ -1,15 +1,19 @@
-"""Codecs and providers are found by name and imported on first use."""
+"""Codecs and providers are found by name and imported on first use; costs come from the providers' price lists."""
 
 import json
+from decimal import Decimal
 from functools import partial
+from importlib.metadata import version
 
 import pytest
 
 from lanebus import AssistantMessage, UserMessage
+from lanebus.bus.messages import Usage
+from lanebus.errors import SetupError
 from lanebus.handlers.formats import CODECS, NATIVE, Codec
 from lanebus.handlers.formats.codec import ALIASES
 from lanebus.handlers.projections import Lazy
-from lanebus.handlers.providers import PROVIDERS
+from lanebus.handlers.providers import PROVIDERS, list_price
 from tests.support.log.entries import context_of
 
 RESPONSES: dict[str, str] = {
@@ -65,3 +69,24 @@ def test_our_own_json_is_a_codec_too() -> None:
     message = UserMessage.text("hi")
     assert isinstance(NATIVE, Codec)
     assert NATIVE.read(NATIVE.write([message], False).values[0]) == (message,)
+
+
+# --- prices -------------------------------------------------------------------------------------------------------
+
+USAGE = Usage(input=1000, output=100, cache_read=200)
+
+
+def test_a_known_model_has_a_price_and_its_source_and_an_unknown_one_none() -> None:
+    cost = list_price(USAGE, provider="anthropic", model="claude-sonnet-4-5", timestamp=1_760_000_000_000)
+    assert cost is not None
+    assert cost.source == f"genai-prices/{version('genai-prices')}"
+    assert cost.total == cost.input + cost.output
+    assert cost.input < Decimal(1200) / 1_000_000 * 3  # what was cached is cheaper
+    assert list_price(USAGE, provider="anthropic", model="no-such-model") is None
+    assert list_price(USAGE, provider="gemini", model="gemini-2.5-pro") is not None  # under the lists' name for it
+
+
+def test_without_the_lists_the_error_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "genai_prices", None)
+    with pytest.raises(SetupError, match=r"lanebus\[cost\]"):
+        list_price(USAGE, provider="anthropic", model="claude-sonnet-4-5")

@@ -1,12 +1,14 @@
 """The checkers of the providers' requests refuse each fault that is planted in a legal body."""
 
 import copy
+import re
 from collections.abc import Callable
 from typing import cast
 
 import pytest
 from pydantic import JsonValue
 
+from tests.support.formats.kit import places
 from tests.support.providers.forms import FORMS
 from tests.support.providers.gemini_rules import signature_faults
 
@@ -121,29 +123,7 @@ def _ids(call: str, result: str, key: str, new: str) -> Plant:
 
 
 _CALL, _RESULT = "messages.1.content.1", "messages.2.content.0"
-_SHAPES: dict[str, dict[str, Plant]] = {}
 _RULES: dict[str, dict[str, Plant]] = {}
-_SHAPES["anthropic"] = {
-    "an unknown key of the body": put("temprature", 1),
-    "a body without max_tokens": cut("max_tokens"),
-    "max_tokens as text": put("max_tokens", "10"),
-    "max_tokens as a boolean": put("max_tokens", True),
-    "messages as an object": put("messages", {}),
-    "an unknown key of a message": put("messages.0.metadata", {}),
-    "an unknown role": put("messages.0.role", "tool"),
-    "an unknown key of a block": put("messages.0.content.0.annotations", []),
-    "an unknown block": put("messages.0.content.0.type", "audio"),
-    "a block without a type": cut("messages.0.content.0.type"),
-    "a number as text": put("messages.0.content.0.text", 1),
-    "thinking without a signature": cut("messages.1.content.0.signature"),
-    "an input that is no object": put(f"{_CALL}.input", [1]),
-    "a result that is an object": put(f"{_RESULT}.content", {"ok": True}),
-    "an unknown block in a result": put("messages.2.content.1.content", [{"type": "json"}]),
-    "is_error as a number": put(f"{_RESULT}.is_error", 1),
-    "an image type that is not taken": _source(type="base64", media_type="image/tiff", data=_PNG),
-    "a URL source with a media type": _source(type="url", url="https://e.com/a.png", media_type="image/png"),
-    "a tool without a schema": cut("tools.0.input_schema"),
-}
 _RULES["anthropic"] = {
     "an assistant first": cut("messages.0"),
     "a user twice": insert("messages.1", of="messages.0"),
@@ -219,39 +199,12 @@ _LEGAL["gemini"] = {
     "toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["read"]}},
     "generationConfig": {"maxOutputTokens": 10},
 }
-
 _ASKED, _MODEL, _ANSWERED, _SO = (f"contents.{index}.parts" for index in range(4))
 _RESPONSE, _TOOL, _MODE = (
     f"{_ANSWERED}.0.functionResponse",
     "tools.0.functionDeclarations",
     "toolConfig.functionCallingConfig",
 )
-_SHAPES["gemini"] = {
-    "a model in the body": put("model", "gemini-3-pro"),
-    "streaming in the body": put("stream", True),
-    "a key in snake_case": lambda body: body.update(system_instruction=body.pop("systemInstruction")),
-    "contents as an object": put("contents", {}),
-    "instructions as text": put("systemInstruction", "be kind"),
-    "max_output_tokens as text": put("generationConfig.maxOutputTokens", "10"),
-    "max_output_tokens as a boolean": put("generationConfig.maxOutputTokens", True),
-    "an unknown key of a content": put("contents.0.name", "x"),
-    "a role as a number": put("contents.0.role", 1),
-    "an unknown key of a part": put(f"{_ASKED}.0.type", "text"),
-    "a part in snake_case": put(f"{_ASKED}.1", {"inline_data": _BLOB}),
-    "text as a number": put(f"{_ASKED}.0.text", 1),
-    "thought as text": put(f"{_MODEL}.0.thought", "true"),
-    "a signature that is not base64": put(f"{_MODEL}.1.thoughtSignature", "{sig}"),
-    "data that is not base64": put(f"{_ASKED}.1.inlineData.data", "@@"),
-    "no data": put(f"{_ASKED}.1.inlineData.data", ""),
-    "a media type in another spelling": put(f"{_ASKED}.1.inlineData.mime_type", "image/png"),
-    "arguments as text": put(f"{_MODEL}.1.functionCall.args", "{}"),
-    "a response as text": put(f"{_RESPONSE}.response", "1"),
-    "an unknown key of a response": put(f"{_RESPONSE}.isError", True),
-    "tools as an object": put("tools", {}),
-    "an unknown key of a tool": put(f"{_TOOL}.0.input_schema", {}),
-    "an unknown mode": put(f"{_MODE}.mode", "required"),
-    "an allowed name that is no list": put(f"{_MODE}.allowedFunctionNames", "read"),
-}
 _RULES["gemini"] = {
     "no contents": put("contents", []),
     "a model first": cut("contents.0"),
@@ -332,35 +285,7 @@ _LEGAL["openai_chat"] = {
     "tools": [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}],
     "tool_choice": {"type": "function", "function": {"name": "read"}},
 }
-
 _PARTS, _CALLS = "messages.2.content", "messages.3.tool_calls"
-_SHAPES["openai_chat"] = {
-    "an unknown key of the body": put("temprature", 1),
-    "a body without a model": cut("model"),
-    "a limit as text": put("max_completion_tokens", "10"),
-    "a limit as a boolean": put("max_completion_tokens", True),
-    "messages as an object": put("messages", {}),
-    "an unknown key of a message": put("messages.2.metadata", {}),
-    "an unknown role": put("messages.2.role", "toolResult"),
-    "an unknown part": put(f"{_PARTS}.0.type", "input_text"),
-    "a part without a type": cut(f"{_PARTS}.0.type"),
-    "a number as text": put(f"{_PARTS}.0.text", 1),
-    "an image as a bare URL": put(f"{_PARTS}.1.image_url", "https://example.com/a.png"),
-    "an unknown detail": put(f"{_PARTS}.1.image_url", {"url": "https://e.com/a.png", "detail": "fine"}),
-    "audio of another format": put(f"{_PARTS}.2.input_audio", {"data": "SUQz", "format": "flac"}),
-    "audio by URL": put(f"{_PARTS}.2.input_audio", {"url": "https://e.com/a.mp3", "format": "mp3"}),
-    "a file by URL": put(f"{_PARTS}.3.file", {"file_url": "https://e.com/a.pdf"}),
-    "arguments as an object": put(f"{_CALLS}.0.function.arguments", {"path": "x"}),
-    "a call without its function": cut(f"{_CALLS}.0.function"),
-    "a result without an id": cut("messages.4.tool_call_id"),
-    "an image in a result": put("messages.4.content", [_SHOWN]),
-    "an image in instructions": put("messages.1.content", [_SHOWN]),
-    "an image from the assistant": put("messages.6.content", [_SHOWN]),
-    "is_error in a result": put("messages.4.is_error", True),
-    "a tool without a name": cut("tools.0.function.name"),
-    "an unknown choice": put("tool_choice", "any"),
-    "a choice without its function": put("tool_choice", {"type": "function", "name": "read"}),
-}
 _RULES["openai_chat"] = {
     "no messages": put("messages", []),
     "a limit of nothing": put("max_completion_tokens", 0),
@@ -451,40 +376,7 @@ _LEGAL["openai_responses"] = {
     "tools": [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}],
     "tool_choice": {"type": "function", "name": "read"},
 }
-
 _SAID = "input.1.content"
-_SHAPES["openai_responses"] = {
-    "an unknown key of the body": put("temprature", 1),
-    "messages of the other API": put("messages", []),
-    "a limit as text": put("max_output_tokens", "16"),
-    "a limit by its other name": put("max_tokens", 16),
-    "store as text": put("store", "no"),
-    "instructions as blocks": put("instructions", [{"type": "input_text", "text": "x"}]),
-    "an item of an unknown type": put("input.3.type", "tool_call"),
-    "an unknown role": put("input.1.role", "tool"),
-    "an unknown key of an item": put("input.5.is_error", True),
-    "an unknown part": put(f"{_SAID}.0.type", "text"),
-    "a part without a type": cut(f"{_SAID}.0.type"),
-    "a number as text": put(f"{_SAID}.0.text", 1),
-    "an image as an object": put(f"{_SAID}.1.image_url", {"url": _URL}),
-    "an image without detail": cut(f"{_SAID}.1.detail"),
-    "an unknown detail": put(f"{_SAID}.1.detail", "fine"),
-    "audio": insert(f"{_SAID}.3", {"type": "input_audio", "input_audio": {"data": "SUQz", "format": "mp3"}}),
-    "arguments as an object": put("input.3.arguments", {"path": "x"}),
-    "a call without its id": cut("input.3.call_id"),
-    "a result that is an object": put("input.5.output", {"ok": True}),
-    "output_text in a result": put("input.5.output", [{"type": "output_text", "text": "x"}]),
-    "an answer without an id": cut("input.7.id"),
-    "an answer without a status": cut("input.7.status"),
-    "an answer's text without annotations": cut("input.7.content.0.annotations"),
-    "reasoning without an id": cut("input.2.id"),
-    "reasoning without a summary": cut("input.2.summary"),
-    "a summary of bare texts": put("input.2.summary", ["hm"]),
-    "a user that says an answer's text": put("input.7.role", "user"),
-    "a tool without strict": cut("tools.0.strict"),
-    "a tool in an object": put("tools", [{"type": "function", "function": {"name": "read"}}]),
-    "an unknown choice": put("tool_choice", "any"),
-}
 _RULES["openai_responses"] = {
     "no input": put("input", []),
     "no model": cut("model"),
@@ -539,18 +431,58 @@ def test_a_legal_body_is_accepted(name: str) -> None:
     FORMS[name].require_legal(_LEGAL[name])
 
 
+_FREE = {"input_schema", "parameters", "parametersJsonSchema", "args", "response", "input"}
+"""keys of objects that are the caller's own"""
+
+_OWN = re.compile(r"(input_schema|parameters|parametersJsonSchema|args|response|content\.\d\.input)\.")
+"""what is in them"""
+
+_WORDS = {"type", "role", "detail", "format", "mode", "media_type"}
+"""keys whose text is one of few words"""
+
+_REQUIRED = {
+    "anthropic": ["max_tokens", "messages.0.content.0.type", "messages.1.content.0.signature", "tools.0.input_schema"],
+    "gemini": [],
+    "openai_chat": [
+        *("model", "messages.2.content.0.type", "messages.3.tool_calls.0.function", "messages.4.tool_call_id"),
+        "tools.0.function.name",
+    ],
+    "openai_responses": [
+        *("input.1.content.0.type", "input.1.content.1.detail", "input.3.call_id", "input.7.id", "input.7.status"),
+        *("input.7.content.0.annotations", "input.2.id", "input.2.summary", "tools.0.strict"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_body_with_another_type_an_unknown_key_or_a_missing_one_is_refused(name: str) -> None:
+    odd: list[JsonValue] = [7, True, "zzz", {"zzz": 1}, [7]]
+    plants = [("an unknown key", put("zzz", 1)), *((place, cut(place)) for place in _REQUIRED[name])]
+    for place, value in places(_LEGAL[name]):
+        if _OWN.search(place):
+            continue
+        key, is_word = place.rpartition(".")[2], place.rpartition(".")[2] in _WORDS and name + place[:3] != "geminicon"
+        for other in odd if key != "parametersJsonSchema" else []:
+            if type(other) is type(value) and not (other == "zzz" and is_word):
+                continue
+            if other == "zzz" and isinstance(value, list):  # a text stands for a list with one text
+                continue
+            if isinstance(other, dict) and key in _FREE:
+                continue
+            plants.append((f"{place} = {other!r}", put(place, other)))
+        if isinstance(value, dict) and key not in _FREE:
+            plants.append((f"{place}.zzz", put(f"{place}.zzz", 1)))
+    for fault, plant in plants:
+        body = copy.deepcopy(_LEGAL[name])
+        plant(body)
+        assert FORMS[name].shape_faults(body), fault
+
+
 def _each(faults: dict[str, dict[str, Plant]]) -> pytest.MarkDecorator:
     cases = [
         pytest.param(name, plant, id=f"{name}-{fault}") for name in faults for fault, plant in faults[name].items()
     ]
     return pytest.mark.parametrize(("name", "plant"), cases)
-
-
-@_each(_SHAPES)
-def test_a_body_of_another_shape_is_refused(name: str, plant: Plant) -> None:
-    body = copy.deepcopy(_LEGAL[name])
-    plant(body)
-    assert FORMS[name].shape_faults(body)
 
 
 @_each(_RULES)

@@ -14,9 +14,7 @@ from tests.support.golden.sessions import FOLDERS, envelopes, read_session
 from tests.support.paths import GOLDEN
 
 __all__ = ("HERE", "STREAMS", "record", "stream_of")
-
 HERE = GOLDEN / "agui"
-
 LONG = 400
 """characters of a live delta of a long answer"""
 

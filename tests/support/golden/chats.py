@@ -39,10 +39,8 @@ from tests.support.golden.sessions import envelopes, read_session
 from tests.support.paths import GOLDEN
 
 __all__ = ("CHATS", "HERE", "VERSIONS", "Chat", "file_of", "record", "stream_of")
-
 HERE = GOLDEN / "ai_sdk"
 VERSIONS: tuple[Version, ...] = get_args(Version)
-
 _LOOP = "golden.main.1"
 _FIRST, _SECOND = TurnId(loop_id=_LOOP, turn_index=0), TurnId(loop_id=_LOOP, turn_index=1)
 _LOOK = ToolCallBlock(id="c1", name="look", arguments={"at": "x"})

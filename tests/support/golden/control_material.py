@@ -26,7 +26,6 @@ from lanebus.messages import (
 )
 
 __all__ = ("CONTROLLED",)
-
 _LOOP = "golden.main.1"
 _TURN = TurnId(loop_id=_LOOP, turn_index=0)
 _NEXT = TurnId(loop_id="golden.main.2", turn_index=0)

@@ -42,11 +42,9 @@ __all__ = (
     "requests",
     "views",
 )
-
 HERE = GOLDEN
 FOLDERS = sorted(path for path in HERE.glob("v*") if path.is_dir())
 FORMS = (to_anthropic, to_openai_chat, to_openai_responses, to_gemini)
-
 MATERIAL: Mapping[Path, tuple[Sequence[Publishable], Sequence[Delta]]] = {
     HERE / f"v{VERSION}": ([*SAID, *STEERED], DELTAS),
     HERE / f"v{VERSION}_control": (CONTROLLED, ()),

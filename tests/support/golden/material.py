@@ -60,7 +60,6 @@ from lanebus.messages import (
 )
 
 __all__ = ("DELTAS", "SAID", "STEERED")
-
 _LOOP = "golden.main.1"
 _TURN, _NEXT = TurnId(loop_id=_LOOP, turn_index=0), TurnId(loop_id=_LOOP, turn_index=1)
 _CUT = TurnId(loop_id="golden.main.2", turn_index=0)

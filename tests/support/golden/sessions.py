@@ -36,10 +36,8 @@ from tests.support.paths import GOLDEN
 from tests.support.servers.real import RealServer, real_server
 
 __all__ = ("FOLDERS", "HERE", "TOLD", "context_of", "envelopes", "is_cut", "places", "read_session", "record", "views")
-
 HERE = GOLDEN / "sessions"
 FOLDERS = sorted(path.parent for path in HERE.glob("*/*/session.jsonl"))
-
 TOLD = {
     "tools": SCENARIOS["two tools"],
     "approval": SCENARIOS["a tool that asks"],

@@ -23,9 +23,7 @@ __all__ = (
     "turn_end",
     "turn_start",
 )
-
 Json = dict[str, JsonValue]
-
 LOOP = "s.m.1"
 MOMENT = "2026-01-01T00:00:00Z"
 USAGE: Json = {"input": 10, "output": 5, "reasoning": 0, "cache_read": 0, "cache_write": 0, "total_tokens": 15}

@@ -4,11 +4,9 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 __all__ = ("graph_messages",)
-
 Object = dict[str, JsonValue]
 Values = st.SearchStrategy[JsonValue]
 Objects = st.SearchStrategy[Object]
-
 _texts = st.text(max_size=6)
 _counts = st.integers(0, 300)
 _moments = st.one_of(
@@ -64,11 +62,7 @@ def _block(kind: str, required: dict[str, Values], optional: dict[str, Values]) 
 _plain = st.one_of(
     _block("text", {"text": _texts}, {"annotations": _list(_ref), "own": _json}),
     _block("text", {"text": _texts}, {}),
-    _block(
-        "image",
-        {"media": _media},
-        {"alt_text": _maybe(_texts), "bbox": _maybe(_list(_floats, 4, 4))},
-    ),
+    _block("image", {"media": _media}, {"alt_text": _maybe(_texts), "bbox": _maybe(_list(_floats, 4, 4))}),
     _block("audio", {"media": _media}, {"transcript": _maybe(_texts), "sample_rate": _maybe(_counts)}),
     _block("video", {"media": _media}, {"thumbnail": _maybe(_media)}),
     _block(
@@ -78,11 +72,7 @@ _plain = st.one_of(
     ),
     _block("data", {"mime_type": _texts}, {"data_base64": _maybe(_data), "media": _maybe(_media)}),
     _block("reasoning", {"summary": _texts}, {"details": _maybe(_list(_texts))}),
-    _block(
-        "reasoning",
-        {"thinking": _texts},
-        {"signature": _maybe(_texts), "details": _maybe(_list(_texts))},
-    ),
+    _block("reasoning", {"thinking": _texts}, {"signature": _maybe(_texts), "details": _maybe(_list(_texts))}),
     _block(
         "annotation",
         {},

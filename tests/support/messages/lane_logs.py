@@ -47,12 +47,10 @@ from lanebus.bus.wire import Envelope
 from tests.support.log.entries import entry
 
 __all__ = ("CANARY", "lane_logs")
-
 CANARY = "canary-7f3a"
 """part of everything that no provider may receive"""
 
 _PRIVATE: Metadata = {"secret": CANARY}
-
 _SIGNATURE = "c2ln"
 _REASONING = '{"id":"rs_1","encrypted_content":"x"}'
 """a signature like those of thinking in OpenAI's Responses"""
@@ -182,11 +180,8 @@ _results = st.builds(
     st.booleans(),
     st.sampled_from([None, "completed", "failed"]),
 )
-
 _users = st.builds(
-    UserMessage,
-    content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3),
-    **_private,
+    UserMessage, content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3), **_private
 )
 
 

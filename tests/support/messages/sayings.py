@@ -43,16 +43,25 @@ from lanebus.bus.messages import (
     UserMessage,
     VideoBlock,
 )
+from tests.support.messages.made import tags
 
-__all__ = ("BASE64", "URLS", "histories", "json_objects", "json_values", "numbers", "objects", "texts")
-
+__all__ = (
+    "BASE64",
+    "URLS",
+    "contents",
+    "histories",
+    "json_objects",
+    "json_values",
+    "messages",
+    "numbers",
+    "objects",
+    "texts",
+)
 M = TypeVar("M", bound=BaseModel)
 Fields = Mapping[str, st.SearchStrategy[object]]
-
 BASE64 = ["iVBORw0KGgo=", "/9j/4AAQSkZJRgAB", "T2dnUwAC", "JVBERi0xLjc=", "AAAA", "Zg=="]
 """PNG, JPEG, Ogg, PDF, and two of no known type"""
 URLS = ["https://example.com/a.png", "http://example.com/?q=1"]
-
 texts = st.sampled_from(["", " ", "a", "ünï\u2028", "x" * 40, "origin", '{"a":1}']) | st.text(max_size=6)
 numbers = st.integers(0, 2**40)
 _floats = st.floats(allow_nan=False, allow_infinity=False)
@@ -96,15 +105,24 @@ _plain: st.SearchStrategy[Block] = st.one_of(
     _built(
         ImageBlock,
         {"media": _media},
-        {"alt_text": texts, "detail": st.sampled_from(["auto", "low"]), "group_id": _ids},
+        {
+            "alt_text": texts,
+            "detail": st.sampled_from(["auto", "low"]),
+            "group_id": _ids,
+            "bbox": st.tuples(*[st.floats(0, 1)] * 4),
+        },
     ),
     _built(ImageBlock, {"media": _media}),
-    _built(AudioBlock, {"media": _media}, {"transcript": texts, "channels": numbers, "group_id": _ids}),
-    _built(VideoBlock, {"media": _media}),
+    _built(
+        AudioBlock,
+        {"media": _media},
+        {"transcript": texts, "channels": numbers, "sample_rate": numbers, "group_id": _ids},
+    ),
+    _built(VideoBlock, {"media": _media}, {"thumbnail": _media}),
     _built(DocumentBlock, {"media": _media}, {"text": texts, "pages": st.lists(numbers, max_size=2)}),
-    _built(DataBlock, {"mime_type": texts}),
-    _built(AnnotationBlock, {}),
-    _built(ErrorBlock, {"message": texts}),
+    _built(DataBlock, {"mime_type": texts}, {"media": _media}),
+    _built(AnnotationBlock, {}, {"refs": st.lists(_refs, max_size=2), "spans": st.lists(st.tuples(numbers, numbers))}),
+    _built(ErrorBlock, {"message": texts}, {"code": texts, "data": json_objects}),
     _built(UnknownBlock, {"raw": json_objects}),
     _built(UnknownBlock, {"raw": st.sampled_from([{"kind": "new", "x": 1}, {"type": "new"}, {"kind": "text"}])}),
     _built(ThinkingBlock, {"text": texts}, {"signature": texts, "details": st.lists(texts, max_size=1)}),
@@ -146,6 +164,9 @@ _stamp: Fields = {
     "metadata": _metadata,
     "turn_id": _built(TurnId, {"loop_id": texts, "turn_index": numbers}),
     "raw": json_values,
+    **dict.fromkeys(("node_id", "parent_id"), st.integers(0, 2**64 - 1)),
+    "tags": st.lists(tags, min_size=1, max_size=2),
+    "provenance_hint": json_values,
 }
 _amounts = st.sampled_from([Decimal(0), Decimal("0.1"), Decimal("1e-9"), Decimal("1e-30"), Decimal("1e14")])
 _usages = _built(
@@ -199,10 +220,7 @@ _entries: st.SearchStrategy[Publishable] = st.one_of(
     _built(Label, {"target": st.just(1)}),
 )
 _custom = objects(
-    {
-        "customType": texts,
-        "contents": st.just([]) | _contents.map(lambda blocks: [_native(block) for block in blocks]),
-    },
+    {"customType": texts, "contents": st.just([]) | _contents.map(lambda blocks: [_native(block) for block in blocks])},
     {"display": st.booleans(), "details": json_values, "id": texts, "timestamp": numbers, "more": json_values},
 )
 _extensions = _built(
@@ -217,12 +235,16 @@ def _native(block: Block) -> object:
     return block.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+contents = _content.map(tuple)
+messages: st.SearchStrategy[Publishable] = st.one_of(_spoken, _answers, _tool_messages, _entries, _extensions)
+"""any message of ours"""
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> list[Publishable]:
     """Draw messages of all kinds in any order. The results of a batch are mostly adjacent."""
     said = list[Publishable]()
     for _ in range(draw(st.integers(0, 4))):
-        kind = draw(st.sampled_from([_spoken, _answers, _tool_messages, _entries, _extensions, _batches]))
-        found = draw(kind)
+        found = draw(st.sampled_from([messages] * 5 + [_batches]).flatmap(lambda kind: kind))
         said += found if isinstance(found, list) else [found]
     return said

@@ -2,17 +2,14 @@
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Iterator
 from typing import cast
 
-from tests.support.providers.sdk_types import type_faults
+from tests.support.providers.sdk_types import body_faults
 
 __all__ = ("require_legal", "rule_faults", "shape_faults")
-
 Object = dict[str, object]
-
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SAYS = {
@@ -31,11 +28,7 @@ def shape_faults(body: object) -> list[str]:
     """Return where the body violates the SDK's types or JSON."""
     from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 
-    form = MessageCreateParamsStreaming if _streams(body) else MessageCreateParamsNonStreaming
-    faults = type_faults(body, form, "body")
-    if not faults:
-        json.dumps(body, allow_nan=False)
-    return faults
+    return body_faults(body, MessageCreateParamsNonStreaming, MessageCreateParamsStreaming)
 
 
 def rule_faults(body: object) -> list[str]:
@@ -130,10 +123,6 @@ def _source_faults(source: Object) -> Iterator[str]:
             yield "a document without text"
         case _:
             pass
-
-
-def _streams(body: object) -> bool:
-    return isinstance(body, dict) and cast("Object", body).get("stream") is True
 
 
 def _blocks(content: object) -> list[Object]:

@@ -54,26 +54,11 @@ class Form(NamedTuple):
 
 
 FORMS = {
-    "anthropic": Form(
-        "anthropic",
-        "claude-sonnet-5-5",
-        to_anthropic,
-        anthropic_rules.shape_faults,
-        anthropic_rules.rule_faults,
-        "messages",
-    ),
-    "gemini": Form(
-        "google", "gemini-3-pro", to_gemini, gemini_rules.shape_faults, gemini_rules.rule_faults, "contents"
-    ),
-    "openai_chat": Form(
-        "openai", "gpt-5.2", to_openai_chat, openai_chat_rules.shape_faults, openai_chat_rules.rule_faults, "messages"
-    ),
-    "openai_responses": Form(
-        "openai",
-        "gpt-5.2",
-        to_openai_responses,
-        openai_responses_rules.shape_faults,
-        openai_responses_rules.rule_faults,
-        "input",
-    ),
+    name: Form(provider, model, to, rules.shape_faults, rules.rule_faults, said)
+    for name, provider, model, to, rules, said in (
+        ("anthropic", "anthropic", "claude-sonnet-5-5", to_anthropic, anthropic_rules, "messages"),
+        ("gemini", "google", "gemini-3-pro", to_gemini, gemini_rules, "contents"),
+        ("openai_chat", "openai", "gpt-5.2", to_openai_chat, openai_chat_rules, "messages"),
+        ("openai_responses", "openai", "gpt-5.2", to_openai_responses, openai_responses_rules, "input"),
+    )
 }

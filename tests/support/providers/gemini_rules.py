@@ -17,15 +17,10 @@ from typing import Union, cast, get_args, get_origin
 from pydantic import BaseModel
 
 __all__ = ("require_legal", "rule_faults", "shape_faults", "signature_faults")
-
 Object = dict[str, object]
-
 _DATA = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
 _SERVER_SIDE = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
-_SAYS = {
-    "user": _DATA - {"functionCall"},
-    "model": (_DATA - {"functionResponse"}) | _SERVER_SIDE,
-}
+_SAYS = {"user": _DATA - {"functionCall"}, "model": (_DATA - {"functionResponse"}) | _SERVER_SIDE}
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 _MEDIA_TYPE = re.compile(r"image/(png|jpeg|webp|heic|heif)|(audio|video|text)/[\w.+-]+|application/pdf")
 _URI = re.compile(r"(https?|gs)://.+|[\w-]+(/[\w.-]+)*")
@@ -97,7 +92,7 @@ def _faults(value: object, form: object, path: str) -> list[str]:
     if issubclass(form, BaseModel):
         return _object_faults(value, form, path)
     if issubclass(form, Enum):
-        return [] if value in {member.value for member in form} else [f"{path}: not one of {form.__name__}"]
+        return [] if value in [member.value for member in form] else [f"{path}: not one of {form.__name__}"]
     if form is bytes:
         return [] if _is_base64(value) else [f"{path}: not base64"]
     if form is float:

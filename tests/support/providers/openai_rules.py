@@ -16,11 +16,8 @@ __all__ = (
     "name_faults",
     "offer_faults",
     "pdf_or_file_faults",
-    "streams",
 )
-
 Object = dict[str, object]
-
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _IMAGE_URL = re.compile(r"https?://.+|data:image/(png|jpeg|gif|webp);base64,(.*)", re.DOTALL)
 _FILE_DATA = re.compile(r"data:([a-z0-9.+-]+/[a-zA-Z0-9.+-]+);base64,(.+)", re.DOTALL)
@@ -91,7 +88,3 @@ def offer_faults(names: list[object], choice: object, named: object) -> Iterator
 
 def list_of(value: object) -> list[Object]:
     return cast("list[Object]", value) if isinstance(value, list) else []
-
-
-def streams(body: object) -> bool:
-    return isinstance(body, dict) and cast("Object", body).get("stream") is True

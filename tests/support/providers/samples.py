@@ -20,7 +20,6 @@ __all__ = (
     "Sample",
     "anthropic_block",
 )
-
 Json = dict[str, JsonValue]
 
 
@@ -329,7 +328,6 @@ _RESPONSE_STREAM: list[Json] = [
     *_spoken_call(4, _CALLED_AGAIN),
     Responses.ended(_RESPONSE),
 ]
-
 _NAMES = {"fs_read": "fs.read"}
 SAMPLES = {
     "anthropic": Sample("claude-sonnet-5-5", _ANTHROPIC, _anthropic_stream(), {}),

@@ -4,6 +4,7 @@ pydantic's `TypeAdapter` over the same types is too weak. It drops unknown keys 
 unread, coerces numbers, and accepts nearly anything for a response model in a union.
 """
 
+import json
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -11,14 +12,25 @@ from typing import Annotated, Literal, NamedTuple, NotRequired, Required, Union,
 
 from typing_extensions import get_type_hints, is_typeddict
 
-__all__ = ("type_faults",)
-
+__all__ = ("body_faults", "type_faults")
 _TAGS = ("type", "role")
 _UNIONS: tuple[object, ...] = (Union, types.UnionType)
 _OBJECTS: tuple[object, ...] = (dict, Mapping)
 _ARRAYS: tuple[object, ...] = (list, Iterable)
 _PLAIN: tuple[object, ...] = (str, int, bool, float, type(None))
 _WRAPPERS: tuple[object, ...] = (Required, NotRequired, Annotated)
+
+
+def body_faults(body: object, plain: object, streaming: object) -> list[str]:
+    """Return where a body violates the SDK's types for a request that streams or not, or JSON."""
+    faults = type_faults(body, streaming if _streams(body) else plain, "body")
+    if not faults:
+        json.dumps(body, allow_nan=False)
+    return faults
+
+
+def _streams(body: object) -> bool:
+    return isinstance(body, dict) and cast("dict[str, object]", body).get("stream") is True
 
 
 def type_faults(value: object, form: object, path: str = "") -> list[str]:

@@ -5,7 +5,6 @@ from pydantic import JsonValue
 from tests.support.transcripts.transcript_files import Object
 
 __all__ = ("PARALLEL", "THINKING", "TIME", "USED", "answer", "call", "line", "result", "text", "user")
-
 TIME = "2026-02-03T04:05:06.789Z"
 USED: Object = {
     "input_tokens": 2,

@@ -10,7 +10,6 @@ from lanebus.bus.wire import Envelope
 from tests.support.log.entries import entry
 
 __all__ = ("real_log",)
-
 Object = dict[str, object]
 
 

@@ -15,9 +15,7 @@ from lanebus.handlers.formats import ImportReport, import_transcript
 from lanebus.handlers.formats.transcript import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 
 __all__ = ("TALK", "Imported", "Object", "file_of", "imported", "messages_of")
-
 Object = dict[str, JsonValue]
-
 TALK: list[JsonValue] = [
     {"role": "system", "content": "be brief"},
     {"role": "developer", "content": "no lists", "name": "ops"},

@@ -11,9 +11,7 @@ from lanebus.bus.errors import BusError
 from tests.support.paths import CASES
 
 __all__ = ("CLAIMED", "Case", "Object", "all_cases", "cases")
-
 Object = dict[str, object]
-
 CLAIMED: set[str] = set()
 """the areas that have a test, as far as their modules were imported"""
 
@@ -53,11 +51,7 @@ def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.
     found = [case for case in all_cases() if case.area in areas]
     assert not found or against.keys() <= {case.id for case in found}, "a contradicted case is not there"
     parameters = [
-        pytest.param(
-            case,
-            id=case.id,
-            marks=[needs, _contradicts(against[case.id])] if case.id in against else [needs],
-        )
+        pytest.param(case, id=case.id, marks=[needs, _contradicts(against[case.id])] if case.id in against else [needs])
         for case in found
     ]
     absent = pytest.param(Case("absent", areas[0], {}, {}), id="-".join(areas), marks=[needs])

@@ -47,8 +47,6 @@ __all__ = (
     "with_data",
     "without_arguments_text",
 )
-
-
 Json = dict[str, JsonValue]
 
 
@@ -65,11 +63,7 @@ def dumped(message: LlmMessage | ExtensionMessage) -> JsonValue:
 
 
 MODEL = "m"
-
-
 SYSTEM = SystemMessage(content=(TextBlock(text="be kind"),))
-
-
 TOOL = ToolSpec("get_weather", "Tells the weather.", {"type": "object"})
 
 

@@ -1,8 +1,6 @@
 """What the readers of all transcript formats promise alike."""
 
-import copy
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,7 @@ from lanebus.handlers.formats.importer import FORMATS
 from lanebus.handlers.formats.source import gathered
 from lanebus.handlers.formats.transcript import Format
 from lanebus.messages import Compaction, Label, LeafMove
+from tests.support.formats.kit import changed, places
 from tests.support.transcripts.claude_code import PARALLEL, THINKING, answer, line, user
 from tests.support.transcripts.transcript_files import TALK, Object, file_of
 
@@ -69,7 +68,6 @@ SAMPLES: dict[str, list[JsonValue]] = {
         _000("x"),
     ],
 }
-
 _ODD: list[JsonValue] = [
     *(None, True, -1, 0, -1.5, 1e300, 2**70, "", "x", "file:///etc/passwd"),
     [],
@@ -82,32 +80,7 @@ _ODD: list[JsonValue] = [
     {"a": {"b": []}},
 ]
 _odd: st.SearchStrategy[JsonValue] = st.sampled_from(_ODD)
-
 every_format = pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)
-
-
-def places(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The path of everything in a value."""
-    yield path
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in inner:
-        yield from places(item, (*path, key))
-
-
-def with_fault(value: JsonValue, path: tuple[str | int, ...], fault: JsonValue) -> JsonValue:
-    """The value with something else at a path."""
-    if not path:
-        return fault
-    at, *rest = path
-    result = copy.copy(value)
-    match result, at:
-        case dict(), str():
-            result[at] = with_fault(result[at], tuple(rest), fault)
-        case list(), int():
-            result[at] = with_fault(result[at], tuple(rest), fault)
-        case _:
-            pytest.fail("no such place")
-    return result
 
 
 def read_all(known: Format, values: list[JsonValue]) -> int:
@@ -180,9 +153,9 @@ async def test_a_file_that_grew_adds_only_what_is_new_and_again_nothing(known: F
 @every_format
 def test_one_fault_anywhere_is_a_typed_error(known: Format) -> None:
     for value in SAMPLES[known.name]:
-        for path in [*places(value)]:
+        for path in ["", *(place for place, _ in places(value))]:
             for odd in _ODD:
-                read_all(known, [with_fault(value, path, odd)])
+                read_all(known, [changed(value, path, odd)])
 
 
 @pytest.mark.full
@@ -192,8 +165,8 @@ def test_any_faults_are_typed_errors(known: Format, data: st.DataObject) -> None
     values = [*SAMPLES[known.name]]
     for _ in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(values) - 1))
-        path = data.draw(st.sampled_from([*places(values[at])]))
-        values[at] = with_fault(values[at], path, data.draw(_odd))
+        path = data.draw(st.sampled_from(["", *(place for place, _ in places(values[at]))]))
+        values[at] = changed(values[at], path, data.draw(_odd))
     for value in values:
         assert known.recognizes(value) in {True, False}
     read_all(known, values)

@@ -4,20 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    Compaction,
-    DocumentBlock,
-    ExtensionMessage,
-    ImageBlock,
-    LeafMove,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    UnknownBlock,
-    UserMessage,
-)
+from lanebus.bus import messages as our
 from lanebus.handlers.context import build_context
 from lanebus.handlers.formats.importer import MissingParent
 from lanebus.handlers.formats.transcript import TranscriptBounds
@@ -32,12 +19,12 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 
 async def test_the_lines_of_an_answer_are_one_message_and_counted_once(tmp_path: Path) -> None:
     async with imported(tmp_path, *PARALLEL) as made:
-        answers = [message for message in made.log if isinstance(message, AssistantMessage)]
+        answers = [message for message in made.log if isinstance(message, our.AssistantMessage)]
         usage = (await project(made.session, USAGE)).state
 
     assert [[type(block) for block in each.content] for each in answers] == [
-        [ThinkingBlock, ToolCallBlock, ToolCallBlock],
-        [TextBlock],
+        [our.ThinkingBlock, our.ToolCallBlock, our.ToolCallBlock],
+        [our.TextBlock],
     ]
     assert [each.response_id for each in answers] == ["msg_1", "msg_2"]
     assert [each.stop_reason for each in answers] == ["toolUse", "stop"]
@@ -52,12 +39,12 @@ async def test_an_answer_with_more_lines_in_between_than_are_held_comes_in_parts
     tmp_path: Path, bounds: TranscriptBounds
 ) -> None:
     async with imported(tmp_path, *PARALLEL, bounds=bounds) as made:
-        answers = [message for message in made.log if isinstance(message, AssistantMessage)]
+        answers = [message for message in made.log if isinstance(message, our.AssistantMessage)]
         usage = (await project(made.session, USAGE)).state
 
     assert len(answers) > 2, "the first was held no longer"
     said = [type(block) for each in answers for block in each.content]
-    assert said == [ThinkingBlock, ToolCallBlock, ToolCallBlock, TextBlock]
+    assert said == [our.ThinkingBlock, our.ToolCallBlock, our.ToolCallBlock, our.TextBlock]
     # What its first part took, which is as much as was known then; the others repeat it.
     assert summary(usage.total.usage)["output"] == 91
 
@@ -79,8 +66,8 @@ async def test_the_results_of_parallel_calls_are_no_branches(tmp_path: Path) -> 
         context = await build_context(made.session)
         request = to_anthropic(context)
 
-    assert not any(isinstance(message, LeafMove) for message in made.log)
-    results = [message for message in made.log if isinstance(message, ToolResultMessage)]
+    assert not any(isinstance(message, our.LeafMove) for message in made.log)
+    results = [message for message in made.log if isinstance(message, our.ToolResultMessage)]
     assert [(each.tool_call_id, each.tool_name, each.text_content()) for each in results] == [
         ("t1", "Read", "result of t1"),
         ("t2", "Read", "result of t2"),
@@ -96,14 +83,16 @@ async def test_what_follows_any_result_of_an_answer_follows_all_of_them(tmp_path
     last = answer("a4", "r1", "msg_2", text("done"))
     async with imported(tmp_path, *PARALLEL[:-1], last) as made:
         context = await build_context(made.session)
-    assert not any(isinstance(message, LeafMove) for message in made.log)
+    assert not any(isinstance(message, our.LeafMove) for message in made.log)
     assert [message.text_content() for message in context.messages][-3:] == ["result of t1", "result of t2", "done"]
 
 
 async def test_nothing_of_a_line_is_lost(tmp_path: Path) -> None:
     async with imported(tmp_path, *PARALLEL) as made:
-        said = {message.id: message for message in made.log if isinstance(message, UserMessage | AssistantMessage)}
-        kept = [message for message in made.log if isinstance(message, ExtensionMessage)]
+        said = {
+            message.id: message for message in made.log if isinstance(message, our.UserMessage | our.AssistantMessage)
+        }
+        kept = [message for message in made.log if isinstance(message, our.ExtensionMessage)]
 
     first = said["a1"].metadata or {}
     assert (first["cwd"], first["requestId"], first["isSidechain"]) == ("/w", "req_1", False)
@@ -129,7 +118,7 @@ async def test_an_answer_whose_lines_stand_apart_is_still_counted_once(tmp_path:
     assert summary(usage.total.usage)["output"] == 180
     assert [message.text_content() for message in context.messages] == ["go", "one", "two"]
     last = made.log[-1]
-    assert isinstance(last, AssistantMessage)
+    assert isinstance(last, our.AssistantMessage)
     assert (last.metadata or {})["message"] == {"repeatedUsage": USED}
 
 
@@ -141,7 +130,7 @@ async def test_an_answer_written_down_twice_is_said_once(tmp_path: Path) -> None
         answer("a2", "a1", "m", text("one"), call("t1")),
     ) as made:
         last = made.log[-1]
-    assert isinstance(last, AssistantMessage)
+    assert isinstance(last, our.AssistantMessage)
     assert len(last.content) == 2
 
 
@@ -155,7 +144,7 @@ async def test_a_user_who_went_back_begins_a_branch(tmp_path: Path) -> None:
         user("u3", "a1", "instead"),
     ) as made:
         context = await build_context(made.session)
-    assert [message.to for message in made.log if isinstance(message, LeafMove)] == [2]
+    assert [message.to for message in made.log if isinstance(message, our.LeafMove)] == [2]
     assert [message.text_content() for message in context.messages] == ["a", "b", "instead"]
 
 
@@ -195,7 +184,7 @@ async def test_a_line_before_its_parent_keeps_its_context(tmp_path: Path) -> Non
         context = await build_context(made.session)
     assert [message.text_content() for message in context.messages] == ["one", "two", "firstsecond", "three", "four"]
     assert (made.report.missing_parents, made.report.bad) == ((), ())
-    assert not [message for message in made.log if isinstance(message, LeafMove)]
+    assert not [message for message in made.log if isinstance(message, our.LeafMove)]
 
 
 async def test_a_line_far_before_its_parent_is_reported(tmp_path: Path) -> None:
@@ -243,9 +232,9 @@ async def test_a_compaction_keeps_its_summary_and_the_tree(tmp_path: Path) -> No
         user("u2", "c2", "go on"),
     ) as made:
         context = await build_context(made.session)
-    (compaction,) = (message for message in made.log if isinstance(message, Compaction))
+    (compaction,) = (message for message in made.log if isinstance(message, our.Compaction))
     assert (compaction.summary, compaction.tokens_before, compaction.first_kept) == ("what happened", 999, None)
-    assert not any(isinstance(message, LeafMove) for message in made.log)
+    assert not any(isinstance(message, our.LeafMove) for message in made.log)
     assert [message.text_content().count("what happened") for message in context.messages] == [1, 0]
 
 
@@ -260,7 +249,7 @@ async def test_a_compaction_that_names_no_line_before_it_follows_that_line(tmp_p
         user("u2", "c2", "b"),
     ) as made:
         context = await build_context(made.session)
-    assert not any(isinstance(message, LeafMove) for message in made.log)
+    assert not any(isinstance(message, our.LeafMove) for message in made.log)
     assert len(context.messages) == 2
 
 
@@ -275,7 +264,7 @@ async def test_a_compaction_may_keep_the_last_messages(tmp_path: Path) -> None:
         boundary,
         user("c2", "c1", "sum", isCompactSummary=True),
     ) as made:
-        (compaction,) = (message for message in made.log if isinstance(message, Compaction))
+        (compaction,) = (message for message in made.log if isinstance(message, our.Compaction))
     assert compaction.first_kept == 2
 
 
@@ -288,8 +277,8 @@ async def test_lines_that_no_model_saw_go_to_the_extension_lane(tmp_path: Path) 
         user("v1", None, "only shown", isVisibleInTranscriptOnly=True),
     )
     async with imported(tmp_path, *others) as made:
-        assert all(isinstance(message, ExtensionMessage) for message in made.log)
-        assert [message.data for message in made.log if isinstance(message, ExtensionMessage)] == [*others]
+        assert all(isinstance(message, our.ExtensionMessage) for message in made.log)
+        assert [message.data for message in made.log if isinstance(message, our.ExtensionMessage)] == [*others]
         context = await build_context(made.session)
     assert len(context.messages) == 0
 
@@ -300,7 +289,7 @@ async def test_an_error_of_the_api_is_a_failed_answer_of_no_model(tmp_path: Path
     async with imported(tmp_path, user("u1", None, "a"), {**error, "isApiErrorMessage": True}) as made:
         context = await build_context(made.session)
         last = made.log[-1]
-    assert isinstance(last, AssistantMessage)
+    assert isinstance(last, our.AssistantMessage)
     assert (last.stop_reason, last.error_message, last.model, last.usage) == ("error", "API Error: 529", None, None)
     assert len(context.messages) == 1
 
@@ -319,11 +308,11 @@ async def test_blocks_of_a_user_and_of_a_result_are_ours(tmp_path: Path) -> None
         tmp_path, answer("a1", None, "m", call("t1")), user("u1", "a1", [text("look"), image, note, answered])
     ) as made:
         _, result_of, said = made.log
-    assert isinstance(result_of, ToolResultMessage)
-    assert [type(block) for block in result_of.content] == [TextBlock, ImageBlock, UnknownBlock]
+    assert isinstance(result_of, our.ToolResultMessage)
+    assert [type(block) for block in result_of.content] == [our.TextBlock, our.ImageBlock, our.UnknownBlock]
     assert (result_of.is_error, result_of.tool_name) == (True, "Read")
-    assert isinstance(said, UserMessage)
-    assert [type(block) for block in said.content] == [TextBlock, ImageBlock, DocumentBlock]
+    assert isinstance(said, our.UserMessage)
+    assert [type(block) for block in said.content] == [our.TextBlock, our.ImageBlock, our.DocumentBlock]
 
 
 async def test_bad_lines_are_reported_and_the_others_are_imported(tmp_path: Path) -> None:
@@ -348,7 +337,7 @@ async def test_bad_lines_are_reported_and_the_others_are_imported(tmp_path: Path
         "message.content.0",
         "message.content.0.media.url",
     ]
-    assert [message.text_content() for message in made.log if isinstance(message, UserMessage)] == ["a", "c"]
+    assert [message.text_content() for message in made.log if isinstance(message, our.UserMessage)] == ["a", "c"]
 
 
 async def test_a_damaged_line_of_an_answer_costs_only_itself_and_a_refused_answer_names_all_its_lines(

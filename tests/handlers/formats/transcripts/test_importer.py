@@ -15,21 +15,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus import Bus, Session
+from lanebus.bus import messages as our
 from lanebus.bus.errors import Unavailable
-from lanebus.bus.messages import (
-    AssistantMessage,
-    BranchSummary,
-    Compaction,
-    ExtensionMessage,
-    ImageBlock,
-    JsonBounds,
-    Label,
-    Lane,
-    LeafMove,
-    LlmMessage,
-    Publishable,
-    UserMessage,
-)
 from lanebus.bus.wire import Cursor, Receipt
 from lanebus.handlers.formats import ImportProgress, UnknownFormat, import_transcript, read_lines
 from lanebus.handlers.formats.importer import FORMATS, MissingParent, OtherEntries
@@ -38,6 +25,8 @@ from lanebus.handlers.projections import USAGE, summary
 from lanebus.projections import project
 from tests.support.log.groups import works
 from tests.support.paths import ROOT
+from tests.support.transcripts.transcript_files import file_of, messages_of
+from tests.support.transcripts.transcript_files import imported as imported_file
 
 TIME = "2025-12-09T00:53:29.825Z"
 HEADER: dict[str, JsonValue] = {"type": "session", "id": "x", "timestamp": TIME}
@@ -56,36 +45,17 @@ def node(value: dict[str, JsonValue], entry_id: str, parent: str | None) -> dict
     return {**value, "id": entry_id, "parentId": parent}
 
 
-def file_of(*lines: dict[str, JsonValue] | bytes) -> io.BytesIO:
-    return io.BytesIO(
-        b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
-    )
-
-
-async def entries(session: Session) -> list[Publishable]:
-    messages: list[Publishable] = []
-    async for envelope in session.read():
-        assert isinstance(
-            envelope.message, LlmMessage | ExtensionMessage | BranchSummary | Compaction | Label | LeafMove
-        )
-        assert envelope.position == len(messages) + 1
-        messages.append(envelope.message)
-    return messages
-
-
-def texts(messages: Iterable[Publishable]) -> list[str]:
+def texts(messages: Iterable[our.Publishable]) -> list[str]:
     """What is said, in order: texts of users, else the kind of an entry."""
     return [
-        message.text_content() if isinstance(message, UserMessage) else str(getattr(message, "kind", "?"))
+        message.text_content() if isinstance(message, our.UserMessage) else str(getattr(message, "kind", "?"))
         for message in messages
     ]
 
 
-async def imported(tmp_path: Path, *lines: dict[str, JsonValue] | bytes) -> list[Publishable]:
-    async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        session = bus.session("s1")
-        await import_transcript(session, file_of(*lines))
-        return await entries(session)
+async def imported(tmp_path: Path, *lines: JsonValue | bytes) -> list[our.Publishable]:
+    async with imported_file(tmp_path / "bus", *lines) as made:
+        return made.log
 
 
 async def test_every_line_goes_in_once_and_in_order(tmp_path: Path) -> None:
@@ -98,7 +68,7 @@ async def test_every_line_goes_in_once_and_in_order(tmp_path: Path) -> None:
 
         assert (first.added, first.already_there, first.bad, first.first, first.last) == (301, 0, (), 1, 301)
         assert (again.added, again.already_there, again.bad, again.first, again.last) == (0, 301, (), 1, 301)
-        log = await entries(session)
+        log = await messages_of(session)
         assert texts(log) == ["import.header", *(f"message {number}" for number in range(300))]
 
 
@@ -106,7 +76,7 @@ async def test_a_file_that_chose_its_session_adds_nothing_beside_other_entries(t
     lines = [HEADER, *(user(f"message {number}") for number in range(5))]
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         live, other, own = bus.session("live"), bus.session("other"), bus.session("own")
-        await live.publish(UserMessage.text("live"))
+        await live.publish(our.UserMessage.text("live"))
         with pytest.raises(OtherEntries, match="--session live"):
             await import_transcript(live, file_of(*lines), beside_others=False)
         assert (await live.head()).position == 1
@@ -117,7 +87,7 @@ async def test_a_file_that_chose_its_session_adds_nothing_beside_other_entries(t
         await import_transcript(own, file_of(*lines[:3]), beside_others=False)
         rest = await import_transcript(own, file_of(*lines), beside_others=False)
         assert (rest.added, rest.already_there) == (3, 3)
-        await own.publish(UserMessage.text("live"))
+        await own.publish(our.UserMessage.text("live"))
         again = await import_transcript(own, file_of(*lines), beside_others=False)
         assert (again.added, again.already_there) == (0, 6)
         with pytest.raises(OtherEntries):
@@ -145,7 +115,7 @@ async def test_an_import_with_a_tiny_bound_gives_the_same_log(tmp_path: Path, bo
     lines += [BAD, user("last")]
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         report = await import_transcript(bus.session("s1"), file_of(*lines), bounds=bounds)
-        log = await entries(bus.session("s1"))
+        log = await messages_of(bus.session("s1"))
     assert (report.added, len(report.bad)) == (12, 1)
     assert texts(log) == ["import.header", *(f"message {number}" for number in range(10)), "last"]
 
@@ -175,7 +145,7 @@ async def test_a_transcript_that_grew_adds_only_what_is_new(tmp_path: Path) -> N
         report = await import_transcript(session, file_of(HEADER, b"", user("a"), BAD, user("b")))
 
         assert (report.added, report.already_there) == (1, 2)
-        assert texts(await entries(session)) == ["import.header", "a", "b"]
+        assert texts(await messages_of(session)) == ["import.header", "a", "b"]
 
 
 async def test_two_transcripts_with_equal_lines_both_go_in(tmp_path: Path) -> None:
@@ -206,7 +176,7 @@ async def test_bad_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -
             ),
         )
 
-        assert texts(await entries(session)) == ["import.header", "a", "c"]
+        assert texts(await messages_of(session)) == ["import.header", "a", "c"]
         assert [bad.number for bad in report.bad] == [1, 3, 5, 7, 8, 9, 10]
         reasons = {bad.number: bad.reason for bad in report.bad}
         assert reasons[3] == "not UTF-8 at byte 0"
@@ -217,7 +187,7 @@ async def test_bad_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -
 
 
 async def test_a_line_of_too_many_values_is_named_and_the_others_are_imported(tmp_path: Path) -> None:
-    bounds = TranscriptBounds(json=JsonBounds(parsed_bytes=10_000))
+    bounds = TranscriptBounds(json=our.JsonBounds(parsed_bytes=10_000))
     dense = b'{"type":"x","v":[' + b"[]," * 5_000 + b"[]]}"
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         for lines in ((HEADER, user("a"), dense, user("b")), (dense, HEADER, user("c"))):
@@ -264,7 +234,7 @@ async def test_no_worker_is_called_to_answer_history(tmp_path: Path) -> None:
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         session = bus.session("s1")
         await import_transcript(session, file_of(HEADER, user("a")))
-        await session.publish(UserMessage.text("b"))
+        await session.publish(our.UserMessage.text("b"))
         consumer = bus.consumer("agents", "w1")
         async with aclosing(works(consumer)) as given:
             async for work in given:
@@ -275,10 +245,7 @@ async def test_no_worker_is_called_to_answer_history(tmp_path: Path) -> None:
 # --- what a line says of other lines ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("index", "kept"),
-    [(0, 2), (1, 2), (2, 4), (3, 4), (4, 4), (5, None), (99, None), (-1, None)],
-)
+@pytest.mark.parametrize(("index", "kept"), [(0, 2), (1, 2), (2, 4), (3, 4), (4, 4), (5, None), (99, None), (-1, None)])
 async def test_a_compaction_by_count_keeps_from_that_entry_or_the_next_one_that_went_in(
     tmp_path: Path, index: int, kept: int | None
 ) -> None:
@@ -287,7 +254,7 @@ async def test_a_compaction_by_count_keeps_from_that_entry_or_the_next_one_that_
     lines = (HEADER, user("a"), BAD, b"", notice, user("b"))
     log = await imported(tmp_path, *lines, compaction(firstKeptEntryIndex=index))
 
-    (made,) = (message for message in log if isinstance(message, Compaction))
+    (made,) = (message for message in log if isinstance(message, our.Compaction))
     # Positions: 1 header, 2 a, 3 notice, 4 b, 5 the compaction; the bad line has none.
     assert made.first_kept == kept
 
@@ -308,44 +275,77 @@ async def test_a_branch_begins_with_a_move_of_the_leaf(tmp_path: Path) -> None:
         node({"type": "label", "timestamp": TIME, "targetId": "d", "label": "x"}, "j", "i"),  # 14
     )
 
-    moves = {position: message.to for position, message in enumerate(log, 1) if isinstance(message, LeafMove)}
+    moves = {position: message.to for position, message in enumerate(log, 1) if isinstance(message, our.LeafMove)}
     assert moves == {5: 2, 9: None, 11: 4}
     assert texts(log)[-3:] == ["branchSummary", "import.label", "label"]
-    (summary_of,) = (message for message in log if isinstance(message, BranchSummary))
+    (summary_of,) = (message for message in log if isinstance(message, our.BranchSummary))
     assert summary_of.branch == 10
-    (label,) = (message for message in log if isinstance(message, Label))
+    (label,) = (message for message in log if isinstance(message, our.Label))
     assert label.target == 6
-    assert [message.id for message in log if isinstance(message, UserMessage)] == ["a", "b", "c", "d", "f", "g"]
+    assert [message.id for message in log if isinstance(message, our.UserMessage)] == ["a", "b", "c", "d", "f", "g"]
 
 
-async def test_a_compaction_by_id_keeps_what_is_on_its_own_branch(tmp_path: Path) -> None:
-    log = await imported(
-        tmp_path,
-        HEADER,
-        node(user("a"), "a", None),  # 2
-        node(user("b"), "b", "a"),  # 3
-        node({"type": "custom", "timestamp": TIME}, "c", "a"),  # 4
-        node(user("d"), "d", "c"),  # 5 moves, 6
-        node(compaction(firstKeptEntryId="c"), "e", "d"),  # 7: c is no LLM entry, the next on the branch is d
-        node(compaction(firstKeptEntryId="b"), "f", "e"),  # 8: b is on another branch
-        node(compaction(firstKeptEntryId="nobody"), "g", "f"),  # 9
-    )
-    assert [message.first_kept for message in log if isinstance(message, Compaction)] == [6, None, None]
+LONG = "b" * 1_100_000  # over the limit of an entry
+A: dict[str, JsonValue] = node(user("a"), "a", None)  # 2
 
 
-async def test_an_entry_whose_parent_was_a_bad_line_stays_where_it_stands(tmp_path: Path) -> None:
-    log = await imported(
-        tmp_path,
-        HEADER,
-        node(user("a"), "a", None),
-        BAD,  # was "b", a child of "a"
-        node(user("c"), "c", "b"),
-        node(user("d"), "d", "c"),
-        node(compaction(firstKeptEntryId="b"), "e", "d"),
-    )
-    assert texts(log) == ["import.header", "a", "c", "d", "compaction"]
-    (made,) = (message for message in log if isinstance(message, Compaction))
-    assert made.first_kept == 3
+@pytest.mark.parametrize(
+    ("lines", "log", "moves", "kept"),
+    [
+        pytest.param(
+            [
+                *(node(user("b"), "b", "a"), node({"type": "custom", "timestamp": TIME}, "c", "a")),  # 3, 4
+                node(user("d"), "d", "c"),  # 5 moves, 6
+                node(compaction(firstKeptEntryId="c"), "e", "d"),  # 7: c is no LLM entry, the next on the branch is d
+                node(compaction(firstKeptEntryId="b"), "f", "e"),  # 8: b is on another branch
+                node(compaction(firstKeptEntryId="nobody"), "g", "f"),  # 9
+            ],
+            ["b", "import.custom", "leafMove", "d", *["compaction"] * 3],
+            [2],
+            [6, None, None],
+            id="a compaction keeps what is on its own branch",
+        ),
+        pytest.param(
+            # The bad line was "b", a child of "a".
+            [
+                BAD,
+                *(node(user("c"), "c", "b"), node(user("d"), "d", "c")),
+                node(compaction(firstKeptEntryId="b"), "e", "d"),
+            ],
+            ["c", "d", "compaction"],
+            [],
+            [3],
+            id="an entry whose parent was a bad line stays where it stands",
+        ),
+        pytest.param(
+            [
+                *(node(user(LONG), "b", "a"), node(user("c"), "c", "b"), node(user("d"), "d", "a")),  # -, 3, 4 moves, 5
+                node(user("e"), "e", "b"),  # 6 moves, 7: beside c, under the nearest that went in
+            ],
+            ["c", "leafMove", "d", "leafMove", "e"],
+            [2, 2],
+            [],
+            id="an entry over the limit is no parent of what follows",
+        ),
+        pytest.param(
+            [
+                node(user(LONG), "b", "a"),
+                node({"type": "label", "timestamp": TIME, "targetId": "a", "label": "x"}, "c", "b"),
+            ],
+            ["label"],
+            [],
+            [],
+            id="a failed entry is not the leaf",
+        ),
+    ],
+)
+async def test_what_stands_in_a_tree_goes_to_its_place(
+    tmp_path: Path, lines: list[JsonValue | bytes], log: list[str], moves: list[int], kept: list[int | None]
+) -> None:
+    found = await imported(tmp_path, HEADER, A, *lines)
+    assert texts(found) == ["import.header", "a", *log]
+    assert [message.to for message in found if isinstance(message, our.LeafMove)] == moves
+    assert [message.first_kept for message in found if isinstance(message, our.Compaction)] == kept
 
 
 async def test_an_entry_before_its_parent_comes_after_it_and_one_whose_parent_is_missing_is_reported(
@@ -360,33 +360,8 @@ async def test_an_entry_before_its_parent_comes_after_it_and_one_whose_parent_is
     )
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         report = await import_transcript(bus.session("s"), file_of(*lines))
-        assert texts(await entries(bus.session("s"))) == ["import.header", "a", "b", "c", "leafMove", "e"]
+        assert texts(await messages_of(bus.session("s"))) == ["import.header", "a", "b", "c", "leafMove", "e"]
     assert (report.missing_parents, report.bad) == ((MissingParent(5, "nobody"),), ())
-
-
-async def test_an_entry_over_the_limit_is_no_parent_of_what_follows(tmp_path: Path) -> None:
-    log = await imported(
-        tmp_path,
-        HEADER,
-        node(user("a"), "a", None),  # 2
-        node(user("b" * 1_100_000), "b", "a"),
-        node(user("c"), "c", "b"),  # 3
-        node(user("d"), "d", "a"),  # 4 moves, 5
-        node(user("e"), "e", "b"),  # 6 moves, 7: beside c, under the nearest that went in
-    )
-    assert texts(log) == ["import.header", "a", "c", "leafMove", "d", "leafMove", "e"]
-    assert [message.to for message in log if isinstance(message, LeafMove)] == [2, 2]
-
-
-async def test_a_failed_entry_is_not_the_leaf(tmp_path: Path) -> None:
-    log = await imported(
-        tmp_path,
-        HEADER,
-        node(user("a"), "a", None),
-        node(user("b" * 1_100_000), "b", "a"),
-        node({"type": "label", "timestamp": TIME, "targetId": "a", "label": "x"}, "c", "b"),
-    )
-    assert texts(log) == ["import.header", "a", "label"]
 
 
 # --- an import that ends badly ------------------------------------------------------------------------------------
@@ -408,8 +383,8 @@ async def test_an_import_killed_at_any_moment_and_run_again_gives_the_undisturbe
     file.write_bytes(file_of(*tree()).getvalue())
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
         await import_transcript(bus.session("whole"), file)
-        whole = await entries(bus.session("whole"))
-        assert any(isinstance(message, LeafMove) for message in whole)
+        whole = await messages_of(bus.session("whole"))
+        assert any(isinstance(message, our.LeafMove) for message in whole)
         for steps in (1, 2, 4):
             name = f"killed-{steps}"
             await kill_after(steps, tmp_path / "bus", file, name)
@@ -419,7 +394,7 @@ async def test_an_import_killed_at_any_moment_and_run_again_gives_the_undisturbe
             report = await import_transcript(bus.session(name), file)
 
             assert (report.already_there, report.added) == (before, len(whole) - before)
-            assert await entries(bus.session(name)) == whole
+            assert await messages_of(bus.session(name)) == whole
 
 
 async def kill_after(steps: int, data_dir: Path, file: Path, session: str) -> None:
@@ -452,7 +427,7 @@ async def test_an_import_that_is_cancelled_leaves_a_beginning_and_can_be_run_aga
             await import_transcript(session, file_of(*tree()), on_progress=stop)
         await import_transcript(session, file_of(*tree()))
         await import_transcript(bus.session("whole"), file_of(*tree()))
-        assert await entries(session) == await entries(bus.session("whole"))
+        assert await messages_of(session) == await messages_of(bus.session("whole"))
 
 
 async def test_a_server_that_goes_away_ends_the_import_with_its_own_error(
@@ -463,7 +438,7 @@ async def test_a_server_that_goes_away_ends_the_import_with_its_own_error(
         publish, count = session.publish, 0
 
         async def fail_later(
-            *messages: Publishable, key: str, expected: Cursor | None, wake: bool, imported: bool
+            *messages: our.Publishable, key: str, expected: Cursor | None, wake: bool, imported: bool
         ) -> Receipt:
             nonlocal count
             count += 1
@@ -478,7 +453,7 @@ async def test_a_server_that_goes_away_ends_the_import_with_its_own_error(
 
         await import_transcript(session, file_of(*tree()))
         await import_transcript(bus.session("whole"), file_of(*tree()))
-        assert await entries(session) == await entries(bus.session("whole"))
+        assert await messages_of(session) == await messages_of(bus.session("whole"))
 
 
 async def test_large_images_go_into_the_media_store_and_every_line_stays_in_its_place(tmp_path: Path) -> None:
@@ -493,15 +468,15 @@ async def test_large_images_go_into_the_media_store_and_every_line_stays_in_its_
         session = bus.session("s1")
         for added in (9, 0):  # again: nothing is doubled
             assert (await import_transcript(session, file_of(*lines))).added == added
-        log = await entries(session)
+        log = await messages_of(session)
         said = [text for number in range(4) for text in (f"image {number}", f"and {number}")]
         assert texts(log) == ["import.header", *said]
         found = [
             block.media
             for entry in log
-            if isinstance(entry, UserMessage)
+            if isinstance(entry, our.UserMessage)
             for block in entry.content
-            if isinstance(block, ImageBlock)
+            if isinstance(block, our.ImageBlock)
         ]
         assert [await session.media.get(media.sha256 or "") for media in found] == large
         assert (await session.head()).size_bytes < 10_000
@@ -553,15 +528,15 @@ async def test_a_real_session_gives_exactly_its_figures_and_goes_in_once(tmp_pat
     }
     assert (usage.state.total.calls, usage.state.total.calls_of_unknown_cost) == (484, 0)
     # The last compaction is line 628 counted from 0 and keeps from line 551; positions count from 1.
-    assert [(at, message.first_kept) for at, message in log.items() if isinstance(message, Compaction)][-1] == (
+    assert [(at, message.first_kept) for at, message in log.items() if isinstance(message, our.Compaction)][-1] == (
         629,
         552,
     )
-    answers = [message for message in log.values() if isinstance(message, AssistantMessage)]
+    answers = [message for message in log.values() if isinstance(message, our.AssistantMessage)]
     assert sum(message.stop_reason == "aborted" for message in answers) == 18
     assert sum(message.stop_reason == "error" for message in answers) == 1
     assert sum(len(list(message.tool_calls())) for message in answers) == 454
 
 
 async def entries_of_real(session: Session) -> dict[int, object]:
-    return {envelope.position: envelope.message async for envelope in session.read(lanes={Lane.LLM})}
+    return {envelope.position: envelope.message async for envelope in session.read(lanes={our.Lane.LLM})}

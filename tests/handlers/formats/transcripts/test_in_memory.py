@@ -20,7 +20,6 @@ from lanebus.handlers.formats.transcript import CyclicTree, UnknownEntry
 from tests.support.suite.scale import examples
 
 Object = dict[str, JsonValue]
-
 TIME = "2025-12-09T00:53:29.825Z"
 HEADER: Object = {"type": "session", "id": "x", "timestamp": TIME}
 

@@ -7,22 +7,8 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus import Bus
+from lanebus.bus import messages as our
 from lanebus.bus.errors import DecodeError, MessageError
-from lanebus.bus.messages import (
-    AssistantMessage,
-    AudioBlock,
-    DeveloperMessage,
-    DocumentBlock,
-    ExtensionMessage,
-    ImageBlock,
-    JsonBounds,
-    SystemMessage,
-    TextBlock,
-    ThinkingBlock,
-    ToolResultMessage,
-    UnknownBlock,
-    UserMessage,
-)
 from lanebus.handlers.context import build_context
 from lanebus.handlers.formats import UnknownFormat, import_transcript, source
 from lanebus.handlers.formats.openai_chat import SeveralConversations, read_openai_message
@@ -41,13 +27,13 @@ async def test_a_document_goes_in_however_it_is_laid_out(tmp_path: Path, indent:
         assert (made.report.format, made.report.added, made.report.bad) == ("openai-chat", len(TALK), ())
         context = await build_context(made.session)
     assert [type(message) for message in made.log] == [
-        *(SystemMessage, DeveloperMessage, UserMessage, AssistantMessage),
-        *(ToolResultMessage, ToolResultMessage, ToolResultMessage, AssistantMessage),
+        *(our.SystemMessage, our.DeveloperMessage, our.UserMessage, our.AssistantMessage),
+        *(our.ToolResultMessage, our.ToolResultMessage, our.ToolResultMessage, our.AssistantMessage),
     ]
-    assert [message.text_content() for message in context.messages if isinstance(message, ToolResultMessage)] == [
+    assert [message.text_content() for message in context.messages if isinstance(message, our.ToolResultMessage)] == [
         *("noon", "bad arguments", "noon")
     ]
-    answer, last = (message for message in made.log if isinstance(message, AssistantMessage))
+    answer, last = (message for message in made.log if isinstance(message, our.AssistantMessage))
     assert [(call.arguments, call.arguments_raw) for call in answer.tool_calls()] == [
         ({"zone": "UTC"}, None),
         ({}, '{"zone":'),
@@ -60,7 +46,7 @@ async def test_other_fields_of_the_document_come_first(tmp_path: Path) -> None:
     document: Object = {"messages": TALK, "model": "gpt", "tools": []}
     async with imported(tmp_path, document) as made:
         header = made.log[0]
-    assert isinstance(header, ExtensionMessage)
+    assert isinstance(header, our.ExtensionMessage)
     assert header.kind == "import.header"
     assert header.data == {"format": "openai-chat", "header": {"model": "gpt", "tools": []}}
 
@@ -91,7 +77,7 @@ async def test_a_document_over_the_limit_is_refused_whole(tmp_path: Path, monkey
 
 
 async def test_a_document_of_too_many_values_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    bounds = TranscriptBounds(json=JsonBounds(parsed_bytes=10_000))
+    bounds = TranscriptBounds(json=our.JsonBounds(parsed_bytes=10_000))
     values: list[JsonValue] = [list[JsonValue]() for _ in range(5_000)]
     dense: dict[str, JsonValue] = {"messages": TALK, "x": values}
     async with Bus.open(data_dir=tmp_path) as bus:
@@ -128,12 +114,11 @@ async def test_bad_messages_are_named_by_their_number(tmp_path: Path) -> None:
         (4, "tool_calls.0"),
         (5, "content.0.media.url"),
     ]
-    assert [message.text_content() for message in made.log if isinstance(message, UserMessage)] == ["a", "b"]
+    assert [message.text_content() for message in made.log if isinstance(message, our.UserMessage)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    "document",
-    [{"messages": []}, [], {"messages": "x"}, [1], [{"role": "narrator"}], {"role": "user", "content": "x"}],
+    "document", [{"messages": []}, [], {"messages": "x"}, [1], [{"role": "narrator"}], {"role": "user", "content": "x"}]
 )
 async def test_a_document_that_is_no_conversation_is_an_unknown_format(tmp_path: Path, document: JsonValue) -> None:
     async with Bus.open(data_dir=tmp_path) as bus:
@@ -158,9 +143,22 @@ def test_parts_are_our_blocks_and_a_refusal_and_thinking_are_told_apart() -> Non
             ],
         }
     )
-    kinds = [TextBlock, ImageBlock, ImageBlock, AudioBlock, DocumentBlock, DocumentBlock, UnknownBlock, TextBlock]
+    kinds = [
+        our.TextBlock,
+        our.ImageBlock,
+        our.ImageBlock,
+        our.AudioBlock,
+        our.DocumentBlock,
+        our.DocumentBlock,
+        our.UnknownBlock,
+        our.TextBlock,
+    ]
     assert [type(block) for block in message.content] == kinds
-    media = [block.media for block in message.content if isinstance(block, ImageBlock | AudioBlock | DocumentBlock)]
+    media = [
+        block.media
+        for block in message.content
+        if isinstance(block, our.ImageBlock | our.AudioBlock | our.DocumentBlock)
+    ]
     assert [(each.kind, each.mime_type, each.filename) for each in media] == [
         ("data", "image/png", None),
         ("url", None, None),
@@ -172,8 +170,8 @@ def test_parts_are_our_blocks_and_a_refusal_and_thinking_are_told_apart() -> Non
     message = read_openai_message(
         {"role": "assistant", "reasoning_content": "hm", "content": None, "refusal": "I cannot"}
     )
-    assert isinstance(message, AssistantMessage)
-    assert [type(block) for block in message.content] == [ThinkingBlock, TextBlock]
+    assert isinstance(message, our.AssistantMessage)
+    assert [type(block) for block in message.content] == [our.ThinkingBlock, our.TextBlock]
     assert (message.stop_reason, message.raw_stop_reason, message.text_content()) == (
         "guardRail",
         "refusal",
