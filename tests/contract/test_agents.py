@@ -56,10 +56,10 @@ async def test_names_of_agents_are_checked_before_anything_is_sent(bus: Bus) -> 
 
 @pytest.mark.parametrize("bounds", [None, ONE_NAME], ids=["", "one-name"])
 async def test_publishes_of_a_process_that_does_not_know_the_agent_are_appended_once_and_in_order(
-    server: AnyServer, bounds: Bounds | None
+    bus: Bus, server: AnyServer, bounds: Bounds | None
 ) -> None:
     names = ("s", "t", "u")
-    async with server.bus() as bus, server.bus(bounds=bounds) as other:
+    async with server.bus(bounds=bounds) as other:
         for name in names:
             await bus.session(name, agent=f"of-{name}").publish(said("first"))
         # Several batches: two appends to each session are in flight, both with the wrong name, waking or not.
@@ -76,9 +76,7 @@ async def test_publishes_of_a_process_that_does_not_know_the_agent_are_appended_
             assert (await other.session(name).head()).agent == f"of-{name}"
 
 
-async def test_appends_in_flight_with_a_wrong_name_are_sent_again_in_order_though_the_session_is_handed_over(
-    bus: Bus, other: Bus
-) -> None:
+async def test_appends_in_flight_with_a_wrong_name_are_repeated_in_order_after_handovers(bus: Bus, other: Bus) -> None:
     await bus.session("s", agent="a0").publish(said("first"))
     late = other.session("s")
 
@@ -327,22 +325,21 @@ async def test_the_old_agents_worker_is_fenced_and_loses_the_work(bus: Bus, serv
         assert [each.session for each in await take_all(consumer, 1)] == ["s"]
 
 
-async def test_open_work_of_the_old_agent_is_dropped_wherever_it_is_found(server: AnyServer) -> None:
+async def test_open_work_of_the_old_agent_is_dropped_wherever_it_is_found(bus: Bus, server: AnyServer) -> None:
     keys, bucket = Keys(), Keys().bucket("s")
-    async with server.bus() as bus:
-        session = bus.session("s", agent="support")
-        await session.publish(said("x"))
-        async with bus.consumer("g", "c", agents=("support",)) as consumer:
-            (work,) = await take_all(consumer, 1)
-            entry = str(server.do("HGET", keys.open(bucket, "support", "g"), "s"))
-            await session.hand_over("billing")
-            assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
-            server.do("HSET", keys.open(bucket, "support", "g"), "s", entry)  # as if the caller had died in between
-            await consumer.nack(work, delay=0.0, error="late")
-            assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
-            await session.publish(said("y"))
-            status = await bus.group_status("g")
-            assert (status.lag, status.pending, status.retries) == (0, 0, 0)  # nothing for the old agent
+    session = bus.session("s", agent="support")
+    await session.publish(said("x"))
+    async with bus.consumer("g", "c", agents=("support",)) as consumer:
+        (work,) = await take_all(consumer, 1)
+        entry = str(server.do("HGET", keys.open(bucket, "support", "g"), "s"))
+        await session.hand_over("billing")
+        assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
+        server.do("HSET", keys.open(bucket, "support", "g"), "s", entry)  # as if the caller had died in between
+        await consumer.nack(work, delay=0.0, error="late")
+        assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
+        await session.publish(said("y"))
+        status = await bus.group_status("g")
+        assert (status.lag, status.pending, status.retries) == (0, 0, 0)  # nothing for the old agent
 
 
 async def test_a_release_of_a_lease_wakes_the_agent_that_an_empty_session_got_meanwhile(bus: Bus) -> None:

@@ -252,9 +252,7 @@ async def test_a_log_rewritten_during_archiving_is_not_chained(shared_valkey: Re
 
 
 @pytest.mark.usefixtures("small")
-async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_it(
-    process: RealServer, files: Path
-) -> None:
+async def test_a_server_that_dies_while_it_is_archived_loses_nothing(process: RealServer, files: Path) -> None:
     class Deadly(DirectoryArchive):
         puts = 0
 
@@ -436,9 +434,7 @@ async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server:
         assert_gap_free(await read(bus.session("s2")))
 
 
-async def test_erasing_takes_what_a_killed_archiver_left_and_files_of_others(
-    shared_valkey: RealServer, files: Path
-) -> None:
+async def test_erasing_takes_what_killed_archivers_left_and_other_files(shared_valkey: RealServer, files: Path) -> None:
     async with archiving(shared_valkey, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -573,9 +569,7 @@ async def test_what_the_server_names_may_be_anything(server: AnyServer, files: P
 
 
 @pytest.mark.usefixtures("small")
-async def test_names_that_the_server_lost_are_found_by_the_chain_and_noted_again(
-    server: AnyServer, files: Path
-) -> None:
+async def test_names_that_the_server_lost_are_found_by_the_chain_and_noted(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 160)

@@ -317,9 +317,7 @@ class CountedArchive(DirectoryArchive):
 
 
 @pytest.mark.parametrize("reads", [1, 2])
-async def test_no_more_segments_are_read_at_once_than_their_bound(
-    shared_valkey: RealServer, files: Path, reads: int
-) -> None:
+async def test_the_reads_of_segments_at_once_have_a_bound(shared_valkey: RealServer, files: Path, reads: int) -> None:
     store = CountedArchive(files)
     bounds = Bounds(archive=ArchiveBounds(reads=reads))
     async with Bus.open(shared_valkey.url, namespace=f"reads{reads}", archive=store, bounds=bounds) as bus:

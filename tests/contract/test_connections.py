@@ -20,7 +20,7 @@ from tests.contract.followers import Follower
 from tests.support.log.said import said, told, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import RealServer, eventually, shortly
+from tests.support.servers.real import RealServer, background, eventually, shortly
 
 SOON = ConnectionBounds(connect_seconds=0.3, answer_seconds=0.3, retrying_seconds=0.3)
 BOUNDS = Bounds(connection=SOON, publish=PublishBounds(longest_pause_seconds=0.02))
@@ -86,7 +86,7 @@ async def test_follower_replaces_a_connection_that_falls_silent(process: RealSer
         proxy(process.socket) as way,
         Bus.open(way.url, bounds=BOUNDS) as bus,
         Bus.open(process.url) as author,
-        anyio.create_task_group() as tasks,
+        background() as tasks,
     ):
         await author.session("s").publish(said("a"))
         way.silent_at = at
@@ -94,7 +94,6 @@ async def test_follower_replaces_a_connection_that_falls_silent(process: RealSer
         await eventually(lambda: way.silent_at is None)
         await author.session("s").publish(told("b"))
         await eventually(lambda: follower.words == ["a", "b"])
-        tasks.cancel_scope.cancel()
 
 
 async def test_opening_a_bus_at_a_silent_server_fails_in_bounded_time(valkey: RealServer) -> None:
@@ -152,7 +151,7 @@ async def refused_publish(session: Session) -> Refused:
 
 
 async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(process: RealServer) -> None:
-    async with Bus.open(secured(process)) as bus, anyio.create_task_group() as tasks:
+    async with Bus.open(secured(process)) as bus, background() as tasks:
         session, woken = bus.session("s"), anyio.Event()
 
         async def wait_for_wake_up(after: Cursor) -> None:
@@ -175,7 +174,6 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
         assert (await session.publish(said("c"), seconds=60)).position == receipt.position + 1
         await eventually(lambda: follower.words == ["a", "c"])
         await eventually(woken.is_set)
-        tasks.cancel_scope.cancel()
 
 
 async def test_bus_takes_a_rotated_password_from_its_file(process: RealServer, tmp_path: Path) -> None:
@@ -205,20 +203,18 @@ async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> 
         await eventually(lambda: isinstance(follower.error, Closed))
 
 
-async def test_server_that_starts_to_require_a_password_raises_and_is_retried(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        with process.talk() as say:
-            say("CONFIG", "SET", "requirepass", "secret")
-            say("AUTH", "secret")
-            say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            error = await refused_publish(session)
-            assert isinstance(error, Refused)
-            assert error.code in {"NOAUTH", "WRONGPASS"}
-            say("CONFIG", "SET", "requirepass", "")
-        assert (await session.publish(said("c"), seconds=60)).position == 2
-        assert await words(session) == ["a", "c"]
+async def test_server_that_begins_to_require_a_password_is_retried(session: Session, process: RealServer) -> None:
+    await session.publish(said("a"))
+    with process.talk() as say:
+        say("CONFIG", "SET", "requirepass", "secret")
+        say("AUTH", "secret")
+        say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        error = await refused_publish(session)
+        assert isinstance(error, Refused)
+        assert error.code in {"NOAUTH", "WRONGPASS"}
+        say("CONFIG", "SET", "requirepass", "")
+    assert (await session.publish(said("c"), seconds=60)).position == 2
+    assert await words(session) == ["a", "c"]
 
 
 async def test_cluster_whose_password_is_refused_is_waited_for(cluster: RealCluster) -> None:
@@ -237,9 +233,7 @@ async def test_cluster_whose_password_is_refused_is_waited_for(cluster: RealClus
         assert await words(session) == ["a", "c"]
 
 
-async def test_fault_of_the_bus_itself_leaves_it_as_one_error(
-    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fault_of_the_bus_itself_leaves_as_one_error(valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(_: object) -> None:
         await asyncio.sleep(0)
         raise ZeroDivisionError

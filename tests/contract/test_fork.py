@@ -57,19 +57,18 @@ async def test_a_fork_reads_as_one_session_from_its_first_position_on(bus: Bus) 
     assert own != envelopes[0].incarnation
 
 
-async def test_a_chain_of_many_forks_is_read(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s0")
-        await fill(session, "a")
-        for number in range(1, 150):  # more than a head lists incarnations of
-            session = await session.fork(id=f"s{number}")
-            await session.publish(said("b"))
-        envelopes = await read(session)
-        assert_gap_free(envelopes)
-        assert [word(e) for e in envelopes] == ["a", *["b"] * 149]
-        for place in (30, 120):
-            after = envelopes[place].cursor
-            assert [e.position async for e in session.read(after=after)] == list(range(place + 2, 151))
+async def test_a_chain_of_many_forks_is_read(bus: Bus, shared_valkey: RealServer) -> None:
+    session = bus.session("s0")
+    await fill(session, "a")
+    for number in range(1, 150):  # more than a head lists incarnations of
+        session = await session.fork(id=f"s{number}")
+        await session.publish(said("b"))
+    envelopes = await read(session)
+    assert_gap_free(envelopes)
+    assert [word(e) for e in envelopes] == ["a", *["b"] * 149]
+    for place in (30, 120):
+        after = envelopes[place].cursor
+        assert [e.position async for e in session.read(after=after)] == list(range(place + 2, 151))
 
 
 async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(bus: Bus) -> None:
@@ -312,17 +311,16 @@ async def test_a_trim_of_a_fork_does_not_say_that_what_it_shares_is_gone(bus: Bu
         await child.fork(4)
 
 
-async def test_what_was_gone_before_a_fork_is_gone_for_its_forks_whatever_it_archives(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcd")
-        await parent.trim(3)
-        child = await parent.fork(4, id="c")
-        await fill(child, "wx")
-        server.do("HSET", KEYS.head("c"), "archived", "6")
-        with pytest.raises(CursorTrimmed):
-            await child.fork(1)
-        assert (await (await child.fork(5, id="g")).head()).trimmed == 2
+async def test_what_was_gone_before_a_fork_is_gone_for_its_forks_too(bus: Bus, server: AnyServer) -> None:
+    parent = bus.session("p")
+    await fill(parent, "abcd")
+    await parent.trim(3)
+    child = await parent.fork(4, id="c")
+    await fill(child, "wx")
+    server.do("HSET", KEYS.head("c"), "archived", "6")
+    with pytest.raises(CursorTrimmed):
+        await child.fork(1)
+    assert (await (await child.fork(5, id="g")).head()).trimmed == 2
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
@@ -389,9 +387,7 @@ async def test_a_fork_whose_parent_was_erased_by_force_raises(bus: Bus) -> None:
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_an_interrupted_fork_is_finished_by_the_next_attempt(
-    bus: Bus, server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_interrupted_fork_is_continued(bus: Bus, server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = bus.session("p")
     await fill(parent, "abc")
     async with anyio.create_task_group() as tasks:
@@ -439,9 +435,7 @@ _fork = st.builds(Fork, st.integers(-2, 9), st.floats(0, 1))  # mostly of a youn
 @pytest.mark.full
 @examples(300)
 @given(steps=st.lists(st.one_of(_say, _fork), min_size=6, max_size=24), data=st.data())
-def test_every_session_of_a_tree_reads_as_in_the_model(
-    shared: Shared, steps: list[Say | Fork], data: st.DataObject
-) -> None:
+def test_a_tree_of_forks_reads_as_in_the_model(shared: Shared, steps: list[Say | Fork], data: st.DataObject) -> None:
     asyncio.run(_check(shared["valkey"], steps, data))
 
 

@@ -13,10 +13,11 @@ from lanebus.groups import Consumer
 from tests.support.agent.agents import until
 from tests.support.log.groups import take_all, take_one, wake
 from tests.support.log.said import told
-from tests.support.servers.real import AnyServer, eventually, shortly
+from tests.support.servers.real import AnyServer, background, eventually, shortly
+
+pytestmark = pytest.mark.cluster("each bucket has a connection of its own")
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_group_that_does_not_exist_is_all_zeros(bus: Bus) -> None:
     status = await bus.group_status("none")
     assert (status.consumers, status.lag, status.pending, status.retries, status.dead) == ((), 0, 0, 0, 0)
@@ -25,29 +26,27 @@ async def test_a_group_that_does_not_exist_is_all_zeros(bus: Bus) -> None:
 
 @pytest.mark.cluster("smoke test of group_status")
 @pytest.mark.sentinel("smoke test of group_status")
-async def test_the_status_of_a_group_has_its_consumers_their_sessions_and_waiting_work(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a", "a", "b", "d")
-        works = sorted(await take_all(consumer, 3))
-        await consumer.nack(works[2], delay=600)
-        await wake(bus, "x")
-        dead = await take_one(consumer)
-        await consumer.dead_letter(dead, reason="r")
-        await wake(bus, "x", "y", "y")
-        await bus.session("z").publish(told("wakes nobody"))
-        status = await bus.group_status("g")
-        assert (status.name, status.lag, status.is_lag_more, status.retries, status.dead) == ("g", 2, False, 1, 1)
-        assert status.next_retry is not None
-        assert 590 < status.next_retry <= 600
-        (shown,) = status.consumers
-        assert (shown.name, shown.is_alive, shown.heartbeat) == ("c", True, 15.0)
-        assert (shown.sessions, status.pending) == (("a", "b"), 2)
-        assert shown.seen is not None
-        assert 0 <= shown.seen < 15
-        assert await bus.groups() == ("g",)
+async def test_the_status_of_a_group_has_consumers_sessions_and_waiting_work(bus: Bus, consumer: Consumer) -> None:
+    await wake(bus, "a", "a", "b", "d")
+    works = sorted(await take_all(consumer, 3))
+    await consumer.nack(works[2], delay=600)
+    await wake(bus, "x")
+    dead = await take_one(consumer)
+    await consumer.dead_letter(dead, reason="r")
+    await wake(bus, "x", "y", "y")
+    await bus.session("z").publish(told("wakes nobody"))
+    status = await bus.group_status("g")
+    assert (status.name, status.lag, status.is_lag_more, status.retries, status.dead) == ("g", 2, False, 1, 1)
+    assert status.next_retry is not None
+    assert 590 < status.next_retry <= 600
+    (shown,) = status.consumers
+    assert (shown.name, shown.is_alive, shown.heartbeat) == ("c", True, 15.0)
+    assert (shown.sessions, status.pending) == (("a", "b"), 2)
+    assert shown.seen is not None
+    assert 0 <= shown.seen < 15
+    assert await bus.groups() == ("g",)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_lag_is_correct_even_if_wake_ups_were_deleted(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
     await wake(bus, "a", "b")
     await consumer.ack(*await take_all(consumer, 2))
@@ -57,7 +56,6 @@ async def test_lag_is_correct_even_if_wake_ups_were_deleted(bus: Bus, consumer: 
     assert (await bus.group_status("g")).lag == 2
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_lag_beyond_the_counted_number_is_marked_as_higher(server: AnyServer) -> None:
     async with server.bus(bounds=Bounds(work=WorkBounds(lag_sessions=3))) as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "a")
@@ -69,7 +67,6 @@ async def test_a_lag_beyond_the_counted_number_is_marked_as_higher(server: AnySe
         assert (status.lag, status.is_lag_more) == (3, True)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_group_without_consumers_for_a_week_is_reported_as_away(bus: Bus, server: AnyServer) -> None:
     await _meet(bus, "c")
     status = await bus.group_status("g")
@@ -79,7 +76,6 @@ async def test_a_group_without_consumers_for_a_week_is_reported_as_away(bus: Bus
     assert (await bus.group_status("g")).is_away
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_fetched_again_is_pending_and_not_a_retry(bus: Bus, consumer: Consumer) -> None:
     await wake(bus, "a")
     await consumer.nack(await take_one(consumer), delay=0)
@@ -89,7 +85,6 @@ async def test_work_that_was_fetched_again_is_pending_and_not_a_retry(bus: Bus, 
     assert status.consumers[0].sessions == ("a",)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claimed(bus: Bus) -> None:
     dead, alive = bus.consumer("g", "dead", heartbeat=0.5), bus.consumer("g", "alive", heartbeat=0.5)
     async with dead, alive:
@@ -106,7 +101,6 @@ async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claime
         await until(is_shown)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnyServer) -> None:
     """Not only at the next sweep of all buckets. The bench measures how soon."""
     names = [f"s{number}" for number in range(100)]
@@ -121,14 +115,12 @@ async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnySe
                 while True:
                     heard.update(work.session for work in await consumer.fetch(4))
 
-        async with anyio.create_task_group() as tasks:
+        async with background() as tasks:
             tasks.start_soon(serve, "c1")
             tasks.start_soon(serve, "c2")
             await eventually(lambda: heard == set(names))
-            tasks.cancel_scope.cancel()
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_waiting_consumer_writes_only_its_heartbeats(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
     await wake(bus, "a")
     await consumer.ack(await take_one(consumer))
@@ -139,7 +131,6 @@ async def test_a_waiting_consumer_writes_only_its_heartbeats(bus: Bus, consumer:
         assert set(_keys(server)) == set(before)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_old_heartbeats_are_forgotten(bus: Bus, server: AnyServer) -> None:
     await _meet(bus, "old")
     server.do("HSET", Keys().consumers("g"), "old", "7 1 15000 0")

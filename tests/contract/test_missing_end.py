@@ -18,7 +18,7 @@ from lanebus.handlers.context import PastContexts, build_context
 from lanebus.handlers.projections import USAGE
 from lanebus.projections import project, rebuild
 from tests.support.log.said import read, said, told, word, words
-from tests.support.servers.real import AnyServer, RealServer, blocked, eventually
+from tests.support.servers.real import AnyServer, RealServer, background, blocked, eventually
 
 LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
 TOLD = {
@@ -189,7 +189,7 @@ async def test_a_follower_is_told_that_entries_vanished_before_it_read_them(
 ) -> None:
     bounds = Bounds(hub=HubBounds(direct_sessions=direct_sessions, block_seconds=0.2))
     seen: list[str] = []
-    async with shared_valkey.bus(bounds=bounds) as bus, anyio.create_task_group() as tasks:
+    async with shared_valkey.bus(bounds=bounds) as bus, background() as tasks:
         session = bus.session("s")
         await session.publish(said("1"))
 
@@ -201,7 +201,6 @@ async def test_a_follower_is_told_that_entries_vanished_before_it_read_them(
         await eventually(lambda: blocked(shared_valkey) > 0)
         shared_valkey.do("HSET", Keys().head("s"), "position", "2", "last_llm", "2")
         await eventually(lambda: seen == ["1", "1-0", "3"])
-        tasks.cancel_scope.cancel()
 
 
 async def test_appends_and_trims_during_a_read_are_no_missing_end(shared_valkey: RealServer) -> None:

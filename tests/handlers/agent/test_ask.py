@@ -30,8 +30,6 @@ from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, ca
 from tests.support.agent.logs import said, wait_for
 from tests.support.laws.cancelling import Moment, Trial, cut
 
-__all__ = ()
-
 CALL = ToolCallBlock(id="c1", name="look")
 
 
@@ -163,9 +161,7 @@ async def no_shouting(prompts: Sequence[UserMessage]) -> Reject | None:
     ("text", "reason", "stop_reason"),
     [("What do you see?", "Agent stopped: turn limit of 1", "maxTurns"), ("HELLO", "no shouting", "guardRail")],
 )
-async def test_a_reached_limit_or_a_rejection_is_an_error_with_its_text(
-    text: str, reason: str, stop_reason: str
-) -> None:
+async def test_a_limit_or_a_rejection_is_an_error_with_its_text(text: str, reason: str, stop_reason: str) -> None:
     agent = AgentLoop(ScriptedModel(calls(CALL)), (look,), limits=LoopLimits(turns=1), guards=(no_shouting,))
     async with working(agent) as (_, session):
         with pytest.raises(LoopFailed, match=reason) as caught:

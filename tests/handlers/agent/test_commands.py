@@ -18,8 +18,6 @@ from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, ca
 from tests.support.agent.logs import answers, events_of, log, results, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
 
-__all__ = ()
-
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
@@ -286,9 +284,7 @@ async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop(sessi
 # --- approve, deny ------------------------------------------------------------------------------------------------
 
 
-async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_another_call_or_turn(
-    session: Session,
-) -> None:
+async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_another(session: Session) -> None:
     await ask(session)
     run = await take_run(session)
     await run.publish(*called(FIRST, then=[waits("c1", "first")]))
@@ -357,9 +353,7 @@ async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(se
             await command(session, "s1", "c1")
 
 
-async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in_the_log_counts(
-    session: Session,
-) -> None:
+async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_counts(session: Session) -> None:
     await ask(session)
     run = await take_run(session)
     await run.publish(*called(FIRST, SECOND, then=[waits("c1", "first"), waits("c2", "second")]))
@@ -430,9 +424,7 @@ async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it(session: S
 # --- how tool calls end -------------------------------------------------------------------------------------------
 
 
-async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an_unknown_outcome(
-    session: Session,
-) -> None:
+async def test_the_end_of_a_tool_call_says_if_it_completed_failed_or_has_an_unknown_outcome(session: Session) -> None:
     @tool(name="fails")
     async def fails() -> str:
         raise ValueError("no")

@@ -51,8 +51,6 @@ from tests.support.laws.cancelling import Moment, cut
 from tests.support.log.entries import asks, context_of, results, says
 from tests.support.log.entries import calls as logged_calls
 
-__all__ = ()
-
 POLICY = CompactionPolicy(window=1_000, reserve=100, keep_recent=60, drain_seconds=0.05)
 LOOP = "s1.main.1"
 SPENT = Usage(input=100, output=20, total_tokens=120, cost=Cost(total=Decimal("0.5")))
@@ -509,9 +507,7 @@ async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_par
 
 
 @pytest.mark.parametrize(("again", "end"), [(answer("Paint."), "stop"), ([REFUSED], "error")], ids=["fits", "does not"])
-async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction(
-    session: Session, again: list[Step], end: str
-) -> None:
+async def test_a_request_that_was_too_long_is_compacted_once(session: Session, again: list[Step], end: str) -> None:
     await old_talk(session)
     await finish(session, agent(ScriptedModel([REFUSED], again), writer("They talked."), window=None))
     assert (await said(session)).count("Compaction") == 1

@@ -45,8 +45,6 @@ from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, ca
 from tests.support.agent.logs import answers, log, messages, said, wait_for
 from tests.support.suite.scale import count, randomness
 
-__all__ = ()
-
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 PAY = ToolCallBlock(id="c1", name="pay", arguments={"amount": 999})
 PATIENT = 60.0
@@ -188,9 +186,7 @@ async def test_imported_commands_are_neither_answered_nor_in_effect(bus: Bus, se
     assert not [each for each in await own(session) if each.startswith("agent.control")]
 
 
-async def test_a_command_is_not_answered_by_an_imported_answer_or_one_that_cannot_be_read(
-    bus: Bus, session: Session
-) -> None:
+async def test_a_command_is_not_answered_by_an_imported_or_unreadable_answer(bus: Bus, session: Session) -> None:
     receipt = await abort(session)
     forged = ControlAnswered(control=receipt.position, outcome="applied").as_extension()
     await session.publish(forged, imported=True)
@@ -241,9 +237,7 @@ async def test_an_imported_approval_does_not_approve_a_call_of_the_session(bus: 
     assert paid == [999]
 
 
-async def test_a_new_approval_of_an_imported_call_is_late_and_says_that_the_call_is_not_run(
-    bus: Bus, session: Session
-) -> None:
+async def test_a_new_approval_of_an_imported_call_is_late_and_tells_why(bus: Bus, session: Session) -> None:
     paid: list[int] = []
     await bring(session, await exported(bus, *asked(), WAITING))
     async with Worker(bus, AgentLoop(Agreeable(), [paying(paid)]), heartbeat=PATIENT):

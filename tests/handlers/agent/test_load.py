@@ -11,8 +11,6 @@ from lanebus.agent import AgentLoop, AgentNotFound, MissingKey, ModelNotFound, O
 from lanebus.bus.errors import MissingExtra
 from tests.support.paths import ROOT
 
-__all__ = ()
-
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 SDKS = [
     ("anthropic/claude-x", "anthropic", "anthropic"),

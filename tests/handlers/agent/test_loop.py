@@ -19,8 +19,6 @@ from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answ
 from tests.support.agent.logs import answers, events_of, messages, results, said, watch_deltas
 from tests.support.agent.runs import FIRST, SECOND, ask, first
 
-__all__ = ()
-
 
 async def test_the_events_of_a_loop_are_in_order_while_its_tools_run_concurrently(session: Session) -> None:
     """The order of seed 001, F16. A new request definition is recorded before the turn."""

@@ -34,8 +34,6 @@ from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
 from tests.support.agent.logs import answers, events, events_of, messages, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
 
-__all__ = ()
-
 
 def failing(failure: ModelFailure, text: str = "overloaded") -> list[Step]:
     """A failed answer as an adapter returns it."""
@@ -367,9 +365,7 @@ SCENES: dict[str, tuple[Callable[[Session], Awaitable[object]], Callable[[], Age
 
 @pytest.mark.full
 @pytest.mark.parametrize("scene", SCENES)
-async def test_a_worker_that_dies_around_any_append_leaves_what_another_ends_in_the_same_way(
-    bus: Bus, scene: str
-) -> None:
+async def test_a_worker_that_dies_around_any_append_leaves_what_another_can_end(bus: Bus, scene: str) -> None:
     prepare, agent = SCENES[scene]
     whole = bus.session("whole")
     await prepare(whole)

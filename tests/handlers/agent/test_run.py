@@ -15,8 +15,6 @@ from lanebus.handlers.agent.turn.loop_state import CachedSession
 from lanebus.messages import AgentEnded, AgentStarted, Cost, TurnEnded, TurnId, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, take_run
 
-__all__ = ()
-
 
 @pytest.mark.parametrize("others", [0, 1])
 async def test_a_run_is_unchanged_if_no_other_client_appended_since_the_decision(session: Session, others: int) -> None:

@@ -18,8 +18,6 @@ from lanebus.projections import rebuild
 from tests.support.agent.agents import SECONDS, take_run
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
-__all__ = ()
-
 
 async def speak(session: Session, number: int) -> None:
     """The begin and end of a loop, with many entries that no fold uses."""
@@ -39,15 +37,14 @@ async def assert_same(view: SessionSnapshot, session: Session) -> None:
     assert view.status == (await rebuild(session, STATUS)).state
 
 
-async def test_a_refresh_equals_a_read_from_the_start(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        warm = CachedSession(bus.session("s", grouped=True))
-        for number in (1, 2, 3):
-            await speak(session, number)
-            await session.publish(Abort().as_extension())
-            await assert_same(await warm.refresh(), session)
-        assert warm.cursor == (await session.head()).cursor
+async def test_a_refresh_equals_a_read_from_the_start(bus: Bus) -> None:
+    session = bus.session("s")
+    warm = CachedSession(bus.session("s", grouped=True))
+    for number in (1, 2, 3):
+        await speak(session, number)
+        await session.publish(Abort().as_extension())
+        await assert_same(await warm.refresh(), session)
+    assert warm.cursor == (await session.head()).cursor
 
 
 async def test_a_cold_start_begins_at_the_stored_state(bus: Bus) -> None:
@@ -193,28 +190,27 @@ async def test_an_idle_session_that_cannot_catch_up_is_discarded(bus: Bus) -> No
 
 
 @pytest.mark.cluster("wake-ups come over a node's own connection")
-async def test_a_waiting_run_wakes_for_a_command_and_not_for_its_own_appends(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        session = bus.session("s")
-        await session.publish(UserMessage.text("hello?"))
-        run = await take_run(session)
-        await run.refresh()
-        heard = anyio.Event()
+async def test_a_run_wakes_for_a_command_and_not_for_its_own_appends(bus: Bus, other: Bus, server: AnyServer) -> None:
+    session = bus.session("s")
+    await session.publish(UserMessage.text("hello?"))
+    run = await take_run(session)
+    await run.refresh()
+    heard = anyio.Event()
 
-        async def wait() -> None:
-            await run.wait_for_wake_up()
-            heard.set()
+    async def wait() -> None:
+        await run.wait_for_wake_up()
+        heard.set()
 
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                await run.publish(ExtensionMessage.of("progress"))
-                tasks.start_soon(wait)
-                await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
-                await session.head()  # its own appends would have woken it by now
-                assert not heard.is_set()
-                await other.session("s").publish(Abort().as_extension())
-                await heard.wait()
-        assert [command.message.kind for command in (await run.refresh()).status.commands] == ["control.abort"]
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            await run.publish(ExtensionMessage.of("progress"))
+            tasks.start_soon(wait)
+            await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
+            await session.head()  # its own appends would have woken it by now
+            assert not heard.is_set()
+            await other.session("s").publish(Abort().as_extension())
+            await heard.wait()
+    assert [command.message.kind for command in (await run.refresh()).status.commands] == ["control.abort"]
 
 
 async def test_the_loop_state_of_a_snapshot_is_derived_once_until_the_next_entry(bus: Bus) -> None:
@@ -318,12 +314,11 @@ async def test_a_warm_and_a_cold_worker_read_the_same_archive(tmp_path: Path, is
         assert (cold == "CursorTrimmed") == is_forced
 
 
-async def test_a_warm_worker_is_told_that_the_log_lost_its_llm_lane(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
-        session, warm = bus.session("s"), CachedSession(bus.session("s"))
-        await speak(session, 1)
-        await warm.refresh()
-        valkey.do("DEL", Keys().lane("s", Lane.LLM))
-        await speak(session, 2)
-        for cache in (warm, CachedSession(session)):
-            assert await folded(cache) == "EntriesMissing"
+async def test_a_warm_worker_is_told_that_the_log_lost_its_llm_lane(bus: Bus, valkey: RealServer) -> None:
+    session, warm = bus.session("s"), CachedSession(bus.session("s"))
+    await speak(session, 1)
+    await warm.refresh()
+    valkey.do("DEL", Keys().lane("s", Lane.LLM))
+    await speak(session, 2)
+    for cache in (warm, CachedSession(session)):
+        assert await folded(cache) == "EntriesMissing"

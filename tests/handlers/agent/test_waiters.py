@@ -23,8 +23,6 @@ from tests.support.node.agui import read_events
 from tests.support.page.serving import client_of, serving
 from tests.support.servers.real import RealServer
 
-__all__ = ()
-
 ASKED = UserMessage.text("How many walls?")
 KEY = "asked"
 AT_ONCE = RetryPolicy(attempts=1, base=0.0)

@@ -72,9 +72,7 @@ def test_a_fault_that_waiting_does_not_cure_ends_a_service(lanebus: CommandLine)
             assert found == (code, True, False), answer.err
 
 
-async def test_the_log_says_once_a_period_that_the_server_is_awaited(
-    late: RealServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_log_says_once_a_period_that_it_waits(late: RealServer, caplog: pytest.LogCaptureFixture) -> None:
     settings = Settings(late.url, None, "lanebus")
 
     def told() -> int:

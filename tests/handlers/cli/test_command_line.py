@@ -113,9 +113,7 @@ def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_
 
 
 @pytest.mark.full
-def test_options_work_before_and_after_the_command_and_typed_ones_come_first(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_options_work_before_and_after_the_command_typed_ones_first(lanebus: CommandLine, tmp_path: Path) -> None:
     shown, version = lanebus("--help"), lanebus("--version")
     assert lanebus() == shown
     assert all(
@@ -196,9 +194,7 @@ def test_a_signal_ends_a_command_without_output(unopened: CommandLine, number: s
 
 @pytest.mark.full
 @pytest.mark.parametrize(("words", "size"), [([], 20_000), (["--follow"], 20_000), (["--follow"], 1)])
-def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(
-    lanebus: CommandLine, words: list[str], size: int
-) -> None:
+def test_a_command_ends_silently_when_its_pipe_closes(lanebus: CommandLine, words: list[str], size: int) -> None:
     text = size * "x"  # five of the large ones do not fit into a pipe
     assert lanebus("publish", "s", "--json", stdin=5 * f'{{"role":"user","content":"{text}"}}\n').code == 0
     with lanebus.running("tail", "s", *words) as process:
@@ -395,9 +391,7 @@ def test_a_wrong_usage_has_its_exit_code_its_reason_and_a_next_step(wrong: Comma
         ("server status", 2, "data directory ~"),
     ],
 )
-def test_only_a_command_that_needs_a_home_directory_is_refused_without_one(
-    wrong: CommandLine, words: str, code: int, reason: str
-) -> None:
+def test_a_command_that_needs_a_home_is_refused_without(wrong: CommandLine, words: str, code: int, reason: str) -> None:
     answer = wrong(*words.split(), env={"HOME": "", "XDG_DATA_HOME": "", "LANEBUS_DATA_DIR": ""})
     assert answer.code == code, answer.err
     assert reason in answer.err

@@ -47,9 +47,7 @@ def test_commands_options_choices_sessions_agents_and_groups_are_completed(laneb
     assert complete(lanebus, "lanebus", "tail", "fork-") == [f"fork-{number:03}" for number in range(100)]  # at most
 
 
-def test_a_server_that_does_not_answer_completes_nothing_and_an_unsafe_one_nothing_but_names(
-    lanebus: CommandLine,
-) -> None:
+def test_a_silent_server_completes_nothing_and_an_unsafe_one_only_names(lanebus: CommandLine) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for url in (f"redis://127.0.0.1:{silent.getsockname()[1]}", "redis://127.0.0.1:1", "nonsense"):
             assert complete(lanebus, "lanebus", "--url", url, "tail", "s") == []

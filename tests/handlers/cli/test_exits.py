@@ -54,9 +54,7 @@ def test_every_error_has_a_next_step_and_an_unexpected_one_is_not_hidden() -> No
 
 
 @pytest.mark.parametrize("holder", ["a:agent", "f:fork", "g:agents", "p:usage@4"])
-def test_the_error_and_the_command_line_say_the_same_release_and_the_command_exists(
-    lanebus: CommandLine, holder: str
-) -> None:
+def test_the_error_and_the_command_line_say_the_same_release(lanebus: CommandLine, holder: str) -> None:
     (release,) = releases_of([holder, "r:reader"])
     error = errors.TrimRefused("s", 9, {holder: 1, "r:reader": 1})
     assert f"trim less, {release.words}, or trim by force" in error.remedy

@@ -71,9 +71,7 @@ def test_a_replica_that_is_never_promoted_may_lose_messages() -> None:
         (VALKEY, {**SAFE, "proto-max-bulk-len": "1048576"}, "bulk length", "error"),
     ],
 )
-def test_setting_that_loses_messages_is_found(
-    info: dict[str, str], settings: dict[str, str] | None, check: str, level: str
-) -> None:
+def test_unsafe_setting_is_found(info: dict[str, str], settings: dict[str, str] | None, check: str, level: str) -> None:
     (finding,) = [each for each in check_server(ServerFacts(info, settings)) if each.check == check]
     assert finding.level == level
     assert bool(finding.remedy) == (level != "ok")
@@ -88,9 +86,7 @@ def test_setting_that_loses_messages_is_found(
         ((10.0, 15.1, 10.1), "warning", "5.0 s ahead of"),
     ],
 )
-def test_clock_that_differs_more_than_the_journey_explains_is_found(
-    times: tuple[float, float, float], level: str, text: str
-) -> None:
+def test_clock_that_differs_by_too_much_is_found(times: tuple[float, float, float], level: str, text: str) -> None:
     finding = check_clock(*times)
     assert finding.level == level
     assert text in finding.text

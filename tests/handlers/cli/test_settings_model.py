@@ -125,9 +125,7 @@ def test_commands_obey_the_file(lanebus: CommandLine, file: Path) -> None:
         ("= 1", "lanebus.toml: ", "write it as TOML"),
     ],
 )
-def test_a_wrong_file_names_the_key_and_the_nearest_one(
-    unopened: CommandLine, file: Path, text: str, reason: str, next_step: str
-) -> None:
+def test_a_wrong_file_names_the_key(unopened: CommandLine, file: Path, text: str, reason: str, next_step: str) -> None:
     file.write_text(text)
     answer = unopened("config", "show", "--config", file)
     assert (answer.code, answer.out) == (2, "")
@@ -270,9 +268,7 @@ def test_a_module_that_found_settings_name_counts_only_if_no_other_user_may_writ
     assert not [*tmp_path.rglob("ran")]
 
 
-def test_of_a_package_in_several_folders_the_one_in_the_working_directory_is_judged_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_package_in_several_folders_all_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, installed = tmp_path / "here", tmp_path / "installed"
     for folder in (here, installed):
         (folder / "plugins").mkdir(parents=True)

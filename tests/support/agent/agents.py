@@ -1,6 +1,5 @@
 """Shared by the agent's tests: a fresh bus, a scripted model, and short forms of the log."""
 
-import asyncio
 import shutil
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,6 +28,7 @@ from tests.support.agent.logs import (
     watch_deltas,
 )
 from tests.support.servers.kinds import SHARED
+from tests.support.servers.opened import opened
 from tests.support.servers.real import eventually
 
 __all__ = (
@@ -82,22 +82,9 @@ def fresh_bus() -> AbstractAsyncContextManager[Bus]:
 
 @pytest.fixture
 async def bus() -> AsyncGenerator[Bus, None]:
-    """A fresh bus. One task opens and closes it, as its task group demands; the halves of a fixture run in two."""
-    opened: asyncio.Future[Bus] = asyncio.get_running_loop().create_future()
-    over = asyncio.Event()
-
-    async def hold() -> None:
-        async with fresh_bus() as bus:
-            opened.set_result(bus)
-            await over.wait()
-
-    holding = asyncio.ensure_future(hold())
-    await asyncio.wait((holding, opened), return_when=asyncio.FIRST_COMPLETED)
-    if holding.done():
-        holding.result()
-    yield opened.result()
-    over.set()
-    await holding
+    """A fresh bus."""
+    async with opened(fresh_bus()) as bus:
+        yield bus
 
 
 @pytest.fixture

@@ -11,8 +11,6 @@ from lanebus.bus import RetryPolicy
 from lanebus.handlers.agent.models.provider_model import AnthropicModel
 from tests.support.agent.api_key import API_KEY
 
-__all__ = ("agent", "asking", "broken", "endless")
-
 agent = AgentLoop(
     AnthropicModel(
         "claude-test",

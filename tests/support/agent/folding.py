@@ -7,8 +7,6 @@ from lanebus.bus.messages import AgentEvent, Control, Delta, Lane, Publishable
 from lanebus.bus.wire import Envelope
 from lanebus.handlers.projections import Projection
 
-__all__ = ("Said", "fold", "log_of", "stored", "through_json")
-
 S = TypeVar("S")
 
 

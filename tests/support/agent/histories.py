@@ -11,8 +11,6 @@ from lanebus.bus.messages import ToolResultMessage, TurnStarted, UserMessage
 from lanebus.messages import AgentEnded, AgentStarted, Cost, Publishable, ToolEnded, ToolStarted, TurnEnded, TurnId
 from lanebus.projections import Projection
 
-__all__ = ("POSITIONS", "histories")
-
 
 def collect(state: tuple[int, ...], envelope: Envelope) -> tuple[int, ...]:
     return (*state, envelope.position)

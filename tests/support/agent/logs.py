@@ -8,20 +8,6 @@ import anyio
 from lanebus import AssistantMessage, Delta, Envelope, ExtensionMessage, LlmMessage, Session, ToolResultMessage
 from lanebus.messages import AgentEvent, parse_event
 
-__all__ = (
-    "SECONDS",
-    "answers",
-    "events",
-    "events_of",
-    "log",
-    "messages",
-    "results",
-    "said",
-    "until",
-    "wait_for",
-    "watch_deltas",
-)
-
 SECONDS = 120.0
 """seconds after which a test fails; generous, for a machine under load"""
 

@@ -26,23 +26,6 @@ from lanebus.handlers.projections import STATUS
 from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Block, ControlAnswered, StopReason, ToolStarted
 from tests.support.agent.folding import Said, fold, log_of
 
-__all__ = (
-    "answered",
-    "asks",
-    "begun",
-    "called",
-    "ended",
-    "follows_up",
-    "in_words",
-    "result",
-    "says",
-    "started",
-    "tool_started",
-    "turn",
-    "view_of",
-    "waiting",
-)
-
 LOOP = "s1.main.1"
 
 

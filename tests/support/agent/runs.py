@@ -10,8 +10,6 @@ from lanebus.agent import AgentLoop, Run, tool
 from lanebus.messages import AgentEvent, AgentStarted, Publishable, TurnId, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, take_run
 
-__all__ = ("FIRST", "SECOND", "ask", "at_work", "called", "first", "second", "work")
-
 FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", name="second")
 
 

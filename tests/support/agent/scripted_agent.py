@@ -7,8 +7,6 @@ from lanebus import AssistantMessage, Delta, ExtensionMessage, Session, TextBloc
 from lanebus.bus.messages import ToolStarted, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
 from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageEnded, MessageStarted, ThinkingBlock, ToolEnded
 
-__all__ = ("ANSWER", "ENTRIES", "answer_all")
-
 ANSWER = "17 × 23 is 391."
 ENTRIES = 15
 """number of entries for one question and its answer"""

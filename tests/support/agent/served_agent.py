@@ -8,8 +8,6 @@ from lanebus.handlers.agent import Agent, Worker
 from tests.support.agent.logs import until
 from tests.support.page.serving import Served, serving, temporary_bus
 
-__all__ = ("served_agent", "wait_for_worker")
-
 
 @asynccontextmanager
 async def served_agent(agent: Agent, *, name: str = "w1") -> AsyncGenerator[Served]:

@@ -11,8 +11,6 @@ from lanebus.handlers.agent.turn.record import record_answer
 from lanebus.messages import AgentStarted, Control, ControlAnswered, TurnId, TurnStarted
 from tests.support.agent.logs import messages
 
-__all__ = ("called", "command", "go_on", "open_answer", "results", "step")
-
 MOST_STEPS = 50
 
 

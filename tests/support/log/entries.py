@@ -16,8 +16,6 @@ from lanebus.bus.messages import (
 from lanebus.bus.wire import START, Cursor, Envelope
 from lanebus.context import Context, evolve
 
-__all__ = ("ListedSession", "asks", "calls", "context_of", "entry", "folded", "log", "results", "says", "texts")
-
 
 def entry(position: int, message: Publishable, *, session: str = "s") -> Envelope:
     return Envelope(session, position, message.lane, message, position / 10, "test")

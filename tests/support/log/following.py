@@ -9,8 +9,6 @@ from anyio.abc import TaskGroup
 from lanebus import ALL_LANES, START, BusError, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session
 from tests.support.log.said import word
 
-__all__ = ("Subscriber", "stalled")
-
 
 def stalled(work: Callable[[], Awaitable[None]]) -> None:
     """Run `work` in a thread with its own event loop, while this event loop stands still."""

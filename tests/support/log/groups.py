@@ -14,8 +14,6 @@ from lanebus.groups import Consumer, Work
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, eventually, shortly
 
-__all__ = ("TINY", "begin", "pending", "take_all", "take_one", "wake", "works")
-
 TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep_seconds=0.2))
 """streams of wake-ups that keep almost nothing"""
 

@@ -23,8 +23,6 @@ from lanebus.bus.embedded.server import find_binary
 from tests.support.servers.real import DEADLINE, RealServer, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
 
-__all__ = ("RealCluster", "RealSentinel", "at_free_port", "real_cluster", "real_sentinel", "wait_until")
-
 SLOTS = 16_384
 SERVICE = "lanebus"
 

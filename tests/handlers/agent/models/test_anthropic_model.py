@@ -11,9 +11,6 @@ from lanebus.messages import AssistantMessage, Rates, RedactedThinkingBlock, Tex
 from tests.support.log.entries import context_of
 from tests.support.models.messages_api import Cut, Step, block, delta, finish, serve, start
 
-__all__ = ()
-
-
 TEXT: list[Step] = block(
     0, {"type": "text", "text": ""}, delta(0, "text_delta", text="Hel"), delta(0, "text_delta", text="lo")
 )

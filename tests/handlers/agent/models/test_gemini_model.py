@@ -7,8 +7,7 @@ import anyio
 import pytest
 
 from lanebus.handlers.agent.models.provider_model import read_ahead
-
-__all__ = ()
+from tests.support.servers.real import background
 
 AHEAD = 2
 
@@ -67,10 +66,9 @@ async def test_cancelling_during_the_wait_for_an_item_closes_the_source() -> Non
         async for _ in read_ahead(source.numbers(), AHEAD):
             pass
 
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(listen)
         await anyio.wait_all_tasks_blocked()
-        tasks.cancel_scope.cancel()
     assert source.is_closed
 
 
@@ -105,8 +103,7 @@ async def test_cancelling_while_an_item_waits_for_room_closes_the_source() -> No
             async for _ in numbers:
                 await anyio.sleep_forever()
 
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(listen)
         await anyio.wait_all_tasks_blocked()
-        tasks.cancel_scope.cancel()
     assert source.is_closed

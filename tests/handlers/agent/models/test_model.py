@@ -7,8 +7,6 @@ from lanebus.agent import ModelFailure, failure_of
 from lanebus.errors import DecodeError
 from lanebus.handlers.agent.models.model import FAILURE, failure_of_code, failure_of_error, with_failure
 
-__all__ = ()
-
 FAILED = AssistantMessage(stop_reason="error", error_message="oh no", metadata={"seen": 3})
 
 

@@ -24,8 +24,6 @@ from tests.support.log.entries import context_of
 from tests.support.paths import ROOT
 from tests.support.suite.scale import examples
 
-__all__ = ()
-
 TOOLS = (calculate, clock, roll_dice)
 
 

@@ -21,8 +21,7 @@ from tests.support.log.entries import context_of
 from tests.support.models.model_api import Cut, Json, ModelApi, Step, serve_api
 from tests.support.models.model_dialects import DIALECTS, Call, Dialect, Said, Text
 from tests.support.providers.forms import FORMS
-
-__all__ = ()
+from tests.support.servers.real import background
 
 TOOL = ToolSpec("add", "Add numbers.", {"type": "object", "properties": {"first_number": {"type": "number"}}})
 ASKED = ModelRequest(context_of(UserMessage.text("hi")), (TOOL,), max_tokens=77)
@@ -479,10 +478,9 @@ async def test_a_stopping_worker_does_not_drain(dialect: Dialect) -> None:
             async with model_stream(model.stream(ASKED), draft, _nothing) as speech:
                 await speech.wait()
 
-        async with anyio.create_task_group() as tasks:
+        async with background() as tasks:
             tasks.start_soon(listen)
             await pause.reached.wait()
-            tasks.cancel_scope.cancel()
         await api.gone.wait()
     assert draft.whole is None
 

@@ -15,8 +15,6 @@ from tests.support.agent.agents import SECONDS, fresh_bus
 from tests.support.agent.logs import answers, events, events_of, said, until
 from tests.support.laws.cancelling import Moment, cut
 
-__all__ = ()
-
 USED = Usage(input=10, output=2, total_tokens=12)
 
 

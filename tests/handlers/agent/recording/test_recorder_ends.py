@@ -13,8 +13,7 @@ from lanebus.messages import AgentEnded, ControlAnswered, StopReason, ToolWaitin
 from lanebus.projections import TURNS, Loop, Turn, rebuild
 from tests.support.agent.agents import SECONDS
 from tests.support.agent.logs import events_of, messages, said, until, wait_for
-
-__all__ = ()
+from tests.support.servers.real import background
 
 ONE, TWO = (ToolCallBlock(id=f"c{number}", name="work", arguments={}) for number in (1, 2))
 
@@ -85,9 +84,7 @@ async def test_an_exception_between_tools_answers_the_calls_and_fails_the_loop(s
     assert await finish(session) == []
 
 
-async def test_a_cancelled_turn_is_aborted_with_the_text_so_far_and_the_next_one_answers_the_same(
-    session: Session,
-) -> None:
+async def test_a_cancelled_turn_is_aborted_with_its_text_and_the_next_one_answers_the_same(session: Session) -> None:
     with anyio.move_on_after(SECONDS) as scope:
         async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
             turn.piece("So far")
@@ -331,7 +328,7 @@ async def test_a_loop_is_ended_between_turns_with_a_reason(session: Session, rea
 
 
 async def test_after_a_crash_the_turn_goes_on_with_the_calls_that_were_not_started(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         lease, hung = session.lease("crashed", seconds=3_000), anyio.Event()
 
         async def hang() -> None:
@@ -357,7 +354,6 @@ async def test_after_a_crash_the_turn_goes_on_with_the_calls_that_were_not_start
         assert results[0].startswith("result error: Unknown outcome: work was started")
         assert results[1:] == ["result: two"]
         assert log.count("agent.tool.started") == 2
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("where", ["answer", "tool", "wait"])

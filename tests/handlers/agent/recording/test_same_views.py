@@ -16,9 +16,6 @@ from lanebus.projections import TURNS, USAGE, rebuild
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, fresh_bus, take_run
 from tests.support.agent.logs import events, events_of, log, until, wait_for
 
-__all__ = ()
-
-
 People = Callable[[Session], Coroutine[object, object, None]]
 """what people do while an agent works"""
 

@@ -9,8 +9,6 @@ from pydantic import Field, JsonValue
 from lanebus.agent import ToolContext, tool
 from lanebus.handlers.agent.tools.tool import read_docstring
 
-__all__ = ()
-
 
 def weather(context: ToolContext, city: str, days: Annotated[int, Field(description="of the forecast")] = 1) -> str:
     """Tell the weather.

@@ -12,8 +12,6 @@ from lanebus.bus.messages import AssistantMessage, Progress, ToolEnded
 from tests.support.agent.agents import ScriptedModel, answer, calls, take_run
 from tests.support.agent.logs import events_of, results, said
 
-__all__ = ()
-
 CALL = ToolCallBlock(id="c1", name="t")
 NAME, WHOLE = "report-\udcff.txt", "report-\ufffd.txt"
 

@@ -17,8 +17,7 @@ from tests.support.agent.agents import Pause as Gate
 from tests.support.agent.logs import events_of, results, said, wait_for
 from tests.support.agent.runs import ask
 from tests.support.laws.cancelling import Moment, Trial, cut
-
-__all__ = ()
+from tests.support.servers.real import background
 
 CHILD = child_id("s1", "s1.main.1#0.0")
 
@@ -38,13 +37,12 @@ def parent(model: ScriptedModel, *tools: SubAgent) -> AgentLoop:
 @asynccontextmanager
 async def working(bus: Bus, *agents: Agent, concurrency: int = 1) -> AsyncGenerator[None, None]:
     """Run a worker for each agent within the block."""
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         for number, agent in enumerate(agents):
             worker = Worker(bus, agent, name=f"w{number}", concurrency=concurrency, heartbeat=60)
             tasks.start_soon(worker.run)
         with anyio.fail_after(SECONDS):
             yield
-        tasks.cancel_scope.cancel()
 
 
 async def calling(bus: Bus, tool: SubAgent, *wanted: ToolCallBlock, concurrency: int = 1) -> list[ToolResultMessage]:
@@ -73,9 +71,7 @@ async def test_the_childs_last_answer_is_the_calls_result_and_both_logs_have_the
     assert [event.trigger for event in await events_of(child, TurnStarted)] == ["subAgent"]
 
 
-async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_of_the_calls(
-    bus: Bus, session: Session
-) -> None:
+async def test_children_of_one_turn_run_concurrently_with_results_in_order(bus: Bus, session: Session) -> None:
     class Meets(ScriptedModel):
         """Answers when both children are running."""
 
@@ -279,12 +275,11 @@ async def test_a_child_that_gave_its_result_is_not_aborted_with_the_others(bus: 
     child = bus.session(CHILD)
     await ask(session)
     agent = parent(ScriptedModel(calls(asks("one", "c1"), asks("two", "c2"))), sub(None))
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(agent, await take_run(session))
         await answer_in(child)
         await wait_for(session, "result")
         await wait_for(session, "agent.session.linked", 2)
-        tasks.cancel_scope.cancel()
     await session.publish(Abort().as_extension())
     await agent(await take_run(session))
     assert "control.abort" not in await said(child)
@@ -293,12 +288,11 @@ async def test_a_child_that_gave_its_result_is_not_aborted_with_the_others(bus: 
 
 async def stopped(agent: AgentLoop, bus: Bus, session: Session) -> None:
     """Run an agent until its children wait for a worker, and stop it."""
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(agent, await take_run(session))
         await wait_for(session, "agent.session.linked", 2)
         for place in range(2):
             await wait_for(bus.session(child_id(session.id, f"{session.id}.main.1#0.{place}")), "user")
-        tasks.cancel_scope.cancel()
 
 
 async def test_two_agents_of_one_name_are_refused() -> None:

@@ -15,8 +15,6 @@ from pydantic import BaseModel, Field, JsonValue
 from lanebus.agent import ApprovalRefused, OptionUnknown, ParameterRefused, Tool, ToolContext, ToolReply, tool
 from lanebus.messages import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
 
-__all__ = ()
-
 
 async def silent(text: str) -> None:
     del text
@@ -218,9 +216,7 @@ def test_options_of_a_tool_are_its_properties() -> None:
 
 
 @pytest.mark.parametrize(("approval", "expected"), [(False, [False] * 3), (True, [True, True, False])])
-def test_an_approval_is_needed_as_the_tool_says_and_never_for_invalid_arguments(
-    approval: bool, expected: list[bool]
-) -> None:
+def test_an_approval_is_needed_as_the_tool_says_for_valid_arguments(approval: bool, expected: list[bool]) -> None:
     @tool(name="pay", approval=approval)
     async def function(amount: int) -> None: ...
 
@@ -285,9 +281,7 @@ def of_everything(**amount: int) -> bool:
         (of_everything, "amount"),
     ],
 )
-def test_an_approval_with_a_parameter_that_the_tool_has_not_is_refused_when_the_tool_is_made(
-    approval: Callable[..., bool], parameter: str
-) -> None:
+def test_an_approval_with_an_unknown_parameter_is_refused(approval: Callable[..., bool], parameter: str) -> None:
     async def pay(context: ToolContext, amount: int, purpose: str) -> None: ...
 
     wanted = f"'pay' has the parameter '{parameter}'.* by name, which are amount, purpose"

@@ -22,8 +22,6 @@ from lanebus.handlers.projections import Command, LoopStatus, Status
 from lanebus.messages import Approve, AssistantMessage, Control, Deny, ExtensionMessage, ToolWaiting, TurnId
 from tests.support.agent.loop_logs import view_of
 
-__all__ = ()
-
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 CALL, OTHER = ToolCallBlock(id="c1", name="a"), ToolCallBlock(id="c2", name="a")
 APPROVED = Approve(turn_id=TURN, tool_call_id="c1")
@@ -97,9 +95,7 @@ STARTED = loop(started=5, attempts=1)
         (loop(started=8, attempts=1, asked="approval", said=APPROVED, at=7), NEEDS_SAFE, StartCall(2)),
     ],
 )
-def test_the_decision_for_an_open_call(
-    known: LoopStatus, whose: FunctionTool | None, expected: ToolDecision | str
-) -> None:
+def test_how_an_open_call_goes_on(known: LoopStatus, whose: FunctionTool | None, expected: ToolDecision | str) -> None:
     found = decide_open_call(CALL, whose, known)
     if isinstance(expected, str):
         assert isinstance(found, AnswerCall)

@@ -13,8 +13,6 @@ from tests.support.agent.tool_process import CASES, tool_of
 from tests.support.agent.tool_runs import command, go_on, results
 from tests.support.cli.starter import Starter
 
-__all__ = ()
-
 pytestmark = pytest.mark.full
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)

@@ -26,10 +26,8 @@ from tests.support.agent.agents import SECONDS, Pause, take_run
 from tests.support.agent.logs import events, events_of, log, said, wait_for
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results, step
 from tests.support.laws.held import held_loop
-from tests.support.servers.real import RealServer
+from tests.support.servers.real import RealServer, background
 from tests.support.suite.scale import count, examples
-
-__all__ = ()
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 A, B, C = (ToolCallBlock(id=f"c{place}", name=name) for place, name in enumerate("abc"))
@@ -102,11 +100,10 @@ async def test_the_key_of_a_call_is_unique_and_the_same_at_each_attempt(session:
 
     tools = [tool(name=name, idempotent=True)(notes) for name in "ab"]
     run = await begun(session, A, B)
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(step, run, *tools)
         await wait_for(session, "agent.tool.started", 2)
         await pause.reached.wait()
-        tasks.cancel_scope.cancel()
     pause.over.set()
     await go_on(await take_run(session), *tools)
     assert sorted(seen) == [(f"c{place}", f"s1.main.1#0.{place}", attempt) for place in (0, 1) for attempt in (1, 2)]
@@ -156,9 +153,7 @@ async def test_a_call_that_needs_an_approval_waits_and_blocks_no_other(session: 
 
 
 @pytest.mark.parametrize("reason", [None, "too dear"])
-async def test_a_denied_call_is_not_run_and_the_model_does_not_read_the_reason(
-    session: Session, reason: str | None
-) -> None:
+async def test_a_denied_call_is_not_run_and_no_model_reads_the_reason(session: Session, reason: str | None) -> None:
     ran: list[str] = []
     subject = tool(name="a", approval=True)(makes("a", ran=ran))
     run = await begun(session, A)
@@ -209,15 +204,12 @@ async def test_a_person_is_asked_if_the_approval_function_fails(session: Session
 async def lost_in(session: Session, subject: FunctionTool, reached: anyio.Event) -> None:
     """Run a worker that is stopped while the tool runs."""
     run = await begun(session, A)
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(step, run, subject)
         await reached.wait()
-        tasks.cancel_scope.cancel()
 
 
-async def test_a_person_can_repeat_a_call_of_unknown_outcome_and_is_asked_again_if_it_is_lost_again(
-    session: Session,
-) -> None:
+async def test_a_person_can_repeat_a_call_of_unknown_outcome_and_is_asked_each_time(session: Session) -> None:
     pause = Pause()
     ran: list[str] = []
     hangs = tool(name="a", on_unknown="ask")(pause.wait)
@@ -251,11 +243,10 @@ async def test_a_stopped_worker_records_the_results_so_far(session: Session) -> 
     run = await take_run(session)
     tools = (tool(name="a", idempotent=True)(pause.wait), tool(name="b")(is_done))
     await called(run, A, B)
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(step, run, *tools)
         await second.wait()
         await anyio.wait_all_tasks_blocked()
-        tasks.cancel_scope.cancel()
     assert await results(session) == [("c1", "B")]
     await go_on(await take_run(session), tool(name="a", idempotent=True)(makes("a")), tools[1])
     assert await results(session) == [("c1", "B"), ("c0", "A")]

@@ -19,8 +19,6 @@ from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fr
 from tests.support.agent.logs import events_of, results, wait_for
 from tests.support.agent.runs import called, work
 
-__all__ = ()
-
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 ONE, TWO = ToolCallBlock(id="c1", name="pay"), ToolCallBlock(id="c2", name="later")
 SKIPPED, ABORTED = "Skipped due to queued user message.", "Aborted by the user"
@@ -233,9 +231,7 @@ async def test_an_abort_of_a_paused_loop_closes_its_open_calls(session: Session)
 
 
 @pytest.mark.parametrize("command", [aborts, steers])
-async def test_a_command_stops_the_call_that_runs_and_not_the_one_that_was_lost(
-    session: Session, command: Command
-) -> None:
+async def test_a_command_stops_the_running_call_and_not_the_lost_one(session: Session, command: Command) -> None:
     cause, begun = (BY_ABORT if command is aborts else BY_MESSAGE), anyio.Event()
 
     @tool(name="later")

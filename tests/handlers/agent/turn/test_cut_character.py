@@ -9,8 +9,6 @@ from lanebus.agent import AgentLoop, Piece, Recorder, tool
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, take_run
 from tests.support.agent.logs import answers, messages, said, watch_deltas
 
-__all__ = ()
-
 HIGH, LOW = "\ud83d", "\ude00"
 PIECES = [Piece("text", f"Hi {HIGH}"), Piece("thinking", f"{LOW}hm", 1), Piece("text", f"{LOW}!"), Piece("text", LOW)]
 SHOWN = "Hi 😀!\ufffd"

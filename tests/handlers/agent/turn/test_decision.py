@@ -36,8 +36,6 @@ from tests.support.agent.loop_logs import (
 )
 from tests.support.suite.scale import examples
 
-__all__ = ()
-
 SETTINGS = AgentLoop(ScriptedModel()).settings
 T0, T1 = turn(0), turn(1)
 U0 = turn(0, "s1.main.2")

@@ -19,9 +19,7 @@ from lanebus.providers import ToolChoice, ToolSpec, to_anthropic
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, fresh_bus, take_run
 from tests.support.agent.logs import events_of, log, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, first, second, work
-from tests.support.servers.real import RealServer
-
-__all__ = ()
+from tests.support.servers.real import background
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -88,22 +86,20 @@ def agent(model: ScriptedModel, *tools: Tool) -> AgentLoop:
     return AgentLoop(model, tools, system="Be brief.", max_tokens=77, compaction=Compactor(model, policy))
 
 
-async def test_each_request_of_a_session_is_rebuilt_byte_for_byte(server: RealServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        await ask(session, "one?")
-        stop = Pause()
-        model = ScriptedModel([stop, *calls(FIRST, SECOND)], answer("Two."), answer("Three."), answer("Four."))
-        loop = agent(model, Offered(ToolSpec("first", "Says “one”.", SCHEMA)), second)
-        async with at_work(session, loop, stop):
-            await steer(session, "make it two")
-            await follow_up(session, "three?")
-            stop.over.set()
-        await request_compaction(session)
-        await ask(session, "four?")
-        await work(loop, await take_run(session))
-        assert [len(model.requests), "Compaction" in await said(session)] == [4, True]
-        await compare(session, model)
+async def test_each_request_of_a_session_is_rebuilt_byte_for_byte(session: Session) -> None:
+    await ask(session, "one?")
+    stop = Pause()
+    model = ScriptedModel([stop, *calls(FIRST, SECOND)], answer("Two."), answer("Three."), answer("Four."))
+    loop = agent(model, Offered(ToolSpec("first", "Says “one”.", SCHEMA)), second)
+    async with at_work(session, loop, stop):
+        await steer(session, "make it two")
+        await follow_up(session, "three?")
+        stop.over.set()
+    await request_compaction(session)
+    await ask(session, "four?")
+    await work(loop, await take_run(session))
+    assert [len(model.requests), "Compaction" in await said(session)] == [4, True]
+    await compare(session, model)
 
 
 async def test_a_request_whose_answer_was_aborted_or_lost_is_rebuilt(session: Session) -> None:
@@ -116,13 +112,12 @@ async def test_a_request_whose_answer_was_aborted_or_lost_is_rebuilt(session: Se
         await ask(session, "hello?")
         await abort(session)
     await ask(session, "two?")
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(loop, await take_run(session))
         await _wait_shown(session, "Now")
         await ask(session, "are you there?")
         # Another run has the lease now, and does not know how far the model had read.
         await agent(ScriptedModel(answer("Here.")), first)(await take_run(session, "test"))
-        tasks.cancel_scope.cancel()
     assert "assistant aborted: Now" in await said(session)
     assert len(model.requests) == 2
     await compare(session, model)
@@ -173,10 +168,9 @@ async def test_a_request_definition_is_recorded_once_until_it_changes(session: S
 async def test_a_turn_that_another_agent_begins_again_names_that_agents_definition(session: Session) -> None:
     await ask(session)
     pause = Pause()
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(agent(ScriptedModel([pause]), first), await take_run(session))
         await pause.reached.wait()
-        tasks.cancel_scope.cancel()
     model = ScriptedModel(answer("Here."))
     await agent(model, first, second)(await take_run(session))
     assert [len(each.tools) for each in await definitions(session)] == [1, 2]

@@ -18,8 +18,7 @@ from tests.support.agent.runs import at_work
 from tests.support.log.entries import context_of
 from tests.support.models.model_api import Json, ModelApi, Status, serve_api
 from tests.support.models.model_dialects import DIALECTS, Said
-
-__all__ = ()
+from tests.support.servers.real import background
 
 BOUNDS = RunBounds()
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
@@ -264,10 +263,9 @@ async def test_usage_is_requested_again_after_a_crash_before_the_event(session: 
         await anyio.sleep_forever()
         return None
 
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(talk, session, AgentLoop(Asked(cut("one"), told=dies)))
         await is_asked.wait()
-        tasks.cancel_scope.cancel()
     model = Asked(answer("Yes."), told=paid)
     await talk(session, AgentLoop(model))
     assert (model.asked, len(await settled(session))) == (["one"], 1)

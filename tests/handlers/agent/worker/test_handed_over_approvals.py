@@ -14,8 +14,6 @@ from tests.support.agent.agents import ScriptedModel, answer, take_run
 from tests.support.agent.logs import events_of
 from tests.support.agent.runs import called, work
 
-__all__ = ()
-
 CALL = ToolCallBlock(id="c1", name="rm")
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
@@ -103,9 +101,7 @@ async def test_a_person_may_decide_anew_before_a_worker_of_the_next_agent_comes(
     assert said == ["refused", "applied"]
 
 
-async def test_another_agent_asks_before_it_repeats_a_call_that_was_approved_for_the_agent_before(
-    session: Session,
-) -> None:
+async def test_another_agent_asks_before_it_repeats_a_call_that_was_approved_before(session: Session) -> None:
     ran: list[str] = []
     await begin(session)
     sent = await approve(session, TURN, "c1", by="bob")

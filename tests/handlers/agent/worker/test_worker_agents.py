@@ -14,8 +14,6 @@ from lanebus.messages import AgentEnded, AgentStarted
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls
 from tests.support.agent.logs import events_of, said, wait_for
 
-__all__ = ()
-
 
 class Says(ScriptedModel):
     """Answers with its own name each time."""
@@ -49,9 +47,7 @@ async def test_each_session_is_answered_by_its_own_agent(bus: Bus) -> None:
             assert await _answers(bus.session(name)) == [f"assistant stop: I am {agent}."]
 
 
-async def test_loops_without_a_name_are_logged_counted_and_recorded_under_the_name_that_they_are_served_by(
-    bus: Bus, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_loops_without_a_name_have_the_name_that_serves_them(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     async def own(run: Run) -> None:
         loop_id = f"{run.session.id}.own.1"
         begun = AgentStarted(loop_id=loop_id, agent="own")
@@ -116,9 +112,7 @@ async def test_names_of_agents_are_checked_when_they_are_made(bus: Bus) -> None:
         Worker(bus, loop("a"), agents={"a": loop("a")})
 
 
-async def test_a_handover_while_a_worker_runs_the_session_ends_its_loop_and_the_other_agent_goes_on(
-    bus: Bus, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_handover_ends_the_running_loop_and_the_next_begins(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     pause = Pause()
     held = ScriptedModel([pause, *answer("too late")], *[answer("too late")] * 10)
     async with Worker(bus, loop("support", held), name="w1", heartbeat=0.4):

@@ -23,8 +23,6 @@ from tests.support.log.groups import pending, take_one
 from tests.support.log.late import Late
 from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
-__all__ = ()
-
 BOUNDS = WorkerBounds()
 AT_ONCE = RetryPolicy(attempts=3, base=0.0)
 
@@ -71,9 +69,7 @@ async def test_an_error_is_retried_and_leaves_nothing_in_the_log(bus: Bus, sessi
     assert await bus.dead_letters("agents").count() == 0
 
 
-async def test_the_last_attempt_leaves_an_answer_and_a_dead_letter_and_the_session_continues(
-    bus: Bus, session: Session
-) -> None:
+async def test_the_last_attempt_leaves_an_answer_and_a_dead_letter_and_all_go_on(bus: Bus, session: Session) -> None:
     agent = Faulty(OSError("one"), OSError("two"), OSError("three"))
     async with working(bus, agent) as worker:
         await session.publish(UserMessage.text("hello?"))
@@ -119,9 +115,7 @@ async def test_a_rescheduled_session_frees_its_slot_and_counts_no_attempt(bus: B
         assert worker.counts.given_up == 0
 
 
-async def test_a_lease_that_a_retry_releases_does_not_count_as_lost_at_the_next_heartbeat(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lease_that_a_retry_releases_does_not_count_as_lost(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     beat, release = Consumer.heartbeat, Leases.release
     beats = 0
 
@@ -223,9 +217,7 @@ async def test_an_agent_that_fails_leaves_no_loop_open_and_no_command_unanswered
     assert [event.outcome for event in told if isinstance(event, ControlAnswered)] == ["refused"]
 
 
-async def test_a_lost_lease_is_logged_with_its_session_and_worker_and_counted(
-    server: AnyServer, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_lost_lease_is_logged_and_counted(server: AnyServer, caplog: pytest.LogCaptureFixture) -> None:
     began = anyio.Event()
 
     async def waits(run: Run) -> None:
@@ -242,9 +234,7 @@ async def test_a_lost_lease_is_logged_with_its_session_and_worker_and_counted(
     assert {(each["session"], each["worker"]) for each in lost} == {("s", "w1")}
 
 
-async def test_a_fault_is_not_over_while_a_retry_is_under_way(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_fault_is_not_over_while_a_retry_is_under_way(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when a user lacks a right. The worker retries on its own before the beat at which it would try a session."""
     pause, beats = Pause(), 0
 
@@ -259,7 +249,7 @@ async def test_a_fault_is_not_over_while_a_retry_is_under_way(
             await AgentLoop(ScriptedModel(answer("Yes.")))(run)
 
     agent = RefusedOnce()
-    async with server.bus() as bus, working(bus, agent, heartbeat=5) as worker:
+    async with working(bus, agent, heartbeat=5) as worker:
         note = worker.health.note
 
         def counted(what: str, error: Exception | None) -> None:
@@ -322,9 +312,7 @@ async def test_messages_of_a_dead_letter_are_answered_after_its_redrive(bus: Bus
 
 
 @pytest.mark.full
-async def test_redriving_a_dead_letter_of_a_session_that_has_continued_repeats_nothing(
-    bus: Bus, session: Session
-) -> None:
+async def test_redriving_a_dead_letter_of_a_session_that_continued_repeats_nothing(bus: Bus, session: Session) -> None:
     agent = Faulty(OSError("one"))
     letters = bus.dead_letters("agents")
 
@@ -378,8 +366,8 @@ async def test_messages_before_a_close_are_answered_after_the_reopening(bus: Bus
 # --- acks that the server refuses or does not answer ---------------------------------------------------------------
 
 
-async def test_work_is_acked_even_if_its_lease_cannot_be_released(valkey: RealServer) -> None:
-    async with valkey.bus() as bus, bus.consumer("agents", "w") as consumer:
+async def test_work_is_acked_even_if_its_lease_cannot_be_released(bus: Bus, valkey: RealServer) -> None:
+    async with bus.consumer("agents", "w") as consumer:
         await bus.session("s1").publish(UserMessage.text("hello?"))
         work = await take_one(consumer)
         lease = (await bus.leases.take("s1", "w", 60)).lease

@@ -79,9 +79,7 @@ def test_unsafe_server_and_a_user_without_rights_are_errors(lanebus: CommandLine
 
 
 @pytest.mark.full
-def test_a_wrong_password_is_to_be_corrected_in_the_url_or_in_its_file(
-    lanebus: CommandLine, valkey: RealServer, tmp_path: Path
-) -> None:
+def test_a_wrong_password_is_corrected_in_its_place(lanebus: CommandLine, valkey: RealServer, tmp_path: Path) -> None:
     valkey.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all", "-xadd")
     wrong, right = (f"unix://app:{password}@{valkey.socket}" for password in ("wrong", "pass"))
     assert objects(lanebus("doctor", "--url", wrong).out)[-1]["remedy"] == "correct the user or the password in the URL"
@@ -120,9 +118,7 @@ def test_a_user_of_another_namespace_is_told_to_name_it(lanebus: CommandLine, va
 
 
 @pytest.mark.full
-def test_a_user_that_may_only_read_is_no_fault_and_is_told_how_to_write(
-    lanebus: CommandLine, valkey: RealServer
-) -> None:
+def test_a_user_that_may_only_read_is_fine_and_told_how_to_write(lanebus: CommandLine, valkey: RealServer) -> None:
     for user in acl_users("lanebus"):
         valkey.do("ACL", "SETUSER", user.name, *user.rules, ">pass")
     url = f"unix://lanebus-reader:pass@{valkey.socket}"
@@ -178,9 +174,7 @@ def test_a_server_that_refuses_each_publish_is_an_error_and_a_trial_says_so_too(
 
 @pytest.mark.full
 @pytest.mark.parametrize(("schema", "said"), [("99", "a newer package"), ("1", "lanebus export"), ("x", "a number")])
-def test_a_namespace_that_this_version_cannot_read_is_an_error(
-    lanebus: CommandLine, valkey: RealServer, schema: str, said: str
-) -> None:
+def test_an_unreadable_namespace_is_an_error(lanebus: CommandLine, valkey: RealServer, schema: str, said: str) -> None:
     valkey.do("HSET", "lanebus:config", "schema", schema, "buckets", "64")
     found = lanebus("doctor", "--url", valkey.url)
     assert (found.code, worst(found.out)) == (7, [("namespace", None)])

@@ -150,9 +150,7 @@ async def test_a_hanging_server_is_shown_as_trouble_until_it_answers(lanebus: Co
 
 
 @pytest.mark.full
-async def test_without_a_terminal_a_hanging_server_is_reported_once_and_a_restart_is_survived(
-    lanebus: CommandLine,
-) -> None:
+async def test_without_a_terminal_a_hanging_server_is_told_once_and_a_restart_survived(lanebus: CommandLine) -> None:
     lanebus("publish", "s1", "hi")
     with lanebus.running("top", "--every", "0.2") as process:
         await _line(process)

@@ -67,9 +67,7 @@ def test_publish_is_refused_if_the_position_is_not_the_expected_one(lanebus: Com
         ([], 2_000_000 * "x", "over the limit of 1048576 bytes"),
     ],
 )
-def test_invalid_input_is_refused_and_nothing_is_published(
-    lanebus: CommandLine, words: list[str], stdin: str | bytes, expected: str
-) -> None:
+def test_invalid_input_is_refused(lanebus: CommandLine, words: list[str], stdin: str | bytes, expected: str) -> None:
     answer = lanebus("publish", "s", *words, stdin=stdin)
     assert (answer.code, answer.err.count("\n"), answer.err.startswith("error: ")) == (6, 2, True)
     assert expected in answer.err
@@ -108,9 +106,7 @@ def test_large_media_are_stored_in_the_named_store(lanebus: CommandLine, tmp_pat
     assert (answer.code, "begins with one of s3://" in answer.err) == (2, True)
 
 
-def test_a_command_that_the_user_may_not_run_is_named_with_the_right_to_grant(
-    process: RealServer, lanebus: CommandLine
-) -> None:
+def test_a_command_that_the_user_may_not_run_is_named_with_help(process: RealServer, lanebus: CommandLine) -> None:
     process.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "&*", "+@all", "-xadd")
     url = f"unix://app:pass@{process.socket}"
     answer = lanebus("publish", "s", "hi", "--url", url)
@@ -346,9 +342,7 @@ def test_a_worker_stores_results_and_answers_as_the_function_returns_them(lanebu
 
 @pytest.mark.full
 @pytest.mark.parametrize("words", [("publish", "s", "hi"), ("worker", "{file}:agent")], ids=["publish", "worker"])
-def test_what_is_no_plain_function_is_refused_before_anything_is_opened(
-    unopened: CommandLine, file: Path, words: tuple[str, ...]
-) -> None:
+def test_what_is_no_plain_function_is_refused_first(unopened: CommandLine, file: Path, words: tuple[str, ...]) -> None:
     no_function = "it cannot be called, is async, or is a class"
     for target, reason in (
         ("shop", "this is neither module:attribute nor path/to/file.py:attribute"),
