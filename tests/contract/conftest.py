@@ -4,8 +4,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from lanebus import Bus, Session
-from lanebus.groups import Consumer
+from lanebus.bus import Bus, Consumer, Session
 from tests.support.servers.opened import opened
 from tests.support.servers.real import AnyServer
 

@@ -5,15 +5,14 @@ import asyncio
 import anyio
 import pytest
 
-from lanebus import Bus, Conflict, Fenced, Receipt, Session, SessionClosed
+from lanebus import Bounds, Bus, Conflict, Fenced, Session, SetupError
 from lanebus.bounds import PublishBounds
-from lanebus.bus import Bounds
-from lanebus.bus.wire import Keys
-from lanebus.errors import InvalidName, KeyReserved, NoSuchPosition, SessionErased, SetupError, WrongAgent
-from lanebus.groups import Work
+from lanebus.bus import Work
+from lanebus.bus.errors import InvalidName, KeyReserved, NoSuchPosition, SessionClosed, SessionErased, WrongAgent
+from lanebus.bus.messages import SessionAssigned, parse_event
+from lanebus.bus.wire import Keys, Receipt
 from lanebus.handlers.verify import verify_session
-from lanebus.messages import SessionAssigned, parse_event
-from tests.support.log.groups import pending, take_all
+from tests.support.log.groups import held_lease, pending, take_all
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.real import AnyServer, shortly
 
@@ -307,8 +306,7 @@ async def test_the_old_agents_worker_is_fenced_and_loses_the_work(bus: Bus, serv
     await session.publish(said("x"))
     async with bus.consumer("g", "c", agents=("support",), owner="w") as consumer:
         (work,) = await take_all(consumer, 1)
-        lease = await session.acquire_lease("w", 30)
-        assert lease is not None
+        lease = await held_lease(session, "w", 30)
         await session.hand_over("billing")
         with pytest.raises(Fenced):
             await session.publish(said("late"), epoch=lease.epoch)
@@ -344,8 +342,7 @@ async def test_open_work_of_the_old_agent_is_dropped_wherever_it_is_found(bus: B
 
 async def test_a_release_of_a_lease_wakes_the_agent_that_an_empty_session_got_meanwhile(bus: Bus) -> None:
     session = bus.session("s", agent="support")
-    lease = await session.acquire_lease("w", 30)
-    assert lease is not None
+    lease = await held_lease(session, "w", 30)
     assert lease.agent == ""
     async with bus.consumer("g", "c", agents=("support",)) as consumer:
         await session.publish(said("x"))

@@ -9,13 +9,11 @@ import anyio
 import pytest
 
 from lanebus import Bus, Cursor, Envelope, ImageBlock, Lane, MediaRef, TrimRefused, Unavailable, UserMessage
-from lanebus.archive import DirectoryArchive
-from lanebus.bus import Archived
+from lanebus.archive import Archived, DirectoryArchive
 from lanebus.bus.archive.segment import SegmentName, line_of, sealed
 from lanebus.bus.wire import Keys
 from lanebus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, NoArchive, SessionErased
-from lanebus.handlers.projections import USAGE
-from lanebus.projections import project, rebuild
+from lanebus.projections import USAGE, project, rebuild
 from tests.support.log.archived import (
     archive_on,
     archiving,

@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import pytest
 
-from lanebus import Bus
-from lanebus.bus import Bounds, CatalogCursor, LogBounds, SessionState
-from lanebus.bus.errors import InvalidCursor
+from lanebus.bus import Bounds, Bus, CatalogCursor, LogBounds, SessionState
 from lanebus.bus.wire import Keys
+from lanebus.errors import InvalidCursor
 from tests.support.log.said import said
 from tests.support.servers.bounded import TINY
 from tests.support.servers.real import AnyServer, RealServer

@@ -10,13 +10,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import Bus, Closed, Cursor, Session, SetupError, Unavailable
+from lanebus import Bounds, Bus, Closed, Cursor, Session, SetupError, Unavailable
 from lanebus.bounds import ConnectionBounds, PublishBounds
-from lanebus.bus import Bounds
-from lanebus.bus.errors import Refused
 from lanebus.bus.servers import Argument, Endpoint
-from lanebus.errors import LoginRefused, OutcomeUnknown
-from tests.contract.followers import Follower
+from lanebus.errors import LoginRefused, OutcomeUnknown, Refused
+from tests.support.log.following import Follower
 from tests.support.log.said import said, told, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.proxy import proxy

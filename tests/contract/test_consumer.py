@@ -8,12 +8,11 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import Bus, SetupError, Unavailable
+from lanebus.bus import Bus, Consumer, Work
 from lanebus.bus.groups.group_log import Fetched, GroupLog
 from lanebus.bus.wire import AgentBucket, Keys
-from lanebus.errors import InvalidName
-from lanebus.groups import Consumer, Work
-from tests.contract.followers import serve
+from lanebus.errors import InvalidName, SetupError, Unavailable
+from tests.support.log.following import serve
 from tests.support.log.groups import pending, take_all, take_one, wake, works
 from tests.support.log.said import said, told
 from tests.support.servers.proxy import proxy
@@ -330,11 +329,6 @@ async def test_invalid_names_and_numbers_are_refused(bus: Bus) -> None:
 ROOM, MANY = 32, count(1_500)
 
 
-async def _publish(bus: Bus, names: list[str]) -> None:
-    for name in names:
-        await bus.session(name).publish(said("x"), wake=True)
-
-
 async def _fetched_before(consumer: Consumer, held: list[Work], name: str) -> int:
     """Finish one work at a time, and return how many others are fetched before this session."""
     number = 0
@@ -349,16 +343,16 @@ async def _fetched_before(consumer: Consumer, held: list[Work], name: str) -> in
 
 
 async def test_a_single_message_waits_for_at_most_two_rounds_of_a_busy_worker(bus: Bus, consumer: Consumer) -> None:
-    await _publish(bus, [f"acme-{number}" for number in range(MANY)])
+    await wake(bus, *(f"acme-{number}" for number in range(MANY)))
     held = await take_all(consumer, ROOM)
-    await _publish(bus, ["globex-1"])
+    await wake(bus, "globex-1")
     assert await _fetched_before(consumer, held, "globex-1") <= 2 * ROOM
 
 
 async def test_a_fetch_takes_from_each_bucket_in_turn(bus: Bus, consumer: Consumer, one: RealServer) -> None:
     keys = Keys()
     names = {b: [n for n in (f"a-{i}" for i in range(5_000)) if keys.bucket(n) == b][:5] for b in (1, 2, 3)}
-    await _publish(bus, [name for share in names.values() for name in share])
+    await wake(bus, *chain.from_iterable(names.values()))
     for _ in range(5):
         works = await take_all(consumer, 3)
         assert sorted(work.bucket for work in works) == [1, 2, 3]
@@ -370,7 +364,7 @@ async def test_sessions_that_are_passed_over_are_all_fetched_once(server: AnySer
         same = (f"{tenant}-{number}" for number in range(100_000))
         names += [name for name, _ in zip((n for n in same if buckets.bucket(n) == 5), range(12), strict=False)]
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await _publish(bus, names)
+        await wake(bus, *names)
         order: list[str] = []
         while len(order) < len(names):
             (work,) = await take_all(consumer, 1)
@@ -388,7 +382,7 @@ async def test_the_tenant_with_the_fewest_sessions_in_work_is_next(bus: Bus, con
     acme = [name for name in (f"acme-{n}" for n in range(5_000)) if buckets.bucket(name) == 5][:6]
     other = next(name for name in (f"other_{n}" for n in range(5_000)) if buckets.bucket(name) == 5)
     async with bus.consumer("g", "d") as second:
-        await _publish(bus, [*acme, other])
+        await wake(bus, *acme, other)
         (first,) = await take_all(consumer, 1)
         assert first.session == acme[0]
         (next_,) = await take_all(second, 1)  # sees what the first consumer has
@@ -401,7 +395,7 @@ async def test_a_session_that_was_passed_over_others_and_nacked_keeps_its_delay(
     buckets = Keys()
     acme = [name for name in (f"acme-{n}" for n in range(5_000)) if buckets.bucket(name) == 5][:3]
     other = next(name for name in (f"other_{n}" for n in range(5_000)) if buckets.bucket(name) == 5)
-    await _publish(bus, [*acme, other])
+    await wake(bus, *acme, other)
     held = [*await take_all(consumer, 1), *await take_all(consumer, 1)]
     assert [work.session for work in held] == [acme[0], other]
     await consumer.nack(held[1], delay=600, error="later")
@@ -417,7 +411,7 @@ async def test_a_session_that_was_passed_over_others_and_nacked_keeps_its_delay(
 
 @pytest.mark.parametrize(("name", "tenant"), [("a-1", "a"), ("b_1-2", "b"), ("plain", ""), ("-x", "")])
 async def test_the_tenant_is_the_id_up_to_the_separator(bus: Bus, consumer: Consumer, name: str, tenant: str) -> None:
-    await _publish(bus, [name])
+    await wake(bus, name)
     await take_all(consumer, 1)
     held = consumer._in_flight.tenants()  # pyright: ignore[reportPrivateUsage]  # what the script is told
     assert held == f"{tenant}:1"

@@ -6,27 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import (
-    ALL_LANES,
-    START,
-    Bounds,
-    Bus,
-    Conflict,
-    Cursor,
-    Delta,
-    Envelope,
-    ExtensionMessage,
-    Lane,
-    Receipt,
-    Session,
-)
+from lanebus import ALL_LANES, START, Bus, Conflict, Cursor, Delta, Envelope, Lane, Receipt, Session, SessionHead
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Incarnation, LogBounds, SessionHead
+from lanebus.bus import Bounds, Incarnation, LogBounds
+from lanebus.bus.messages import ExtensionMessage
 from lanebus.bus.wire import Keys
 from lanebus.context import WarmContext
 from lanebus.errors import CursorTrimmed, LogRolledBack
-from lanebus.handlers.projections import USAGE
-from lanebus.projections import project
+from lanebus.projections import USAGE, project
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.real import AnyServer, RealServer, background, copied, eventually, one_server

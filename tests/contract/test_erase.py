@@ -12,26 +12,13 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from lanebus import (
-    START,
-    AssistantMessage,
-    Bounds,
-    Bus,
-    Cursor,
-    Delta,
-    Envelope,
-    ImageBlock,
-    MediaRef,
-    Session,
-    Unavailable,
-    UserMessage,
-)
+from lanebus import START, AssistantMessage, Bounds, Bus, Cursor, Delta, Envelope, ImageBlock, Lane, MediaRef, Session
 from lanebus.bus import Log, LogBounds
-from lanebus.bus.messages import Lane
+from lanebus.bus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased, Unavailable
+from lanebus.bus.messages import UserMessage
 from lanebus.bus.wire import Keys
-from lanebus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased
 from lanebus.media import DirectoryMedia
-from tests.support.log.groups import take_one
+from tests.support.log.groups import held_lease, take_one
 from tests.support.log.said import read, said, told, words
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.clusters import RealCluster
@@ -267,8 +254,7 @@ async def test_calls_to_an_erased_session_raise(bus: Bus, other: Bus, server: An
     session, late = bus.session("s"), other.session("s")
     await session.publish(said("a"), key="k")
     await late.publish(said("b"))
-    lease = await session.acquire_lease("w", 60)
-    assert lease is not None
+    lease = await held_lease(session, "w", 60)
     cursor = (await session.head()).cursor
     await session.erase()
     steps: list[Callable[[], Awaitable[object]]] = []

@@ -6,11 +6,11 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Delta, Lane, Limits, SetupError, Unavailable
-from lanebus.bus import LogBounds
-from lanebus.bus.errors import Refused
+from lanebus.bounds import LogBounds
 from lanebus.bus.wire import Keys
-from lanebus.errors import LogRolledBack
-from tests.contract.followers import Follower, serve
+from lanebus.errors import LogRolledBack, Refused
+from tests.support.log.following import Follower, serve
+from tests.support.log.groups import held_lease
 from tests.support.log.said import said, told, words
 from tests.support.log.traffic import Traffic, traffic
 from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
@@ -217,8 +217,7 @@ async def test_working_connections_to_a_demoted_primary_are_dropped(sentinel: Re
     async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
-        lease = await session.acquire_lease("me", 60)
-        assert lease is not None
+        lease = await held_lease(session, "me", 60)
         await eventually(lambda: other.do("HGET", Keys().head("s"), "epoch") == "1")
         if is_full:
             primary.do("CONFIG", "SET", "maxmemory", "1")

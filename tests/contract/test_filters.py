@@ -8,24 +8,11 @@ from functools import partial
 import anyio
 import pytest
 
-from lanebus import (
-    ALL_LANES,
-    START,
-    Bounds,
-    Bus,
-    Cursor,
-    DecodeFailure,
-    Delta,
-    Envelope,
-    ExtensionMessage,
-    Lane,
-    Notice,
-    Session,
-)
-from lanebus.bounds import HubBounds
+from lanebus import ALL_LANES, START, Bus, Cursor, DecodeFailure, Envelope, ExtensionMessage, Lane, Notice, Session
+from lanebus.bounds import Bounds, HubBounds
+from lanebus.bus.errors import CursorTrimmed, NoKinds, NoLanes
 from lanebus.bus.wire import Keys, Selection
-from lanebus.errors import CursorTrimmed, NoKinds, NoLanes
-from lanebus.messages import Compaction, Publishable
+from lanebus.messages import Compaction, Delta, Publishable
 from tests.support.log.following import Subscriber
 from tests.support.log.said import said, told, word
 from tests.support.servers.bounded import bound_hub, bound_servers

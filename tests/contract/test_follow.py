@@ -10,15 +10,13 @@ import pytest
 from anyio.abc import TaskGroup
 
 from lanebus import ALL_LANES, Bounds, Bus, Closed, Delta, Envelope, Lane, Notice, Session, Unavailable
-from lanebus.bounds import ConnectionBounds, HubBounds, WorkBounds
-from lanebus.bus import LogBounds, resumable
-from lanebus.bus.errors import Refused
+from lanebus.bounds import ConnectionBounds, HubBounds, LogBounds, WorkBounds
 from lanebus.bus.wire import Keys
-from lanebus.errors import LogRolledBack, NoLanes
+from lanebus.errors import LogRolledBack, NoLanes, Refused
+from lanebus.integration import resumable
 from lanebus.projections import TURNS
 from lanebus.projections import follow as follow_projection
-from tests.contract.followers import Follower
-from tests.support.log.following import Subscriber
+from tests.support.log.following import Follower, Subscriber
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.proxy import proxy

@@ -4,15 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lanebus import ALL_LANES, Bus, Cursor, DecodeFailure, Envelope, ExtensionMessage, Lane, Session
-from lanebus.bounds import HubBounds
-from lanebus.bus import Bounds, LogBounds
-from lanebus.bus.errors import DecodeError
+from lanebus import ALL_LANES, Bounds, Bus, Cursor, DecodeFailure, Envelope, ExtensionMessage, Lane, Session
+from lanebus.bounds import HubBounds, LogBounds
 from lanebus.bus.servers import acl_users
 from lanebus.bus.wire import Keys
-from lanebus.errors import CursorTrimmed, ForgedEntry
-from tests.contract.followers import Follower, serve
-from tests.support.log.following import Subscriber, stalled
+from lanebus.errors import CursorTrimmed, DecodeError, ForgedEntry
+from tests.support.log.following import Follower, Subscriber, serve, stalled
 from tests.support.log.said import read, said, told, word
 from tests.support.log.stored import header
 from tests.support.servers.bounded import bound_hub

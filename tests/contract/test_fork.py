@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lanebus import START, Bus, Cursor, Delta, Envelope, Lane, Session, TrimRefused
 from lanebus.bus.wire import ALL_BYTES, Keys
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, ParentErased, SessionErased, SessionExists
+from tests.support.log.groups import held_lease
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import AnyServer, RealServer, shortly
@@ -87,8 +88,7 @@ async def test_a_fork_begins_with_nothing_of_its_own(bus: Bus, server: AnyServer
     parent = bus.session("p")
     await parent.publish(said("a"), key="k")
     await parent.publish(said("b"))
-    lease = await parent.acquire_lease("w", 60)
-    assert lease is not None
+    await held_lease(parent, "w", 60)
     child = await parent.fork(id="c")
     head = await child.head()
     assert (head.position, head.size_bytes, head.epoch, head.is_closed) == (2, 0, 0, False)

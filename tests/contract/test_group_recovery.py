@@ -7,13 +7,11 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import Bus, Cursor, Unavailable
 from lanebus.bounds import WorkBounds
-from lanebus.bus import Bounds
+from lanebus.bus import Bounds, Bus, Consumer, Work
+from lanebus.bus.errors import GroupInUse, Unavailable
 from lanebus.bus.groups.group_log import Fetched, GroupLog, Mode
-from lanebus.bus.wire import AgentBucket, Keys
-from lanebus.errors import GroupInUse
-from lanebus.groups import Consumer, Work
+from lanebus.bus.wire import AgentBucket, Cursor, Keys
 from tests.support.log.groups import TINY, begin, pending, take_all, take_one, wake
 from tests.support.log.late import Late
 from tests.support.log.said import said, told

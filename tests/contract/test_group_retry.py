@@ -3,12 +3,10 @@
 import anyio
 import pytest
 
-from lanebus import Bus, TrimRefused
 from lanebus.bounds import WorkBounds
-from lanebus.bus import Bounds
+from lanebus.bus import Bounds, Bus, Consumer, DeadLetter
 from lanebus.bus.wire import Keys
-from lanebus.errors import InvalidLetterId
-from lanebus.groups import Consumer, DeadLetter
+from lanebus.errors import InvalidLetterId, TrimRefused
 from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, background, eventually

@@ -11,7 +11,7 @@ from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidSessionId
 from lanebus.groups import Consumer
 from tests.support.agent.agents import until
-from tests.support.log.groups import take_all, take_one, wake
+from tests.support.log.groups import held_lease, take_all, take_one, wake
 from tests.support.log.said import told
 from tests.support.servers.real import AnyServer, background, eventually, shortly
 
@@ -208,8 +208,7 @@ async def test_a_foreign_pointer_names_no_session(bus: Bus, server: AnyServer) -
 async def test_the_status_of_a_lease_has_its_owner_and_the_time_left(bus: Bus) -> None:
     a = bus.session("a")
     await a.publish(told("1"))
-    lease = await a.acquire_lease("w1.token", 30)
-    assert lease is not None
+    lease = await held_lease(a, "w1.token", 30)
     await bus.session("b").publish(told("1"))
     held, free, none = await bus.lease_status(["a", "b", "none"])
     assert (held.session, held.owner, held.epoch, held.position) == ("a", "w1.token", lease.epoch, 1)

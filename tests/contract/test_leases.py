@@ -6,12 +6,12 @@ import anyio
 import pytest
 
 from lanebus import Bus, Cursor, Delta, ExtensionMessage, Fenced, Session, UserMessage
-from lanebus.bus import Checkpoint, FirstPage, SessionLease
-from lanebus.bus.messages import Abort
+from lanebus.bus import Checkpoint, FirstPage, Lease, SessionLease
 from lanebus.errors import LeaseHeld, LeaseNotHeld
-from lanebus.groups import Lease
+from lanebus.messages import Abort
 from tests.support.agent.agents import fresh_bus
 from tests.support.laws.cancelling import Moment, cut
+from tests.support.log.groups import held_lease
 from tests.support.log.said import said, told, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, shortly
@@ -41,8 +41,7 @@ async def test_a_release_wakes_once_for_workers_that_found_the_session_leased(bu
     quiet, asked = bus.session("quiet"), bus.session("asked")
     for session in (quiet, asked):
         await session.publish(told("x"))
-        mine = await session.acquire_lease("me", 60)
-        assert mine is not None
+        mine = await held_lease(session, "me", 60)
         if session is asked:
             assert await session.acquire_lease("you", 60) is None
             assert await session.acquire_lease("you", 60) is None
@@ -197,23 +196,20 @@ async def test_of_several_sessions_no_page_is_read_with_their_leases(bus: Bus, o
 @pytest.mark.cluster("smoke test of leases")
 @pytest.mark.sentinel("smoke test of leases")
 async def test_a_lease_has_one_owner_until_it_is_released(session: Session) -> None:
-    mine = await session.acquire_lease("me", 60)
-    assert mine is not None
+    mine = await held_lease(session, "me", 60)
     assert mine == Lease("s", "me", 1)
     assert await session.acquire_lease("you", 60) is None
     assert await session.renew_lease(mine, 60)
     await session.release_lease(mine)
     assert not await session.renew_lease(mine, 60)
-    yours = await session.acquire_lease("you", 60)
-    assert yours is not None
+    yours = await held_lease(session, "you", 60)
     assert yours == Lease("s", "you", 2)
     await session.release_lease(mine)  # lost already: nothing happens
     assert await session.renew_lease(yours, 60)
 
 
 async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_fenced(session: Session) -> None:
-    mine = await session.acquire_lease("me", 0.05)
-    assert mine is not None
+    mine = await held_lease(session, "me", 0.05)
     await session.publish(said("a"), epoch=mine.epoch)
     yours: Lease | None = None
     async with shortly():
@@ -230,8 +226,7 @@ async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_fenced(sessio
 
 
 async def test_an_expired_lease_may_append_until_it_is_taken_over(session: Session) -> None:
-    mine = await session.acquire_lease("me", 0.001)
-    assert mine is not None
+    mine = await held_lease(session, "me", 0.001)
     assert (
         await session.publish(said("a"), epoch=mine.epoch)
     ).position == 1  # an expired lease may be taken over, and is valid until then
@@ -260,8 +255,7 @@ async def test_a_projection_or_lease_call_repeated_after_a_lost_reply_succeeds(o
         way.lose = 1
         assert await session.save_projection("p", 1, b"one", cursor=Cursor(3), expected=0)
         way.lose = 1
-        lease = await session.acquire_lease("me", 60)
-        assert lease is not None
+        lease = await held_lease(session, "me", 60)
         assert await session.renew_lease(lease, 60)
         assert way.lost == 2
 
@@ -339,8 +333,7 @@ async def test_a_holder_that_waits_gets_the_lease_at_its_release(session: Sessio
 
 
 async def test_a_lease_is_taken_over_after_its_holder_died(session: Session) -> None:
-    dead = await session.acquire_lease("dead", 0.2)
-    assert dead is not None
+    dead = await held_lease(session, "dead", 0.2)
     async with shortly(), session.lease("me") as lease:
         assert lease.epoch > dead.epoch
 

@@ -9,26 +9,13 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import (
-    START,
-    AssistantMessage,
-    Bus,
-    Cursor,
-    Delta,
-    Envelope,
-    Fenced,
-    Lane,
-    Session,
-    SessionClosed,
-    TextBlock,
-    Unavailable,
-)
+from lanebus import START, AssistantMessage, Bus, Cursor, Delta, Envelope, Fenced, Lane, Session, TextBlock, Unavailable
 from lanebus.bus import Log
-from lanebus.bus.errors import Refused
 from lanebus.bus.previews import show_deltas
 from lanebus.bus.wire import Entry, Keys, decode_delta
-from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull
-from tests.contract.followers import Follower, piece
+from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull, Refused, SessionClosed
+from tests.support.log.following import Follower, piece
+from tests.support.log.groups import held_lease
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_live, bound_log
 from tests.support.servers.proxy import proxy
@@ -157,12 +144,10 @@ async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(session: 
 
 async def test_a_worker_that_lost_its_lease_shows_nothing_more(session: Session) -> None:
     await session.publish(said("q"))
-    lost = await session.acquire_lease("a", 60)
-    assert lost is not None
+    lost = await held_lease(session, "a", 60)
     await session.preview(piece("mine"), epoch=lost.epoch)
     await session.release_lease(lost)
-    held = await session.acquire_lease("b", 60)
-    assert held is not None
+    held = await held_lease(session, "b", 60)
     for delta in (piece("late"), cut()):
         with pytest.raises(Fenced):
             await session.preview(delta, epoch=lost.epoch)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import Bus
-from lanebus.bus import LogLoss
+from lanebus.bus import Bus, LogLoss
 from lanebus.bus.log.namespace import SeenLog, StoredNamespace, loss_of
 from lanebus.bus.servers import acl_users
 from lanebus.bus.storage import StateFile

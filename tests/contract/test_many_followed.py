@@ -4,8 +4,7 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Delta, Envelope, Lane, Notice, Session
-from lanebus.bounds import HubBounds
-from lanebus.bus import LogBounds
+from lanebus.bounds import HubBounds, LogBounds
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
 from tests.support.log.following import Subscriber

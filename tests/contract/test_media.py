@@ -13,14 +13,13 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from lanebus import Bus, BusError, Limits, SetupError, Unavailable
-from lanebus.bounds import Bounds, ConnectionBounds, MediaBounds
-from lanebus.bus.errors import DirectoryNotCreated, InvalidMediaKey, MissingExtra
+from lanebus import Bounds, Bus, ImageBlock, Limits, MediaRef, UserMessage
+from lanebus.bounds import ConnectionBounds, MediaBounds
+from lanebus.bus.errors import BusError, InvalidNamespace, MissingExtra, SetupError, Unavailable
 from lanebus.bus.servers import topology_at
 from lanebus.bus.wire import Keys
-from lanebus.errors import InvalidNamespace, MediaDamaged, MediaMissing, MediaTooLarge, OverLimit
+from lanebus.errors import DirectoryNotCreated, InvalidMediaKey, MediaDamaged, MediaMissing, MediaTooLarge, OverLimit
 from lanebus.media import DirectoryMedia, MediaHead, MediaStore, ObjectMedia, RedisMedia, SharedStore, SigningStore
-from lanebus.messages import ImageBlock, MediaRef, UserMessage
 from tests.support.servers.object_store import bucket_at
 from tests.support.servers.real import AnyServer, RealServer, background, one_server, shortly
 

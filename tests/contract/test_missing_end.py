@@ -7,16 +7,14 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import ALL_LANES, Bus, Cursor, Envelope, Lane, Session
+from lanebus import ALL_LANES, Bounds, Bus, Cursor, Envelope, Lane, Session
 from lanebus.archive import DirectoryArchive
-from lanebus.bounds import HubBounds
-from lanebus.bus import Bounds, LogBounds
+from lanebus.bounds import HubBounds, LogBounds
 from lanebus.bus.wire import Keys
-from lanebus.context import WarmContext
+from lanebus.context import WarmContext, build_context
 from lanebus.errors import CursorTrimmed, EntriesMissing, HeadMissing
-from lanebus.handlers.context import PastContexts, build_context
-from lanebus.handlers.projections import USAGE
-from lanebus.projections import project, rebuild
+from lanebus.handlers.context import PastContexts
+from lanebus.projections import USAGE, project, rebuild
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.real import AnyServer, RealServer, background, blocked, eventually
 

@@ -11,8 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import Bus, Session
-from lanebus.bounds import ConnectionBounds, PublishBounds
-from lanebus.bus import Bounds, LogBounds
+from lanebus.bounds import Bounds, ConnectionBounds, LogBounds, PublishBounds
 from lanebus.bus.publishing.outbox import publish_command
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, OutcomeUnknown

@@ -9,32 +9,14 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import (
-    Bus,
-    BusError,
-    Conflict,
-    Cursor,
-    Delta,
-    ExtensionMessage,
-    Fenced,
-    Lane,
-    Limits,
-    MessageError,
-    Receipt,
-    Session,
-    SessionClosed,
-    Unavailable,
-    Usage,
-    UserMessage,
-)
-from lanebus.bounds import PublishBounds
-from lanebus.bus import Bounds
-from lanebus.bus.errors import DecodeError, KeyTooLong, Refused
-from lanebus.bus.messages import Publishable
+from lanebus import Bus, Cursor, ExtensionMessage, Lane, Limits, MediaRef, MessageError, Receipt, Session, SessionClosed
+from lanebus.bounds import Bounds, PublishBounds
+from lanebus.bus.errors import BusError, Conflict, Fenced, KeyTooLong, Unavailable
 from lanebus.bus.wire import CLOSED, REOPENED, Keys
-from lanebus.errors import LogRolledBack, MessageTooLarge, NotAMessage, OutcomeUnknown, OverLimit
-from lanebus.messages import ImageBlock, MediaRef, TurnEnded, TurnId
+from lanebus.errors import DecodeError, LogRolledBack, MessageTooLarge, NotAMessage, OutcomeUnknown, OverLimit, Refused
+from lanebus.messages import Delta, ImageBlock, Publishable, TurnEnded, TurnId, Usage, UserMessage
 from tests.support.agent.agents import fresh_bus, until
+from tests.support.log.groups import held_lease
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually, refused, shortly
@@ -79,8 +61,7 @@ async def test_any_text_of_1_kib_may_be_a_key(session: Session, shared_valkey: R
 
 @pytest.mark.cluster("one commit is for sessions of several nodes")
 async def test_one_group_commit_gives_each_publish_its_own_outcome(session: Session) -> None:
-    lease = await session.acquire_lease("me", 60)
-    assert lease is not None
+    lease = await held_lease(session, "me", 60)
     await session.publish(said("0"), key="old")
     results: dict[str, Receipt | Exception] = {}
 
@@ -400,8 +381,7 @@ async def test_every_answer_of_the_log_is_a_value(session: Session) -> None:
             pass
         case other:
             raise AssertionError(other)
-    lease = await session.acquire_lease("w", 60)
-    assert lease is not None
+    lease = await held_lease(session, "w", 60)
     assert isinstance(await session.try_publish(said("d"), epoch=lease.epoch + 1), Fenced)
     assert isinstance(await session.try_publish(said("x" * 2_000_000)), MessageTooLarge)
     await session.close()

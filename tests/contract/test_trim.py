@@ -10,29 +10,14 @@ import pytest
 from anyio.lowlevel import checkpoint
 from pydantic import JsonValue
 
-from lanebus import (
-    START,
-    AssistantMessage,
-    Bus,
-    Cursor,
-    Delta,
-    ExtensionMessage,
-    Lane,
-    Session,
-    TrimRefused,
-    Unavailable,
-)
-from lanebus.archive import Trimmed
-from lanebus.bus import Log
-from lanebus.bus.errors import Refused
+from lanebus import START, AssistantMessage, Bus, Cursor, Delta, ExtensionMessage, Lane, Session, TrimRefused
+from lanebus.bus import Log, Trimmed
+from lanebus.bus.errors import CursorTrimmed, NoSuchPosition, Refused, SessionErased, Unavailable
 from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.wire import Keys
-from lanebus.context import WarmContext
-from lanebus.errors import CursorTrimmed, NoSuchPosition, SessionErased
-from lanebus.handlers.context import build_context
-from lanebus.handlers.projections import USAGE
-from lanebus.projections import project, rebuild
-from tests.contract.followers import Follower
+from lanebus.context import WarmContext, build_context
+from lanebus.projections import USAGE, project, rebuild
+from tests.support.log.following import Follower
 from tests.support.log.groups import begin, take_all, take_one
 from tests.support.log.said import read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer, background, eventually

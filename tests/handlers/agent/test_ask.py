@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, ToolCallBlock, UserMessage
 from lanebus.agent import (
     AgentLoop,
     LoopFailed,
@@ -22,7 +22,7 @@ from lanebus.agent import (
     resume,
     tool,
 )
-from lanebus.groups import RetryPolicy
+from lanebus.bus import Bus, RetryPolicy, Session
 from lanebus.handlers.agent import Agent, AnswerTimeout, LoopLimits, Run, Worker, answered, approve, follow_up
 from lanebus.handlers.agent.commands import find_delay
 from lanebus.handlers.agent.models.model import with_failure

@@ -7,23 +7,23 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, Usage
 from lanebus.agent import (
     AgentLoop,
     CompactionPolicy,
     Compactor,
     FunctionTool,
+    ModelEvent,
     SubAgent,
     TryAgain,
     WorkerBounds,
     request_compaction,
     tool,
 )
-from lanebus.groups import RetryPolicy
+from lanebus.bus import Bus, RetryPolicy, Session
+from lanebus.bus.messages import AgentEnded, AssistantMessage, Compaction, ToolCallBlock, TurnEnded, Usage, UsageSettled
 from lanebus.handlers.agent import LoopLimits, ModelRequest, Run, Worker, approve, failure_of
 from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT
-from lanebus.handlers.providers import Begun, ModelEvent, Piece
-from lanebus.messages import AgentEnded, Compaction, TurnEnded, UsageSettled
+from lanebus.handlers.providers import Begun, Piece
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
 from tests.support.agent.clock import ManualClock
 from tests.support.agent.logs import answers, events, events_of, log, messages, results, said, wait_for

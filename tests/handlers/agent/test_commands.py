@@ -5,17 +5,17 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from lanebus import ExtensionMessage, Receipt, Session, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, AnswerTimeout, FunctionTool, abort, answered, handoff, pause, resume, steer, tool
-from lanebus.bus.messages import TurnStarted, parse_control
+from lanebus import Receipt, Session
+from lanebus.agent import AgentLoop, FunctionTool, abort, answered, approve, deny, handoff, pause, resume, steer, tool
+from lanebus.bus.messages import AgentStarted, ExtensionMessage, ToolCallBlock, ToolEnded, Usage, UserMessage
 from lanebus.errors import DecodeError, InvalidArgument, KeyTooLong
-from lanebus.handlers.agent import approve, deny, follow_up
+from lanebus.handlers.agent import AnswerTimeout, follow_up
 from lanebus.handlers.agent.loop import ModelStream
-from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, ToolEnded, ToolWaiting, TurnId
+from lanebus.messages import AgentEnded, Approve, ControlAnswered, Deny, ToolWaiting, TurnId, TurnStarted, parse_control
 from lanebus.projections import TURNS, project
 from lanebus.providers import Piece
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, take_run
-from tests.support.agent.logs import answers, events_of, log, results, said
+from tests.support.agent.logs import answers, events_of, listed, log, results, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
@@ -362,12 +362,10 @@ async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_co
     await approve(session, TURN, "c2")
     await work(AgentLoop(ScriptedModel(answer("Ok.")), (first, second)), run)
     assert [outcome for _, outcome in await outcomes(session)] == ["applied", "late"]
-    assert await replies(session) == [
-        "assistant toolUse: <first><second>",
-        "result: one",
-        "result error: Skipped due to queued user message.",
-        "assistant stop: Ok.",
-    ]
+    assert await replies(session) == listed(
+        "assistant toolUse: <first><second> | result: one | result error: Skipped due to queued user message. | "
+        "assistant stop: Ok."
+    )
 
 
 # --- all of them --------------------------------------------------------------------------------------------------

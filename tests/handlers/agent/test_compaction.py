@@ -11,20 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus import (
-    AssistantMessage,
-    Bus,
-    Fenced,
-    Receipt,
-    Session,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from lanebus import AssistantMessage, Bus, Fenced, Receipt, Session, TextBlock, ToolResultMessage, Usage, UserMessage
 from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, ModelEvent, ModelRequest, Run, TryAgain, tool
-from lanebus.bus.messages import CompactionStarted, ControlAnswered, Cost, LeafMove, Prune, Publishable, Steer, TurnId
+from lanebus.bus.messages import Abort, AgentEnded, CompactionStarted, Cost, LeafMove, Prune, Steer, TurnId, TurnStarted
 from lanebus.context import Context, UnknownTarget, build_context, undo_compaction
 from lanebus.handlers.agent import FOLLOW_UP
 from lanebus.handlers.agent.compaction import find_cut, wants_compaction
@@ -33,19 +22,19 @@ from lanebus.handlers.agent.turn.loop_state import CUT, LoopState, SessionSnapsh
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
 from lanebus.handlers.projections import Status
 from lanebus.messages import (
-    Abort,
-    AgentEnded,
     AgentStarted,
     Compact,
     Compaction,
     CompactionEnded,
     CompactionFailed,
-    TurnStarted,
+    ControlAnswered,
+    Publishable,
+    ToolCallBlock,
 )
 from lanebus.projections import SESSIONS, USAGE, project
 from lanebus.providers import to_anthropic
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
-from tests.support.agent.logs import events, events_of, log, said
+from tests.support.agent.logs import events, events_of, listed, log, said
 from tests.support.agent.runs import work
 from tests.support.laws.cancelling import Moment, cut
 from tests.support.log.entries import asks, context_of, results, says
@@ -105,12 +94,9 @@ async def wire(session: Session) -> str:
 async def test_one_append_holds_the_summary_and_ends_the_loop(session: Session) -> None:
     await talked(session)
     run = await compacted(session)
-    assert (await said(session))[-4:] == [
-        "agent.compaction.started",
-        "Compaction",
-        "agent.compaction.ended",
-        "agent.ended",
-    ]
+    assert (await said(session))[-4:] == listed(
+        "agent.compaction.started | Compaction | agent.compaction.ended | agent.ended"
+    )
     position = (await session.head()).position - 2
     found = await entry(session)
     assert (found.summary, found.first_kept) == ("They said words.", 3)
@@ -477,22 +463,11 @@ async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_par
     model = ScriptedModel(large(calls(LOOK)), answer("There is paint."))
     await finish(session, agent(model, writer("They talked.")))
     entries = await said(session)
-    assert entries[entries.index("result: Paint.") :] == [
-        "result: Paint.",
-        "agent.tool.ended",
-        "agent.turn.ended",
-        "agent.compaction.started",
-        "Compaction",
-        "agent.compaction.ended",
-        "agent.ended",
-        "agent.started",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: There is paint.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert entries[entries.index("result: Paint.") :] == listed(
+        "result: Paint. | agent.tool.ended | agent.turn.ended | agent.compaction.started | Compaction | "
+        "agent.compaction.ended | agent.ended | agent.started | agent.turn.started | agent.message.started | "
+        "assistant stop: There is paint. | agent.message.ended | agent.turn.ended | agent.ended"
+    )
     found = await events(session)
     ended = [event for event in found if isinstance(event, AgentEnded)]
     assert [(each.loop_id, each.stop_reason, each.turns) for each in ended] == [
@@ -527,15 +502,10 @@ async def test_a_compact_command_waits_for_the_end_of_the_turn(session: Session)
     await finish(session, AgentLoop(model, (asks_for_it,), compaction=Compactor(model, policy)))
     entries = await said(session)
     at = entries.index("control.compact")
-    assert entries[at + 1 :][:7] == [
-        "result: Paint.",
-        "agent.tool.ended",
-        "agent.turn.ended",
-        "agent.compaction.started",
-        "Compaction",
-        "agent.compaction.ended",
-        "agent.ended",
-    ]
+    assert entries[at + 1 :][:7] == listed(
+        "result: Paint. | agent.tool.ended | agent.turn.ended | agent.compaction.started | Compaction | "
+        "agent.compaction.ended | agent.ended"
+    )
     assert entries[-4] == "assistant stop: There is paint."
 
 

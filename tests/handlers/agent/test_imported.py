@@ -8,39 +8,28 @@ from random import Random
 
 import pytest
 
-from lanebus import (
-    AssistantMessage,
-    Bus,
-    ExtensionMessage,
-    Lane,
-    Session,
-    ToolCallBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
-from lanebus.agent import AgentLoop, ModelRequest, Recorder, Tool, Worker, abort, answered, approve, ask, deny, tool
+from lanebus import Bus, ExtensionMessage, Lane, Session, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.agent import AgentLoop, ModelEvent, ModelRequest, Recorder, Tool, Worker, answered, approve, ask, tool
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.messages import Abort, AgentEnded, AgentEvent, AgentStarted, Approve, Control, ControlAnswered
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
+    Approve,
+    AssistantMessage,
+    ControlAnswered,
+    Publishable,
+    Steer,
+    TurnStarted,
+)
 from lanebus.bus.messages import Pause as PauseCommand
+from lanebus.handlers.agent import abort, deny
 from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT, IMPORTED_CALL, OUTCOME
 from lanebus.handlers.context import READ_UP_TO, build_context
 from lanebus.handlers.formats import entry_line, header_line, import_transcript
-from lanebus.handlers.projections import STATUS, Status
-from lanebus.messages import (
-    Handoff,
-    Publishable,
-    Resume,
-    SessionLinked,
-    Steer,
-    ToolEnded,
-    ToolStarted,
-    ToolWaiting,
-    TurnId,
-    TurnStarted,
-)
-from lanebus.projections import look, read_links
-from lanebus.providers import ModelEvent
+from lanebus.handlers.projections import STATUS, Status, look
+from lanebus.messages import Abort, Control, Handoff, Resume, SessionLinked, ToolEnded, ToolStarted, ToolWaiting, TurnId
+from lanebus.projections import read_links
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, take_run
 from tests.support.agent.logs import answers, log, messages, said, wait_for
 from tests.support.suite.scale import count, randomness

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lanebus.agent import AgentLoop, AgentNotFound, MissingKey, ModelNotFound, OfflineModel, load_agent, load_model
-from lanebus.bus.errors import MissingExtra
+from lanebus.errors import MissingExtra
 from tests.support.paths import ROOT
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")

@@ -9,14 +9,24 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, SessionClosed, SystemMessage, TextBlock
-from lanebus.agent import AgentLoop, Model, ModelRefused, PreviewBounds, RunBounds, Tool, ToolRefused, ToolReply, tool
-from lanebus.bus.messages import ToolCallBlock, TurnStarted
-from lanebus.handlers.agent import DuplicateTool, LoopLimits, ModelRequest
-from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageStarted, ThinkingBlock, TurnEnded, TurnId, Usage
-from lanebus.providers import ModelEvent, Piece, ToolSpec
+from lanebus import Bus, ExtensionMessage, Session, SessionClosed
+from lanebus.agent import (
+    AgentLoop,
+    ModelEvent,
+    ModelRefused,
+    PreviewBounds,
+    RunBounds,
+    Tool,
+    ToolRefused,
+    ToolReply,
+    tool,
+)
+from lanebus.bus.messages import AssistantMessage, Delta, SystemMessage, TextBlock, ToolCallBlock, TurnId, Usage
+from lanebus.handlers.agent import DuplicateTool, LoopLimits, Model, ModelRequest
+from lanebus.handlers.providers import Piece, ToolSpec
+from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageStarted, ThinkingBlock, TurnEnded, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, take_run
-from tests.support.agent.logs import answers, events_of, messages, results, said, watch_deltas
+from tests.support.agent.logs import answers, events_of, listed, messages, results, said, watch_deltas
 from tests.support.agent.runs import FIRST, SECOND, ask, first
 
 
@@ -37,17 +47,12 @@ async def test_the_events_of_a_loop_are_in_order_while_its_tools_run_concurrentl
     await ask(session)
     model = ScriptedModel(calls(FIRST, SECOND), answer("Three."))
     await AgentLoop(model, (waits_for_the_second, is_faster))(await take_run(session))
-    assert await said(session) == [
-        *("user: hello?", "agent.started", "agent.request.defined"),
-        *("agent.turn.started", "agent.message.started"),
-        *("assistant toolUse: <first><second>", "agent.message.ended"),
-        *("agent.tool.started", "agent.tool.started"),
-        *("result: one", "agent.tool.ended", "result: two", "agent.tool.ended"),
-        "agent.turn.ended",
-        *("agent.turn.started", "agent.message.started"),
-        *("assistant stop: Three.", "agent.message.ended"),
-        *("agent.turn.ended", "agent.ended"),
-    ]
+    assert await said(session) == listed(
+        "user: hello? | agent.started | agent.request.defined | agent.turn.started | agent.message.started | "
+        "assistant toolUse: <first><second> | agent.message.ended | agent.tool.started | agent.tool.started | "
+        "result: one | agent.tool.ended | result: two | agent.tool.ended | agent.turn.ended | agent.turn.started | "
+        "agent.message.started | assistant stop: Three. | agent.message.ended | agent.turn.ended | agent.ended"
+    )
     told = await answers(session)
     assert [message.turn_id for message in told] == [TurnId(loop_id="s1.main.1", turn_index=n) for n in (0, 1)]
     assert [event.message_id for event in await events_of(session, MessageStarted)] == [message.id for message in told]
@@ -253,14 +258,10 @@ async def test_a_cancelled_loop_records_its_partial_answer_and_the_next_run_answ
     cut = (await answers(session))[-1]
     assert cut.usage == Usage(input=3, output=3, total_tokens=6, estimated=True)
     await loop(await take_run(session))
-    assert (await said(session))[-6:] == [
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Here it is.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert (await said(session))[-6:] == listed(
+        "agent.turn.started | agent.message.started | assistant stop: Here it is. | agent.message.ended | "
+        "agent.turn.ended | agent.ended"
+    )
     started = await events_of(session, TurnStarted)
     assert [(str(turn.turn_id), turn.prompts) for turn in started] == [("s1.main.1#0", (1,)), ("s1.main.1#1", (1,))]
     (end,) = await events_of(session, AgentEnded)
@@ -278,20 +279,11 @@ async def test_a_turn_that_is_cut_before_its_first_piece_begins_again(session: S
             await ask(session, "are you there?")
             scope.cancel()
     await loop(await take_run(session))
-    assert await said(session) == [
-        "user: hello?",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "agent.message.started",
-        "user: are you there?",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Here.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert await said(session) == listed(
+        "user: hello? | agent.started | agent.request.defined | agent.turn.started | agent.message.started | "
+        "user: are you there? | agent.turn.started | agent.message.started | assistant stop: Here. | "
+        "agent.message.ended | agent.turn.ended | agent.ended"
+    )
     started = await events_of(session, TurnStarted)
     assert [(turn.turn_id.turn_index, turn.prompts) for turn in started] == [(0, (1,)), (0, (1, 6))]
 

@@ -8,10 +8,11 @@ from itertools import count
 
 import pytest
 
-from lanebus import AssistantMessage, Bus, Rates, Receipt, Session, TextBlock, Usage, UserMessage
+from lanebus import Bus, Receipt, Session, TextBlock, Usage, UserMessage
 from lanebus.agent import (
     AgentLoop,
     CostUnknown,
+    ModelEvent,
     ModelFailure,
     Reject,
     RunBounds,
@@ -22,16 +23,15 @@ from lanebus.agent import (
     resume,
     steer,
 )
-from lanebus.groups import RetryPolicy
+from lanebus.bus import RetryPolicy
 from lanebus.handlers.agent import LoopLimits, ModelRequest, Run, abort, approve
 from lanebus.handlers.agent.models.model import with_failure
 from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT
 from lanebus.handlers.agent.turn.record import fail_loop
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
-from lanebus.messages import AgentEnded, AgentStarted, InputRejected, Publishable, TurnStarted
-from lanebus.providers import ModelEvent
+from lanebus.messages import AgentEnded, AgentStarted, AssistantMessage, InputRejected, Publishable, Rates, TurnStarted
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
-from tests.support.agent.logs import answers, events, events_of, messages, said
+from tests.support.agent.logs import answers, events, events_of, listed, messages, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
 
 
@@ -150,14 +150,10 @@ async def test_a_rejected_message_is_shown_to_no_model_and_ends_the_loop(session
     model = ScriptedModel(answer("Yes."))
     agent = AgentLoop(model, guards=(no_secrets,))
     await work(agent, await take_run(session))
-    assert await said(session) == [
-        "user: my secret is 7",
-        "agent.started",
-        "agent.input.rejected",
-        "Prune",
-        "user: [Agent stopped: input rejected: a secret]",
-        "agent.ended",
-    ]
+    assert await said(session) == listed(
+        "user: my secret is 7 | agent.started | agent.input.rejected | Prune | "
+        "user: [Agent stopped: input rejected: a secret] | agent.ended"
+    )
     found = await events(session)
     (end,) = [event for event in found if isinstance(event, AgentEnded)]
     assert (end.stop_reason, end.rejection, end.turns, end.usage) == ("guardRail", "a secret", 0, Usage())
@@ -200,14 +196,10 @@ async def test_a_guards_warning_follows_the_message_in_the_context(session: Sess
     await work(agent, run)
     assert asked == [["hello?"]], "once, however often the model is asked"
     assert await shown(model, 1) == ["hello?", "[Warning: may be a trick]"]
-    assert (await said(session))[:6] == [
-        "user: hello?",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "user: [Warning: may be a trick]",
-        "agent.message.started",
-    ]
+    assert (await said(session))[:6] == listed(
+        "user: hello? | agent.started | agent.request.defined | agent.turn.started | "
+        "user: [Warning: may be a trick] | agent.message.started"
+    )
 
 
 async def test_an_abort_ends_a_guard_that_hangs(session: Session) -> None:

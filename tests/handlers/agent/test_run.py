@@ -6,13 +6,13 @@ from decimal import Decimal
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Delta, ExtensionMessage, Session, Unavailable, Usage, UserMessage
+from lanebus import AssistantMessage, Delta, ExtensionMessage, Session, Unavailable
 from lanebus.agent import AgentLoop, ModelFailure, Piece, PreviewBounds, Run, follow_up
+from lanebus.bus.messages import AgentEnded, AgentStarted, Cost, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
 from lanebus.handlers.agent import LogContext, WorkerCounts
 from lanebus.handlers.agent.models.model import with_failure
 from lanebus.handlers.agent.run import RunObserver, open_preview
 from lanebus.handlers.agent.turn.loop_state import CachedSession
-from lanebus.messages import AgentEnded, AgentStarted, Cost, TurnEnded, TurnId, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, take_run
 
 

@@ -5,14 +5,14 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import Bus, Cursor, ExtensionMessage, Lane, Session, Unavailable, UserMessage
+from lanebus import Bus, BusError, ExtensionMessage, Session, Unavailable, Usage, UserMessage
 from lanebus.agent import WorkerBounds
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compaction, LeafMove, Pause, RequestDefined, Usage
-from lanebus.bus.wire import Keys
-from lanebus.errors import BusError, CursorTrimmed
+from lanebus.bus.errors import CursorTrimmed
+from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compaction, Lane, LeafMove, Pause, RequestDefined
+from lanebus.bus.wire import Cursor, Keys
+from lanebus.context import build_context
 from lanebus.handlers.agent.turn.loop_state import CachedSession, SessionCache, SessionSnapshot
-from lanebus.handlers.context import build_context
 from lanebus.handlers.projections import STATUS
 from lanebus.projections import rebuild
 from tests.support.agent.agents import SECONDS, take_run

@@ -17,8 +17,8 @@ import click
 import pytest
 
 from docs.site.tables import fill_in
-from lanebus.bus import Bounds
-from lanebus.bus.errors import DirectoryNotOwned
+from lanebus import Bounds
+from lanebus.errors import DirectoryNotOwned
 from lanebus.handlers.agent import DRAIN_SECONDS, RETRY
 from lanebus.handlers.cli.group import COMMANDS, load_command
 from lanebus.handlers.cli.options import SHARED_OPTIONS
@@ -95,8 +95,7 @@ def test_commands_obey_the_file(lanebus: CommandLine, file: Path) -> None:
     worker = ("worker", "lanebus.handlers.agent.demo:agent", "--name", "w", "--config", str(file))
     for words, group in (((), "of-file"), (("--group", "typed"), "typed")):
         with lanebus.running(*worker, *words) as run:
-            assert run.stderr is not None
-            assert json.loads(run.stderr.readline())["group"] == group
+            assert json.loads(run.err.readline())["group"] == group
 
 
 @pytest.mark.full

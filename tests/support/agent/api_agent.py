@@ -7,7 +7,7 @@ import anyio
 from anthropic import AsyncAnthropic
 
 from lanebus.agent import AgentLoop, OfflineModel, Run, tool
-from lanebus.bus import RetryPolicy
+from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.models.provider_model import AnthropicModel
 from tests.support.agent.api_key import API_KEY
 

@@ -51,6 +51,11 @@ async def results(session: Session) -> list[ToolResultMessage]:
     return [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
 
 
+def listed(text: str) -> list[str]:
+    """Return the items of a text: "user: hello? | agent.started" are two entries of a log."""
+    return text.split(" | ")
+
+
 async def said(session: Session) -> list[str]:
     """Return the log in short: "role: text" for messages, the kind for other entries."""
     return [_said(envelope) for envelope in await log(session)]

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from lanebus import Bus
-from lanebus.handlers.agent import Agent, Worker
+from lanebus.agent import Agent, Worker
 from tests.support.agent.logs import until
 from tests.support.page.serving import Served, serving, temporary_bus
 

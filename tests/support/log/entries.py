@@ -2,17 +2,8 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    Block,
-    Lane,
-    Publishable,
-    StopReason,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus import AssistantMessage, TextBlock
+from lanebus.bus.messages import Block, Lane, Publishable, StopReason, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.bus.wire import START, Cursor, Envelope
 from lanebus.context import Context, evolve
 

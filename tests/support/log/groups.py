@@ -6,11 +6,9 @@ from typing import cast
 
 import anyio
 
-from lanebus import Bus
 from lanebus.bounds import WorkBounds
-from lanebus.bus import Bounds
+from lanebus.bus import Bounds, Bus, Consumer, Lease, Session, Work
 from lanebus.bus.wire import Keys
-from lanebus.groups import Consumer, Work
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, eventually, shortly
 
@@ -22,6 +20,13 @@ async def wake(bus: Bus, *names: str) -> None:
     """Send one wake-up for each session."""
     for name in names:
         await bus.session(name).publish(said("x"))
+
+
+async def held_lease(session: Session, owner: str, seconds: float = 60) -> Lease:
+    """Acquire the lease of a session that no other owner has."""
+    lease = await session.acquire_lease(owner, seconds)
+    assert lease is not None
+    return lease
 
 
 async def take_one(consumer: Consumer) -> Work:

@@ -2,7 +2,7 @@
 
 from zlib import crc32
 
-from lanebus.bus.messages import Lane
+from lanebus import Lane
 from lanebus.bus.wire.codec import IMPORTED, imported_seed, seed_of
 
 

@@ -5,9 +5,8 @@ from typing import Protocol
 
 import pytest
 
-from lanebus import Bounds
-from lanebus.bounds import ArchiveBounds, ConnectionBounds, HubBounds, LiveBounds, PublishBounds, WorkBounds
-from lanebus.bus import LogBounds
+from lanebus.bounds import ArchiveBounds, ConnectionBounds, HubBounds, LiveBounds, LogBounds, PublishBounds, WorkBounds
+from lanebus.bus import Bounds
 
 OUTPUT_LIMIT = "normal 1mb 1mb 0"
 """output limit of a server for buses with tiny bounds: 1 MiB for a client"""

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus import ToolCallBlock, Usage, UserMessage
 from lanebus.agent import ModelEvent, ModelRequest, Piece
+from lanebus.bus.messages import ToolCallBlock, Usage, UserMessage
 from lanebus.handlers.agent.models.provider_model import AnthropicModel
 from lanebus.messages import AssistantMessage, Rates, RedactedThinkingBlock, TextBlock, ThinkingBlock, UnknownBlock
 from tests.support.log.entries import context_of

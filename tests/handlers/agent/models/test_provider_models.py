@@ -9,13 +9,13 @@ from typing import Unpack
 import anyio
 import pytest
 
-from lanebus import Usage, UserMessage
 from lanebus.agent import Begun, Model, ModelEvent, ModelFailure, ModelRequest, Piece, ToolSpec, failure_of
+from lanebus.bus.messages import AssistantMessage, AudioBlock, MediaRef, Rates, TextBlock, ThinkingBlock, Usage
 from lanebus.handlers.agent.loop import model_stream
 from lanebus.handlers.agent.models.model import PartialResponse
 from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
-from lanebus.messages import AssistantMessage, AudioBlock, MediaRef, Rates, TextBlock, ThinkingBlock, ToolCallBlock
-from lanebus.providers import ToolChoice
+from lanebus.handlers.providers import ToolChoice
+from lanebus.messages import ToolCallBlock, UserMessage
 from tests.support.agent.agents import SECONDS, Pause
 from tests.support.log.entries import context_of
 from tests.support.models.model_api import Cut, Json, ModelApi, Step, serve_api

@@ -5,14 +5,14 @@ from functools import partial
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import LoopLimits, Recorder, ToolSpec
-from lanebus.bus import Lease, finish_recorded
+from lanebus.bus import Bus, Lease, Session, finish_recorded
+from lanebus.bus.messages import UserMessage
 from lanebus.errors import Fenced, InvalidName, LeaseHeld, WrongAgent
-from lanebus.messages import AgentStarted, RequestDefined, TurnId, TurnStarted
+from lanebus.messages import AgentStarted, AssistantMessage, RequestDefined, ToolCallBlock, TurnId, TurnStarted, Usage
 from lanebus.projections import TURNS, USAGE, project, rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus
-from tests.support.agent.logs import answers, events, events_of, said, until
+from tests.support.agent.logs import answers, events, events_of, listed, said, until
 from tests.support.laws.cancelling import Moment, cut
 
 USED = Usage(input=10, output=2, total_tokens=12)
@@ -27,16 +27,10 @@ async def test_a_turn_is_in_turns_and_usage(bus: Bus) -> None:
             assert [message.text_content() for message in turn.context.messages] == ["hello"]
             await turn.answer("Hi.", usage=USED)
         assert not await recorder.wait_for_work(0)
-    assert await said(session) == [
-        "user: hello",
-        "agent.started",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Hi.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert await said(session) == listed(
+        "user: hello | agent.started | agent.turn.started | agent.message.started | assistant stop: Hi. | "
+        "agent.message.ended | agent.turn.ended | agent.ended"
+    )
     (seen,) = (await project(session, TURNS)).state.turns
     assert (seen.status, seen.prompts, seen.model, seen.usage) == ("completed", (1,), "m-1", USED)
     assert (await project(session, USAGE)).state.total.usage == USED

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Annotated, Literal, cast
@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from lanebus.agent import ApprovalRefused, OptionUnknown, ParameterRefused, Tool, ToolContext, ToolReply, tool
+from lanebus.handlers.agent.tools.tool import read_docstring
 from lanebus.messages import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
 
 
@@ -337,3 +338,77 @@ def test_the_key_is_the_calls_index_in_the_turn_that_made_it() -> None:
     assert CONTEXT.key == "s1.main.1#0.0"
     assert replace(CONTEXT, place=2, attempt=4).key == "s1.main.1#0.2"
     assert replace(CONTEXT, turn_id=later, origin=CONTEXT.turn_id).key == CONTEXT.key
+
+
+# --- descriptions of parameters --------------------------------------------------------------------------------
+
+
+def forecast(context: ToolContext, city: str, days: Annotated[int, Field(description="of the forecast")] = 1) -> str:
+    """Tell the forecast.
+
+    Args:
+        context: of the call.
+        city (str): whose forecast; its name
+            in any language.
+
+            As people there write it.
+        days: how many days.
+
+    Returns:
+        A sentence.
+    """
+    return f"{context.session} {city} {days}"
+
+
+def test_a_parameters_description_is_in_its_schema_and_the_annotation_has_precedence() -> None:
+    spec = tool(forecast).spec
+    assert spec.description == "Tell the forecast.\n\nReturns:\n    A sentence."
+    properties = spec.schema["properties"]
+    assert isinstance(properties, dict)
+    described: dict[str, JsonValue] = {
+        name: value.get("description") for name, value in properties.items() if isinstance(value, dict)
+    }
+    assert described == {
+        "city": "whose forecast; its name in any language. As people there write it.",
+        "days": "of the forecast",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No section.",
+        "Args:",
+        "Args:\n\n",
+        "Args: city is a name.",
+        "Says.\n\nArgs:\n    town: no parameter of that name.",
+        "Says.\n\nArgs:\n    city: a name.\n    and some words: that follow.",
+        "Says.\n\nArgs:\n    city: a name.\n  days: at another depth.",
+        "Says.\n\nArgs:\n    the name of a city",
+    ],
+)
+def test_a_section_that_is_not_understood_stays_in_the_description(text: str) -> None:
+    assert read_docstring(text, ("city", "days")) == (text, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "expected"),
+    [
+        ("Args:\n    a: one.", ["a"], ("", {"a": "one."})),
+        (
+            "Does.\n\nArguments:\n  a (int, optional): one.\n  *b: more.\n  **c:\n    rest.",
+            "abc",
+            ("Does.", {"a": "one.", "b": "more.", "c": "rest."}),
+        ),
+        (
+            "Does.\n\nArgs:\n\ta (dict[str, tuple(int)]): one: two.\nNote: more.",
+            ["a"],
+            ("Does.\n\nNote: more.", {"a": "one: two."}),
+        ),
+        ("Does.\n\nArgs:\n    a:\n    b: two.", "ab", ("Does.", {"b": "two."})),
+    ],
+)
+def test_the_parameter_section_is_removed_from_the_description(
+    text: str, parameters: Collection[str], expected: tuple[str, dict[str, str]]
+) -> None:
+    assert read_docstring(text.expandtabs(), parameters) == expected

@@ -5,9 +5,8 @@ from typing import Literal
 
 import pytest
 
-from lanebus import ToolCallBlock
 from lanebus.agent import FunctionTool, tool
-from lanebus.handlers.agent import OpenAnswer
+from lanebus.bus.messages import Approve, AssistantMessage, Control, Deny, ToolCallBlock, ToolWaiting, TurnId
 from lanebus.handlers.agent.tools.tool_call import (
     AnswerCall,
     AskPerson,
@@ -19,7 +18,8 @@ from lanebus.handlers.agent.tools.tool_call import (
 )
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.projections import Command, LoopStatus, Status
-from lanebus.messages import Approve, AssistantMessage, Control, Deny, ExtensionMessage, ToolWaiting, TurnId
+from lanebus.integration import OpenAnswer
+from lanebus.messages import ExtensionMessage
 from tests.support.agent.loop_logs import view_of
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)

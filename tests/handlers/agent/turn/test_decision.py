@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus.agent import AgentLoop, LoopLimits, Run, tool
-from lanebus.bus.messages import ExtensionMessage, SessionLinked, SystemMessage, ToolEnded, TurnId, Usage, UserMessage
+from lanebus.bus.messages import Abort, Approve, Cost, Deny, Handoff, Pause, Resume, SessionLinked, Steer, ToolEnded
 from lanebus.handlers.agent.tools.tool_call import StartCall, decide_calls
 from lanebus.handlers.agent.turn.decision import CompactContext, Idle, command_outcome, next_decision
 from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT, WARNING, SessionSnapshot
 from lanebus.handlers.context import READ_UP_TO
 from lanebus.handlers.projections import waiting_calls
-from lanebus.messages import Abort, Approve, Compact, Compaction, Cost, Deny, Handoff, Pause, Resume, Steer
+from lanebus.messages import Compact, Compaction, ExtensionMessage, SystemMessage, TurnId, Usage, UserMessage
 from tests.support.agent.agents import ScriptedModel
 from tests.support.agent.folding import Said
 from tests.support.agent.loop_logs import (

@@ -8,14 +8,14 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, LlmMessage, Session
-from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, ModelRequest, Tool, Warn, request_compaction, steer
-from lanebus.handlers.agent import RequestDamaged, RequestUnknown, abort, follow_up, read_request
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session
+from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, Tool, ToolSpec, Warn, abort, request_compaction, steer
+from lanebus.handlers.agent import ModelRequest, RequestDamaged, RequestUnknown, follow_up, read_request
 from lanebus.handlers.agent.models.provider_model import ModelOptions, form_request, read_options, written_options
 from lanebus.handlers.agent.turn.request import Definitions, define_request, rebuild_request
 from lanebus.handlers.providers import PROVIDERS
-from lanebus.messages import MessageStarted, Publishable, RequestDefined, TurnId, TurnStarted, parse_event
-from lanebus.providers import ToolChoice, ToolSpec, to_anthropic
+from lanebus.messages import LlmMessage, MessageStarted, Publishable, RequestDefined, TurnId, TurnStarted, parse_event
+from lanebus.providers import ToolChoice, to_anthropic
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, fresh_bus, take_run
 from tests.support.agent.logs import events_of, log, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, first, second, work

@@ -7,16 +7,17 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, ExtensionMessage, Fenced, Lane, Receipt, Session, TrimRefused, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, Fenced, Lane, Receipt, TrimRefused, UserMessage
 from lanebus.agent import Agent, AgentLoop, Piece, PreviewBounds, Run, RunBounds, Worker, WorkerBounds
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Bus, Lease, open_server
+from lanebus.bus import Bus, Lease, Session, open_server
 from lanebus.bus.wire import Cursor, Keys
 from lanebus.errors import OutcomeUnknown
 from lanebus.messages import AgentStarted, Compaction, Publishable
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, short_folder
 from tests.support.agent.logs import answers, events_of, said, wait_for
 from tests.support.agent.runs import ask
+from tests.support.log.groups import held_lease
 from tests.support.servers.real import background, eventually
 from tests.support.servers.resp import Resp
 
@@ -151,8 +152,7 @@ async def test_a_message_during_an_answer_is_answered_under_the_same_lease() -> 
 async def test_a_message_while_another_owner_has_the_lease_is_answered_after_its_release() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
-        lease = await session.acquire_lease("somebody", 600)
-        assert lease is not None
+        lease = await held_lease(session, "somebody", 600)
         async with working(bus, AgentLoop(Echo())):
             await ask(session)
             other = bus.session("s2")

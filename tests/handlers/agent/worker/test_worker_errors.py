@@ -7,16 +7,15 @@ from functools import partial
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bounds, UserMessage
 from lanebus.agent import Agent, AgentLoop, Run, TryAgain, Worker, WorkerBounds
 from lanebus.bounds import ConnectionBounds, WorkBounds
-from lanebus.bus import Bus, Consumer, Lease, Leases, RetryPolicy, Session, Work
-from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, ControlAnswered
-from lanebus.bus.messages import Pause as PauseCommand
+from lanebus.bus import Bounds, Bus, Consumer, Lease, Leases, RetryPolicy, Session, Work
 from lanebus.bus.wire import Keys
 from lanebus.errors import Refused
 from lanebus.handlers.agent import ServerHealth
 from lanebus.handlers.agent.worker.services import AckBatcher
+from lanebus.messages import Abort, AgentEnded, AgentStarted, AssistantMessage, ControlAnswered, UserMessage
+from lanebus.messages import Pause as PauseCommand
 from tests.support.agent.agents import Pause, ScriptedModel, answer
 from tests.support.agent.logs import answers, events, events_of, messages, said, until, wait_for
 from tests.support.log.groups import pending, take_one

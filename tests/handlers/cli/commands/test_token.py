@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from lanebus.access import verify_token
+from lanebus.access import new_key, verify_token
 from lanebus.bus.messages import CONTROLS, Lane
-from lanebus.handlers.serve import ACTIONS, new_key
+from lanebus.handlers.serve import ACTIONS
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
@@ -109,8 +109,7 @@ def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: 
     signed = json.loads(lanebus("token", "sign", "--key-file", str(key), "--name", "ann", "--json").out)
     files = ("--token-file", str(start), "--key-file", str(key), "--revoked-file", str(revoked))
     with lanebus.running("serve", "--port", "0", *files) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        url = process.out.readline().strip()
 
         def get(token: str = str(signed["token"])) -> int:
             return httpx2.get(f"{url}api/access", headers={"Authorization": f"Bearer {token}"}).status_code
@@ -141,8 +140,7 @@ def test_a_token_that_a_service_is_given_is_not_in_its_output(
     env = {"LANEBUS_TOKEN": "of-the-start", "LANEBUS_READER_TOKEN": "of-readers"} if is_of_environment else {}
     given = [word.format(folder=tmp_path) for word in words]
     with lanebus.fed("serve", "--port", "0", "--log-format", form, *given, env=env) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        url = process.out.readline().strip()
         token = "of-the-start" if is_of_environment else "of-the-file"
         headers = {"Authorization": f"Bearer {token}"}
         assert httpx2.get(f"{url}api/access", headers=headers).status_code == 200

@@ -12,8 +12,8 @@ import pytest
 from anyio.to_thread import run_sync
 from pydantic import JsonValue
 
+from lanebus import UserMessage
 from lanebus.bus import AgentWork, Bus, ConsumerStatus, GroupStatus, server_status
-from lanebus.bus.messages import UserMessage
 from lanebus.handlers.agent import Worker, demo_agent
 from lanebus.handlers.cli.commands.top import draw
 from lanebus.handlers.cli.output import Line, width
@@ -87,8 +87,7 @@ async def test_each_reading_is_a_line_of_json_and_the_second_has_the_pace(lanebu
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 143
             await _line(other)
-            assert other.stdout is not None
-            other.stdout.close()  # its reader is gone
+            other.out.close()  # its reader is gone
             assert await run_sync(lambda: other.wait(60)) == 141
 
 
@@ -173,15 +172,13 @@ async def test_without_a_terminal_a_hanging_server_is_told_once_and_a_restart_su
                 pass
         process.send_signal(signal.SIGINT)
         assert await run_sync(process.wait) == 130
-        assert process.stderr is not None
-        errors = process.stderr.read()
+        errors = process.err.read()
         assert errors.count("the server did not answer") == 1
         assert "the server answers again" in errors
 
 
 async def _line(process: Running) -> dict[str, object]:
-    assert process.stdout is not None
-    [found] = objects(await run_sync(process.stdout.readline))
+    [found] = objects(await run_sync(process.out.readline))
     return dict(found)
 
 

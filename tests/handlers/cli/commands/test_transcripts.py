@@ -101,15 +101,14 @@ def test_a_terminal_shows_progress_and_then_the_figures_as_tables(lanebus: Comma
 
 def kill_in_the_middle(lanebus: CommandLine, session: str, half: str) -> int:
     """Kill an import of a file of which half has come. Return how many entries it has added."""
-    with lanebus.running("tail", session, "-f") as follower:
-        assert follower.stdout is not None
-        with lanebus.fed("import", "-", "--session", session) as importer:
-            assert importer.stdin is not None
-            importer.stdin.write(half)  # the pipe stays open, so that the kill hits the middle of the import
-            importer.stdin.flush()
-            followed = [follower.stdout.readline() for _ in range(100)]
-            importer.send_signal(signal.SIGKILL)
-            assert importer.wait(60) == -signal.SIGKILL
+    command = ("import", "-", "--session", session)
+    with lanebus.running("tail", session, "-f") as follower, lanebus.fed(*command) as importer:
+        assert importer.stdin is not None
+        importer.stdin.write(half)  # the pipe stays open, so that the kill hits the middle of the import
+        importer.stdin.flush()
+        followed = [follower.out.readline() for _ in range(100)]
+        importer.send_signal(signal.SIGKILL)
+        assert importer.wait(60) == -signal.SIGKILL
     there = len(lanebus("tail", session).out.splitlines())
     assert len(followed) <= there
     return there

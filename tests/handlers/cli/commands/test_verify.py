@@ -10,8 +10,8 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from lanebus.bus import Bus, open_server
-from lanebus.bus.messages import AssistantMessage, Lane, Usage
+from lanebus import AssistantMessage, Bus, Lane, Usage
+from lanebus.bus import open_server
 from lanebus.bus.wire import Keys
 from lanebus.handlers.projections import SESSIONS, STATUS, TIMELINE, TURNS, USAGE, Projection, find_projection
 from lanebus.projections import project
