@@ -30,9 +30,7 @@ async def test_a_worker_works_during_the_block_and_leaves_its_group_at_the_end(b
     assert (await bus.group_status("agents")).consumers == ()
 
 
-async def test_the_end_of_the_block_records_the_partial_answer_and_returns_the_session(
-    bus: Bus, session: Session
-) -> None:
+async def test_the_end_of_the_block_records_the_partial_answer_and_the_session(bus: Bus, session: Session) -> None:
     stop = Pause()
     async with Worker(bus, AgentLoop(ScriptedModel([*answer("As I was saying")[:2], stop])), heartbeat=PATIENT):
         await session.publish(UserMessage.text("hello"))
