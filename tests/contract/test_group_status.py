@@ -18,12 +18,6 @@ from tests.support.servers.real import AnyServer, background, eventually, shortl
 pytestmark = pytest.mark.cluster("each bucket has a connection of its own")
 
 
-async def test_a_group_that_does_not_exist_is_all_zeros(bus: Bus) -> None:
-    status = await bus.group_status("none")
-    assert (status.consumers, status.lag, status.pending, status.retries, status.dead) == ((), 0, 0, 0, 0)
-    assert await bus.groups() == ()
-
-
 @pytest.mark.cluster("smoke test of group_status")
 @pytest.mark.sentinel("smoke test of group_status")
 async def test_the_status_of_a_group_has_consumers_sessions_and_waiting_work(bus: Bus, consumer: Consumer) -> None:
@@ -47,22 +41,20 @@ async def test_the_status_of_a_group_has_consumers_sessions_and_waiting_work(bus
     assert await bus.groups() == ("g",)
 
 
-async def test_lag_is_correct_even_if_wake_ups_were_deleted(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
-    await wake(bus, "a", "b")
-    await consumer.ack(*await take_all(consumer, 2))
-    await wake(bus, "a", "b")
-    for name in ("a", "b"):
-        server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
-    assert (await bus.group_status("g")).lag == 2
-
-
-async def test_a_lag_beyond_the_counted_number_is_marked_as_higher(server: AnyServer) -> None:
+async def test_lag_needs_no_wake_ups_and_is_marked_beyond_the_counted_number(server: AnyServer) -> None:
     async with server.bus(bounds=Bounds(work=WorkBounds(lag_sessions=3))) as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a")
-        await consumer.ack(await take_one(consumer))
+        status = await bus.group_status("g")
+        assert (status.consumers, status.lag, status.pending, status.retries, status.dead) == ((), 0, 0, 0, 0)
+        assert await bus.groups() == ()
+        await wake(bus, "a", "b")
+        await consumer.ack(*await take_all(consumer, 2))
+        await wake(bus, "a", "b")
+        for name in ("a", "b"):
+            server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
+        assert (await bus.group_status("g")).lag == 2
+        await consumer.ack(*await take_all(consumer, 2))
         bucket = Keys().bucket("a")
-        names = [name for number in range(2_000) if Keys().bucket(name := f"s{number}") == bucket]
-        await wake(bus, *names[:4])
+        await wake(bus, *[name for number in range(2_000) if Keys().bucket(name := f"s{number}") == bucket][:4])
         status = await bus.group_status("g")
         assert (status.lag, status.is_lag_more) == (3, True)
 
@@ -150,12 +142,18 @@ def _keys(server: AnyServer) -> list[str]:
         return [name for name in names if say("EXISTS", name)]
 
 
-async def test_a_first_reading_counts_and_names_no_sessions(bus: Bus) -> None:
+async def test_a_first_reading_counts_and_names_no_sessions(bus: Bus, server: AnyServer) -> None:
     empty = await bus.activity()
     assert (empty.published, empty.named, empty.sessions) == (0, 0, {})
-    await bus.session("a").publish(UserMessage.text("1"))
-    assert (await bus.activity()).sessions == {}
-    assert (await bus.activity()).published == 1
+    for _ in range(5):
+        await bus.session("a").publish(told("1"))
+    server.do("XTRIM", Keys().index(Keys().bucket("a")), "MAXLEN", "1")
+    first = await bus.activity()
+    assert (first.published, first.sessions) == (5, {})
+    with server.talk() as say:
+        for session, position in (("a b", "1"), ("a", "one"), ("", "")):
+            say("XADD", Keys().index(Keys().bucket("a")), "*", "s", session, "z", position)
+    assert (await bus.activity(first)).sessions == {}, "foreign pointers name none"
 
 
 @pytest.mark.cluster("smoke test of activity")
@@ -185,22 +183,6 @@ async def test_publishes_beyond_the_bound_are_counted_and_the_next_reading_begin
         now = await bus.activity(before)
         assert (now.published - before.published, now.named) == (8, 3)
         assert (await bus.activity(now)).named == 0
-
-
-async def test_publishes_are_counted_even_if_the_index_was_trimmed(bus: Bus, server: AnyServer) -> None:
-    for _ in range(5):
-        await bus.session("a").publish(told("x"))
-    server.do("XTRIM", Keys().index(Keys().bucket("a")), "MAXLEN", "1")
-    assert (await bus.activity()).published == 5
-
-
-async def test_a_foreign_pointer_names_no_session(bus: Bus, server: AnyServer) -> None:
-    await bus.session("a").publish(told("1"))
-    before = await bus.activity()
-    with server.talk() as say:
-        for session, position in (("a b", "1"), ("a", "one"), ("", "")):
-            say("XADD", Keys().index(Keys().bucket("a")), "*", "s", session, "z", position)
-    assert (await bus.activity(before)).sessions == {}
 
 
 @pytest.mark.cluster("smoke test of lease_status")

@@ -53,10 +53,10 @@ async def test_positions_run_on_over_both_lanes(session: Session) -> None:
     assert (await session.head()).position == 6
 
 
-@pytest.mark.parametrize("key", [" ", "é\x00\n\"'", "{", "k" * 1_024], ids=["space", "control", "brace", "longest"])
-async def test_any_text_of_1_kib_may_be_a_key(session: Session, shared_valkey: RealServer, key: str) -> None:
-    assert not (await session.publish(said("a"), key=key)).is_duplicate
-    assert (await session.publish(said("a"), key=key)).is_duplicate
+async def test_any_text_of_1_kib_may_be_a_key(session: Session, shared_valkey: RealServer) -> None:
+    for key in (" ", "é\x00\n\"'", "{", "k" * 1_024):
+        assert not (await session.publish(said("a"), key=key)).is_duplicate
+        assert (await session.publish(said("a"), key=key)).is_duplicate
 
 
 @pytest.mark.cluster("one commit is for sessions of several nodes")

@@ -80,16 +80,6 @@ async def test_an_abort_cuts_the_answer_and_earlier_messages_are_not_answered(se
     assert shown == ["hello?", "and this?", "still there?"]
 
 
-async def test_an_abort_before_the_first_piece_leaves_an_empty_answer(session: Session) -> None:
-    await ask(session)
-    stop = Pause()
-    async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
-        await answered(session, await abort(session))
-    assert await replies(session) == ["assistant aborted: "]
-    assert await ends(session) == ["aborted"]
-    assert await session.open_messages() == []
-
-
 async def test_a_cut_stream_is_read_until_its_usage_is_known(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Pause()
     drain = ModelStream.drain
@@ -108,7 +98,7 @@ async def test_a_cut_stream_is_read_until_its_usage_is_known(session: Session, m
     assert told.usage == Usage(input=10, output=2, total_tokens=12)
 
 
-async def test_an_abort_of_messages_without_a_loop_is_applied(session: Session) -> None:
+async def test_an_abort_before_the_first_piece_or_the_loop_is_applied(session: Session) -> None:
     await ask(session)
     await abort(session)
     later = ScriptedModel(answer("Yes."))
@@ -118,6 +108,13 @@ async def test_an_abort_of_messages_without_a_loop_is_applied(session: Session) 
     await ask(session, "again?")
     await work(AgentLoop(later), await take_run(session))
     assert len(later.requests) == 1
+    await ask(session, "once more?")
+    stop = Pause()
+    async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
+        await answered(session, await abort(session))
+    assert (await replies(session))[-1] == "assistant aborted: "
+    assert (await ends(session))[-1] == "aborted"
+    assert await session.open_messages() == []
 
 
 async def test_a_command_that_no_worker_answers_is_waited_for_until_the_time_is_over(session: Session) -> None:
@@ -333,24 +330,20 @@ async def test_an_approval_with_the_hash_of_other_arguments_is_refused_and_the_c
     assert len(model.requests) == 1
 
 
-@pytest.mark.parametrize("call_hash", ["", "short", "A" * 64, "a" * 63, "a" * 64 + "\n"])
-async def test_an_approval_with_a_text_that_is_no_hash_is_refused(session: Session, call_hash: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"call_hash.*SHA-256 of 64 digits"):
-        await approve(session, TURN, "c1", call_hash=call_hash)
-    assert await log(session) == []
-
-
 @pytest.mark.parametrize("turn", ["main.1#2", "s1.main.1#2"])
 async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(session: Session, turn: str) -> None:
+    for call_hash in ("", "short", "A" * 64, "a" * 63, "a" * 64 + "\n"):
+        with pytest.raises(InvalidArgument, match=r"call_hash.*SHA-256 of 64 digits"):
+            await approve(session, turn, "c1", call_hash=call_hash)
+    for command in (approve, deny):
+        with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
+            await command(session, "s1", "c1")
     await approve(session, turn, "c1", by="ada")
     await deny(session, turn, "c1")
     entries = [entry.message for entry in await log(session)]
     sent = [parse_control(each) for each in entries if isinstance(each, ExtensionMessage)]
     turn_id = TurnId(loop_id="s1.main.1", turn_index=2)
     assert sent == [Approve(turn_id=turn_id, tool_call_id="c1", by="ada"), Deny(turn_id=turn_id, tool_call_id="c1")]
-    for command in (approve, deny):
-        with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
-            await command(session, "s1", "c1")
 
 
 async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_counts(session: Session) -> None:
@@ -387,14 +380,6 @@ async def test_an_unreadable_command_is_refused_and_blocks_no_other(session: Ses
     assert all(found[:4])
 
 
-async def test_a_command_that_is_sent_again_with_its_key_is_appended_once(session: Session) -> None:
-    one, two = await pause(session, key="p"), await pause(session, key="p")
-    assert (two.is_duplicate, two.position) == (True, one.position)
-    await work(AgentLoop(ScriptedModel()), await take_run(session))
-    assert await outcomes(session) == [(1, "applied")]
-    assert (await answered(session, two)).outcome == "applied"
-
-
 async def test_a_command_does_not_count_as_a_repeat_of_a_message_or_of_another_command(session: Session) -> None:
     sent = [
         await session.publish(UserMessage.text("hi"), key="k"),
@@ -410,7 +395,14 @@ async def test_a_command_does_not_count_as_a_repeat_of_a_message_or_of_another_c
     assert (await follow_up(session, "hi", key="k")).positions == sent[0].positions
 
 
-async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it(session: Session) -> None:
+async def test_a_command_is_appended_once_for_each_key_which_is_refused_as_the_caller_wrote_it(
+    session: Session,
+) -> None:
+    one, two = await pause(session, key="p"), await pause(session, key="p")
+    assert (two.is_duplicate, two.position) == (True, one.position)
+    await work(AgentLoop(ScriptedModel()), await take_run(session))
+    assert await outcomes(session) == [(1, "applied")]
+    assert (await answered(session, two)).outcome == "applied"
     with pytest.raises(KeyTooLong) as caught:
         await abort(session, key="k" * 1_024)
     assert caught.value.size_bytes == 1_024

@@ -350,11 +350,16 @@ async def test_a_compact_command_is_answered_in_the_same_append(session: Session
     (answered,) = await events_of(session, ControlAnswered)
     assert (answered.control, answered.outcome) == (position, "applied")
     assert (await run.refresh()).status.commands == ()
-
     await command(session, run, model)
     assert (await said(session))[-1] == "agent.control.answered"
     answers = [event.outcome for event in await events_of(session, ControlAnswered)]
     assert answers == ["applied", "repeated"]
+    # An abort of another loop does not stop one.
+    await session.publish(*more())
+    await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
+    await finish(session, agent(ScriptedModel(answer("Paint.")), writer("They talked.")))
+    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
+    assert answers == ["applied", "repeated", "applied", "late"]
 
 
 async def test_a_compact_command_is_refused_after_the_last_failed_attempt(session: Session) -> None:
@@ -525,15 +530,6 @@ async def test_an_abort_after_a_compact_command_ends_the_compaction_for_good(ses
     assert answers == ["late", "applied"]
 
 
-async def test_an_abort_of_another_loop_does_not_stop_a_compaction(session: Session) -> None:
-    await old_talk(session)
-    await finish(session, agent(ScriptedModel(answer("Paint.")), writer()))
-    await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
-    await finish(session, agent(ScriptedModel(), writer("They talked.")))
-    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
-    assert answers == ["applied", "late"]
-
-
 # --- when a context is compacted, and where it is cut_of. Pure -----------------------------------------------------
 
 TURN = TurnId(loop_id="s.main.1", turn_index=0)
@@ -565,22 +561,18 @@ def cut_of(*messages: Publishable, policy: CompactionPolicy = LARGE) -> int | No
 
 
 def test_a_context_that_grows_into_the_reserve_is_compacted() -> None:
-    assert not wants(asks(LONG), full(900), asks("x"), policy=CompactionPolicy(window=1_100, reserve=100))
+    large = CompactionPolicy(window=1_100, reserve=100)
+    assert not wants(asks(LONG), full(900), asks("x"), policy=large)
     assert wants(asks(LONG), full(950), asks("x"))
     assert wants(asks(LONG), full(880), asks(LONG))  # messages after the answer count too
-
-
-def test_at_most_half_of_a_small_window_is_reserved() -> None:
-    policy = CompactionPolicy(window=1_000)
-    assert not wants(asks(LONG), full(400), asks("x"), policy=policy)
-    assert wants(asks(LONG), full(500), asks("x"), policy=policy)
-
-
-def test_with_an_unknown_window_only_a_refused_request_is_compacted() -> None:
-    policy = CompactionPolicy(keep_recent=200)
-    assert not wants(asks(LONG), full(10**6), asks("x"), policy=policy)
+    assert not wants(asks(LONG * 9)), "a single message"
+    small = CompactionPolicy(window=1_000)  # at most half of it is reserved
+    assert not wants(asks(LONG), full(400), asks("x"), policy=small)
+    assert wants(asks(LONG), full(500), asks("x"), policy=small)
+    unknown = CompactionPolicy(keep_recent=200)  # only a refused request is compacted
+    assert not wants(asks(LONG), full(10**6), asks("x"), policy=unknown)
     refused = says(stop_reason="error").model_copy(update={"error_message": TOO_LONG, "metadata": {CUT: True}})
-    assert wants(asks(LONG), full(950), asks("x"), refused, policy=policy)
+    assert wants(asks(LONG), full(950), asks("x"), refused, policy=unknown)
 
 
 def test_a_policy_without_a_window_uses_that_of_the_model() -> None:
@@ -591,19 +583,13 @@ def test_a_policy_without_a_window_uses_that_of_the_model() -> None:
     assert CompactionPolicy(window=5).of(model).window == 5
 
 
-def test_open_calls_end_before_a_compaction() -> None:
+def test_a_compaction_waits_for_open_calls_and_an_answer_and_has_few_attempts() -> None:
     called = logged_calls("c").model_copy(update={"turn_id": TURN, "usage": Usage(input=2_000)})
     assert not wants(asks(LONG), says(LONG), asks("x"), called)
     assert wants(asks(LONG), says(LONG), asks("x"), called, results("c", "r"))
-
-
-def test_a_context_is_not_compacted_twice_without_an_answer_between() -> None:
     before = (asks(LONG), says(LONG), asks(LONG * 9), Compaction(summary="S", first_kept=3))
     assert not wants(*before)
     assert wants(*before, full(), asks("x"))
-
-
-def test_a_compaction_is_not_attempted_after_the_last_attempt() -> None:
     assert wants(asks(LONG), full(), asks("x"), failed=2)
     assert not wants(asks(LONG), full(), asks("x"), failed=3)
 
@@ -644,10 +630,6 @@ def test_where_a_context_is_cut(case: str) -> None:
     entries, keep, place = CUTS[case]
     policy = CompactionPolicy(window=1_000, reserve=100, keep_recent=keep)
     assert cut_of(*entries, policy=policy) == place
-
-
-def test_a_single_message_is_not_compacted() -> None:
-    assert not wants(asks(LONG * 9))
 
 
 _SAID = st.sampled_from(("ask", "say", "call", "result", "fail", "compact"))

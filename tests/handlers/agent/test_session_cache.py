@@ -47,8 +47,8 @@ async def test_a_refresh_equals_a_read_from_the_start(bus: Bus) -> None:
     assert warm.cursor == (await session.head()).cursor
 
 
-async def test_a_cold_start_begins_at_the_stored_state(bus: Bus) -> None:
-    session = bus.session("s")
+async def test_a_cold_start_begins_at_the_stored_state_unless_its_log_was_rolled_back(bus: Bus) -> None:
+    session, lost = bus.session("s"), bus.session("lost")
     first = CachedSession(session, store_every=5)
     await speak(session, 1)
     await first.refresh()
@@ -58,17 +58,11 @@ async def test_a_cold_start_begins_at_the_stored_state(bus: Bus) -> None:
     assert stored.position == 9
     await speak(session, 2)
     await assert_same(await CachedSession(session).refresh(), session)
-
-
-async def test_the_stored_state_of_a_rolled_back_log_is_not_used(bus: Bus) -> None:
-    session = bus.session("s")
-    await speak(session, 1)
-    lost = STATUS.dump(STATUS.initial.model_copy(update={"halted": "paused"}))
+    await speak(lost, 1)
+    halted = STATUS.dump(STATUS.initial.model_copy(update={"halted": "paused"}))
     cursor = Cursor(99, 0, "another")
-    assert await session.save_projection(STATUS.name, STATUS.version, lost, cursor=cursor, expected=0)
-    view = await CachedSession(session).refresh()
-    assert view.status.halted is None
-    assert view.context == await build_context(session)
+    assert await lost.save_projection(STATUS.name, STATUS.version, halted, cursor=cursor, expected=0)
+    await assert_same(await CachedSession(lost).refresh(), lost)
 
 
 async def test_a_trim_of_the_extension_lane_alone_keeps_the_context_complete(bus: Bus) -> None:
@@ -152,13 +146,17 @@ async def test_a_held_session_is_not_evicted(bus: Bus) -> None:
 
 async def test_a_session_is_kept_after_unavailable_and_discarded_after_other_errors(bus: Bus) -> None:
     sessions = SessionCache(bus.session)
+    await speak(bus.session("a"), 1)
     first = hold(sessions, "a")
     with pytest.raises(Unavailable), sessions.held("a"):
         raise Unavailable("no server")
     assert hold(sessions, "a") is first
     with pytest.raises(ValueError, match="odd"), sessions.held("a"):
         raise ValueError("odd")
-    assert hold(sessions, "a") is not first
+    assert (second := hold(sessions, "a")) is not first
+    await bus.session("a").erase()
+    await sessions.catch_up("a")
+    assert hold(sessions, "a") is not second, "it cannot catch up"
 
 
 async def test_an_idle_session_that_caught_up_has_nothing_left_to_read(bus: Bus) -> None:
@@ -175,15 +173,6 @@ async def test_an_idle_session_that_caught_up_has_nothing_left_to_read(bus: Bus)
     assert warm.cursor.position == 18
     await assert_same(warm.snapshot, session)
     assert hold(sessions, "a") is warm
-
-
-async def test_an_idle_session_that_cannot_catch_up_is_discarded(bus: Bus) -> None:
-    sessions = SessionCache(bus.session)
-    await speak(bus.session("a"), 1)
-    first = hold(sessions, "a")
-    await bus.session("a").erase()
-    await sessions.catch_up("a")
-    assert hold(sessions, "a") is not first
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------

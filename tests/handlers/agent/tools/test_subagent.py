@@ -90,21 +90,21 @@ async def test_children_of_one_turn_run_concurrently_with_results_in_order(bus: 
     assert [result.text_content() for result in found] == ["ONE", "TWO"]
 
 
-async def test_one_slot_suffices_for_three_generations(bus: Bus) -> None:
-    grandchild = AgentLoop(ScriptedModel(answer("Bricks.")))
-    script = ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks."))
-    (result,) = await calling(bus, sub(AgentLoop(script, (sub(grandchild, "mason"),))))
-    assert result.text_content() == "Four, of bricks."
-    links = await events_of(bus.session(CHILD), SessionLinked)
-    assert [(link.agent, link.depth) for link in links if link.parent == CHILD] == [("mason", 2)]
-
-
-async def test_agents_are_nested_up_to_max_depth(bus: Bus) -> None:
-    script = ScriptedModel(calls(asks(name="mason")), answer("No."))
-    await calling(bus, sub(AgentLoop(script, (sub(None, "mason", max_depth=1),))))
-    (refused,) = await results(bus.session(CHILD))
-    text = "Agents are nested 1 deep already: do it without mason."
-    assert (refused.is_error, refused.text_content()) == (True, text)
+async def test_one_slot_suffices_for_three_generations_up_to_max_depth(bus: Bus) -> None:
+    (refused,) = await calling(bus, sub(None), asks(""))
+    assert refused.is_error
+    assert len(await bus.sessions()) == 1, "a call without a task begins no child"
+    for depth, text in ((8, "Bricks."), (1, "Agents are nested 1 deep already: do it without mason.")):
+        async with fresh_bus() as other:
+            mason = sub(AgentLoop(ScriptedModel(answer("Bricks."))), "mason", max_depth=depth)
+            script = ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks."))
+            (result,) = await calling(other, sub(AgentLoop(script, (mason,))))
+            assert result.text_content() == "Four, of bricks."
+            (inner,) = await results(other.session(CHILD))
+            assert (inner.is_error, inner.text_content()) == (depth == 1, text)
+            links = await events_of(other.session(CHILD), SessionLinked)
+            begun = [(link.agent, link.depth) for link in links if link.parent == CHILD]
+            assert begun == [("mason", 2)] * (depth != 1)
 
 
 async def test_a_turn_begins_at_most_max_children(bus: Bus) -> None:
@@ -113,12 +113,6 @@ async def test_a_turn_begins_at_most_max_children(bus: Bus) -> None:
     found = await calling(bus, sub(helper, max_children=2), *wanted)
     assert [result.is_error for result in found] == [False, False, True, True]
     assert len(await bus.sessions()) == 3
-
-
-async def test_a_call_without_a_task_begins_no_child(bus: Bus) -> None:
-    (result,) = await calling(bus, sub(None), asks(""))
-    assert result.is_error
-    assert len(await bus.sessions()) == 1
 
 
 # --- what may go wrong ------------------------------------------------------------------------------------------------

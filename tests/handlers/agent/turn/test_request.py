@@ -241,13 +241,7 @@ async def test_the_body_of_a_request_is_rebuilt_with_the_models_options(session:
     assert again.body["max_tokens"] == 50
 
 
-def test_options_are_read_as_written_without_prices() -> None:
-    options: ModelOptions = {"strict": True, "store": False, "tool_choice": ToolChoice("required"), "max_output": 5}
-    assert read_options(written_options({**options, "rates": None, "context_window": 9})) == options
-    assert read_options({"unheard": 1, "tool_choice": {"mode": "?"}}) == {}
-
-
-def test_the_hash_depends_on_the_order_of_tools_and_fields() -> None:
+def test_the_hash_depends_on_the_order_of_tools_and_fields_and_options_are_read_as_written() -> None:
     one, two = ToolSpec("one", "", {"a": 1, "b": None}), ToolSpec("two", "", {})
 
     def hash_of(*tools: ToolSpec, max_tokens: int = 9) -> str:
@@ -255,22 +249,16 @@ def test_the_hash_depends_on_the_order_of_tools_and_fields() -> None:
         assert found is not None
         return found.hash
 
-    same = ToolSpec("one", "", {"a": 1, "b": None})
-    others = {
-        hash_of(one, two),
-        hash_of(two, one),
-        hash_of(ToolSpec("one", "", {"b": None, "a": 1}), two),
-        hash_of(ToolSpec("one", "", {"a": 1}), two),
-        hash_of(one, two, max_tokens=8),
-    }
+    same, turned, less = (ToolSpec("one", "", s) for s in ({"a": 1, "b": None}, {"b": None, "a": 1}, {"a": 1}))
+    others = {hash_of(one, two), hash_of(two, one), hash_of(turned, two), hash_of(less, two)}
+    others.add(hash_of(one, two, max_tokens=8))
     assert (len(others), hash_of(same, two) in others) == (5, True)
-
-
-def test_a_definition_is_made_once_while_the_tools_do_not_change() -> None:
     known, model = Definitions(), ScriptedModel()
-    spec = ToolSpec("one", "", {})
-    assert known.offer(model, [spec], 9) is known.offer(model, [spec], 9)
-    assert known.offer(model, [spec, spec], 9) is not known.offer(model, [spec], 9)
+    assert known.offer(model, [one], 9) is known.offer(model, [one], 9)
+    assert known.offer(model, [one, one], 9) is not known.offer(model, [one], 9)
+    options: ModelOptions = {"strict": True, "store": False, "tool_choice": ToolChoice("required"), "max_output": 5}
+    assert read_options(written_options({**options, "rates": None, "context_window": 9})) == options
+    assert read_options({"unheard": 1, "tool_choice": {"mode": "?"}}) == {}
 
 
 async def test_the_context_of_an_older_version_is_rebuilt_from_the_answers_metadata(bus: Bus, session: Session) -> None:
