@@ -221,7 +221,7 @@ async def test_force_passes_all_and_says_so_in_the_same_step(bus: Bus, session: 
     assert (await session.publish(said("x"))).position == 2_503
 
 
-async def test_force_passes_no_fork_that_is_not_known(session: Session) -> None:
+async def test_force_passes_no_unknown_fork_but_a_foreign_entry(bus: Bus, session: Session, server: AnyServer) -> None:
     await fill(session, 5)
     await session.save_checkpoint("r", Cursor(3))
     await session.fork(4, id="known")
@@ -231,7 +231,10 @@ async def test_force_passes_no_fork_that_is_not_known(session: Session) -> None:
         await session.trim(5, force=True, known=known)
     assert caught.value.holders == {**known, "f:later": 0}
     assert (await session.head()).trimmed == 0
+    server.do("XADD", Keys().lane("s", Lane.EXTENSION), "99-0", "x", "y")  # where the note of the trim belongs
     assert (await session.trim(5, force=True, known={*known, "f:later"})).first_kept == 5
+    assert (await session.head()).position == 6
+    await assert_sound(bus, server, "s")
 
 
 async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_needed(bus: Bus, server: AnyServer) -> None:
@@ -250,16 +253,6 @@ async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_need
         await session.publish(said("x"))
         assert len((await session.head()).incarnations) == 2  # a publish takes it for its own server's
         await eventually(lambda: len(seen) == 6)
-
-
-async def test_a_foreign_entry_is_not_in_the_way_of_the_note(bus: Bus, session: Session, server: AnyServer) -> None:
-    await fill(session, 4)
-    await session.save_checkpoint("r", START)
-    server.do("XADD", Keys().lane("s", Lane.EXTENSION), "99-0", "x", "y")
-    done = await session.trim(3, force=True)
-    assert done.first_kept == 3
-    assert (await session.head()).position == 5
-    await assert_sound(bus, server, "s")
 
 
 # --- consumer groups ----------------------------------------------------------------------------------------------
@@ -304,30 +297,24 @@ async def test_what_a_group_has_never_looked_at_is_kept_without_wake_ups_too(bus
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_a_group_that_began_later_holds_up_nothing(bus: Bus, session: Session, server: AnyServer) -> None:
+async def test_a_later_group_entries_that_wake_no_worker_and_other_sessions_hold_up_nothing(
+    bus: Bus, session: Session, server: AnyServer
+) -> None:
+    keys = Keys()
+    others = [name for n in range(20_000) if keys.bucket(name := f"o{n}") == keys.bucket("s")][:100]
     async with bus.consumer("agents", "w", start="now") as consumer:
         await session.publish(said("1"))
         await begin(server, consumer, "agents")
         await fill(session, 2)
         assert (await session.trim(3)).first_kept == 3
-        await session.publish(said("4"))
-        with pytest.raises(TrimRefused) as caught:
-            await session.trim(5)
-        assert caught.value.holders == {"g:agents": 0}
-
-
-async def test_entries_that_wake_no_worker_and_other_sessions_hold_up_nothing(bus: Bus) -> None:
-    keys = Keys()
-    others = [name for n in range(20_000) if keys.bucket(name := f"o{n}") == keys.bucket("s")][:100]
-    async with bus.consumer("agents", "w") as consumer:
         for other in others:
             await bus.session(other).publish(said("x"))
         await take_all(consumer, 50)
-        await fill(bus.session("s"), 4)
-        assert (await bus.session("s").trim(5)).first_kept == 5
-        await bus.session("s").publish(said("5"))
+        await fill(session, 4)
+        assert (await session.trim(8)).first_kept == 8
+        await session.publish(said("8"))
         with pytest.raises(TrimRefused) as caught:
-            await bus.session("s").trim(6)
+            await session.trim(9)
         assert caught.value.holders == {"g:agents": 0}
 
 

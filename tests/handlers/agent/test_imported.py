@@ -124,21 +124,23 @@ async def own(session: Session) -> list[str]:
     return (await said(session))[last + 1 :]
 
 
-@pytest.mark.parametrize("name", OPEN)
+@pytest.mark.parametrize("name", [*OPEN, "of a chat"])
 async def test_an_imported_call_is_closed_and_not_run(bus: Bus, session: Session, name: str) -> None:
     paid: list[int] = []
-    await bring(session, await exported(bus, *OPEN[name]))
+    if name in OPEN:
+        await bring(session, await exported(bus, *OPEN[name]))
+    else:
+        call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"amount": 999}'}}
+        chat = [{"role": "user", "content": "pay"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
+        report = await import_transcript(session, io.BytesIO(json.dumps({"messages": chat}).encode()))
+        assert report.added == 2
     model = Agreeable()
     async with Worker(bus, AgentLoop(model, [paying(paid)]), heartbeat=PATIENT):
         assert (await ask(session, "hello?", seconds=SECONDS)).text_content() == "Yes."
     assert paid == []
     assert (await own(session))[:3] == ["user: hello?", f"result error: {NOT_RUN}", "agent.started"]
-    assert [*map(type, model.requests[0].context.messages)] == [
-        UserMessage,
-        AssistantMessage,
-        ToolResultMessage,
-        UserMessage,
-    ]
+    kinds = [UserMessage, AssistantMessage, ToolResultMessage, UserMessage]
+    assert [*map(type, model.requests[0].context.messages)] == kinds
 
 
 async def test_imported_entries_are_unchanged_but_for_their_mark(bus: Bus, session: Session) -> None:
@@ -283,26 +285,25 @@ async def test_loops_after_an_import_have_numbers_above_the_imported_ones(bus: B
             assert turn_id == TurnId(loop_id=f"s1.main.{number}", turn_index=0)
 
 
-async def test_calls_with_equal_ids_are_each_closed_once(bus: Bus, session: Session) -> None:
+@pytest.mark.parametrize("records", [False, True], ids=["a worker", "a recorder"])
+async def test_calls_with_equal_ids_are_each_closed_once(bus: Bus, session: Session, records: bool) -> None:
     twice = (PAY, PAY.model_copy(update={"arguments": {"amount": 1}}), ToolCallBlock(id="c2", name="other"))
     await bring(session, await exported(bus, *asked(*twice), *asked(*twice)[3:]))
-    async with Worker(bus, AgentLoop(Agreeable()), heartbeat=PATIENT):
-        await ask(session, "hello?", seconds=SECONDS)
-        await ask(session, "again?", seconds=SECONDS)
+    if records:
+        await session.publish(UserMessage.text("hello?"))
+        async with Recorder(session) as recorder:
+            assert await recorder.wait_for_work(0)
+            async with recorder.turn(model="m") as turn:
+                assert turn.calls == ()
+                await turn.answer("Yes.")
+        assert (await own(session))[1] == f"result error: {NOT_RUN}"
+    else:
+        async with Worker(bus, AgentLoop(Agreeable()), heartbeat=PATIENT):
+            await ask(session, "hello?", seconds=SECONDS)
+            await ask(session, "again?", seconds=SECONDS)
     closing = [each for each in await messages(session) if IMPORTED_CALL in (each.metadata or {})]
     assert [each.metadata for each in closing] == [{IMPORTED_CALL: 5}] * 3
     assert not (await build_context(session)).pairing.waiting
-
-
-async def test_a_recorder_closes_imported_calls(bus: Bus, session: Session) -> None:
-    await bring(session, await exported(bus, *APPROVED))
-    await session.publish(UserMessage.text("hello?"))
-    async with Recorder(session) as recorder:
-        assert await recorder.wait_for_work(0)
-        async with recorder.turn(model="m") as turn:
-            assert turn.calls == ()
-            await turn.answer("Yes.")
-    assert (await own(session))[1] == f"result error: {NOT_RUN}"
 
 
 async def test_imported_links_lead_to_no_session(bus: Bus, session: Session) -> None:
@@ -327,17 +328,6 @@ async def test_imported_links_lead_to_no_session(bus: Bus, session: Session) -> 
         await stop.reached.wait()
         assert (await answered(session, await abort(session), seconds=SECONDS)).outcome == "applied"
     assert (await bus.session("victim").head()).position == 0
-
-
-async def test_a_chat_transcript_with_an_open_call_is_closed_the_same_way(bus: Bus, session: Session) -> None:
-    paid: list[int] = []
-    call = {"id": "c1", "type": "function", "function": {"name": "pay", "arguments": '{"amount": 999}'}}
-    file = [{"role": "user", "content": "pay"}, {"role": "assistant", "content": None, "tool_calls": [call]}]
-    report = await import_transcript(session, io.BytesIO(json.dumps({"messages": file}).encode()))
-    assert report.added == 2
-    async with Worker(bus, AgentLoop(Agreeable(), [paying(paid)]), heartbeat=PATIENT):
-        await ask(session, "hello?", seconds=SECONDS)
-    assert (paid, (await own(session))[1]) == ([], f"result error: {NOT_RUN}")
 
 
 # --- mutated exports ----------------------------------------------------------------------------------------------

@@ -76,10 +76,6 @@ async def speaks(session: Session) -> None:
     await session.publish(UserMessage.text("something else"))
 
 
-async def denies(session: Session) -> None:
-    await deny(session, TURN, "c1")
-
-
 Command = Callable[[Session], Awaitable[None]]
 
 
@@ -183,9 +179,17 @@ async def test_a_command_after_a_crash_does_not_count_as_what_stopped_the_lost_c
     assert found["c2"][:2] == other
 
 
+async def denies(session: Session) -> None:
+    await deny(session, TURN, "c1")
+    await deny(session, TURN, "c2")
+
+
 @pytest.mark.parametrize(
     ("command", "other"),
-    [(aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped")), (speaks, (SKIPPED, "skipped"))],
+    [
+        *((aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped")), (speaks, (SKIPPED, "skipped"))),
+        (denies, ("Denied by the user", "denied")),
+    ],
 )
 async def test_a_command_while_a_person_is_asked_about_the_lost_call_leaves_its_outcome_unknown(
     session: Session, command: Command, other: tuple[str, str]
@@ -206,17 +210,6 @@ async def test_a_started_call_whose_tool_has_vanished_has_an_unknown_outcome(ses
     found = await told(session)
     assert is_unknown(found["c1"], f"{LOST}, and the agent has no tool of this name any more")
     assert found["c2"][:2] == ("Tool later not found", "failed")
-
-
-async def test_a_denied_repeat_of_a_lost_call_has_an_unknown_outcome(session: Session) -> None:
-    run = await take_run(session)
-    await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
-    await denies(session)
-    await deny(session, TURN, "c2")
-    await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
-    found = await told(session)
-    assert is_unknown(found["c1"], LOST)
-    assert found["c2"][:2] == ("Denied by the user", "denied")
 
 
 async def test_an_abort_of_a_paused_loop_closes_its_open_calls(session: Session) -> None:
