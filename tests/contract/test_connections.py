@@ -251,7 +251,13 @@ async def test_opening_waits_for_a_server_that_dies_meanwhile(process: RealServe
             await bus.session("s").publish(said("a"), seconds=60)
 
 
-async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: RealServer) -> None:
+async def test_opening_with_a_wrong_password_or_a_server_that_stays_away_ends(process: RealServer) -> None:
+    url = secured(process)
+    rotate(process, "new")
+    async with shortly():
+        with pytest.raises(SetupError):
+            async with Bus.open(url):
+                pass
     bounds = Bounds(connection=ConnectionBounds(retrying_seconds=0.3))
     async with proxy(process.socket) as way, shortly():
         way.lose_at = b"HMGET"
@@ -260,15 +266,6 @@ async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: Real
             async with Bus.open(way.url, bounds=bounds):
                 pass
         assert way.lost == 1
-
-
-async def test_opening_with_a_wrong_password_raises_at_once(process: RealServer) -> None:
-    url = secured(process)
-    rotate(process, "new")
-    async with shortly():
-        with pytest.raises(SetupError):
-            async with Bus.open(url):
-                pass
 
 
 def restart(server: RealServer) -> None:

@@ -231,8 +231,11 @@ async def filled(session: Session, count: int) -> None:
         await session.publish(said(str(number)))
 
 
-async def test_a_follower_with_a_time_limit_gets_each_entry_once(session: Session) -> None:
+async def test_a_reader_and_a_follower_with_a_time_limit_get_each_entry_once(session: Session) -> None:
     await filled(session, 30)
+    async with aclosing(session.read()) as envelopes:
+        assert await polled(envelopes, 30) == [*range(1, 31)]
+        assert [envelope async for envelope in envelopes] == []
     async with aclosing(session.follow()) as envelopes:
         assert await polled(envelopes, 30) == [*range(1, 31)]
         with pytest.raises(TimeoutError):
@@ -240,13 +243,6 @@ async def test_a_follower_with_a_time_limit_gets_each_entry_once(session: Sessio
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(filled, session, 30)
             assert await polled(envelopes, 30) == [*range(31, 61)]
-
-
-async def test_a_read_with_a_time_limit_gets_each_entry_once(bus: Bus) -> None:
-    await filled(bus.session("s"), 30)
-    async with aclosing(bus.session("s").read()) as envelopes:
-        assert await polled(envelopes, 30) == [*range(1, 31)]
-        assert [envelope async for envelope in envelopes] == []
 
 
 async def test_notices_and_deltas_come_once_after_a_time_limit(session: Session, shared_valkey: RealServer) -> None:
@@ -295,25 +291,21 @@ async def test_an_abandoned_iterator_that_timed_out_leaves_no_subscription(bus: 
     await eventually(lambda: hub.followed == {})
 
 
-async def test_two_tasks_cannot_iterate_at_once(bus: Bus, shared_valkey: RealServer) -> None:
-    async with aclosing(bus.session("s").follow()) as items:
+async def test_two_tasks_cannot_iterate_at_once_and_a_follower_fails_once_and_then_ends(
+    session: Session, shared_valkey: RealServer
+) -> None:
+    async with aclosing(session.follow()) as items:
         first = asyncio.ensure_future(anext(items))
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="already running"):
             await anext(items)
-        await filled(bus.session("s"), 1)
+        await filled(session, 1)
         assert (await first).position == 1
-
-
-async def test_a_follower_fails_once_and_then_ends(bus: Bus, shared_valkey: RealServer) -> None:
-    await filled(bus.session("s"), 1)
-    items = bus.session("s").follow()
-    await anext(items)
-    waiting = asyncio.ensure_future(anext(items))
-    await bus.session("s").erase()
-    with pytest.raises(Exception, match="erased"):
-        await waiting
-    assert [item async for item in items] == []
+        waiting = asyncio.ensure_future(anext(items))
+        await session.erase()
+        with pytest.raises(Exception, match="erased"):
+            await waiting
+        assert [item async for item in items] == []
 
 
 async def test_the_states_of_a_projection_go_on_after_a_time_limit(session: Session, shared_valkey: RealServer) -> None:

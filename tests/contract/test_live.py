@@ -125,21 +125,18 @@ async def test_a_piece_whose_answer_was_lost_is_shown_once(one: RealServer) -> N
         assert await open_texts(other.session("s")) == {"m": ["".join(word * 2 for word in words)]}
 
 
-async def test_a_live_delta_that_arrives_after_a_later_one_is_dropped(session: Session) -> None:
+async def test_a_late_live_delta_is_dropped_and_those_of_several_tasks_keep_their_order(session: Session) -> None:
     await session.publish(said("q"))
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(partial(session.preview, of("n", f"{number} "), of("n", "| ")))
+    text = "".join(f"{number} | " for number in range(100))
+    assert await open_texts(session) == {"n": [text]}
     log: Log = session.resources.log  # a command that a server holds back cannot be timed
     for number, speaker in ((7, "a"), (6, "a"), (6, "b"), (7, "a"), (8, "a"), (6, "b")):
         body = piece(f"{speaker}{number} ").to_json_bytes()
         await show_deltas(log, "s", speaker, number, [body], epoch=None, is_end=False)
-    assert await open_texts(session) == {"m": ["a7 b6 a8 "]}
-
-
-async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(session: Session) -> None:
-    await session.publish(said("q"))
-    async with anyio.create_task_group() as tasks:
-        for number in range(100):
-            tasks.start_soon(partial(session.preview, piece(f"{number} "), piece("| ")))
-    assert await open_texts(session) == {"m": ["".join(f"{number} | " for number in range(100))]}
+    assert await open_texts(session) == {"n": [text], "m": ["a7 b6 a8 "]}
 
 
 async def test_a_worker_that_lost_its_lease_shows_nothing_more(session: Session) -> None:

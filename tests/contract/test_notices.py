@@ -175,21 +175,16 @@ async def test_the_closed_notice_comes_after_the_last_message_and_reopened_befor
     async with background() as tasks:
         follower = Subscriber(session, kinds=["user"]).start(tasks)
         await eventually(follower.has("[caughtUp]"))
-        await session.close(said("a"))
-        await eventually(follower.has("[caughtUp]", "a", "[closed]"))
-        await session.reopen(said("b"))
-        await eventually(follower.has("[caughtUp]", "a", "[closed]", "[reopened]", "b"))
-
-
-async def test_a_message_of_the_closed_kind_does_not_close_a_session(session: Session) -> None:
-    async with background() as tasks:
-        follower = Subscriber(session).start(tasks)
-        await session.publish(ExtensionMessage.of(CLOSED, "x"))
-        await session.publish(said("b"))
-        await eventually(lambda: len(follower.envelopes) == 2)
+        await session.publish(ExtensionMessage.of(CLOSED, "x"))  # a message of this kind closes nothing
+        await session.publish(said("0"))
+        await eventually(follower.has("[caughtUp]", "0"))
         late = Subscriber(session).start(tasks)
         await eventually(late.has_been_told("caughtUp"))
-        assert not any("[closed]" in each.story for each in (follower, late))
+        assert "[closed]" not in late.story
+        await session.close(said("a"))
+        await eventually(follower.has("[caughtUp]", "0", "a", "[closed]"))
+        await session.reopen(said("b"))
+        await eventually(follower.has("[caughtUp]", "0", "a", "[closed]", "[reopened]", "b"))
 
 
 async def test_following_until_closed_ends_by_itself_at_the_end(session: Session) -> None:

@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from lanebus import Bus, Receipt, Session, ToolResultMessage, UserMessage
 from lanebus.agent import FunctionTool, Run, ToolContext, ToolReply, ToolSpec, tool
@@ -167,8 +168,10 @@ async def test_a_denied_call_is_not_run_and_no_model_reads_the_reason(session: S
     )
 
 
-async def test_a_person_is_asked_only_for_arguments_that_need_approval(session: Session) -> None:
+async def test_a_person_is_asked_for_arguments_that_need_approval_or_if_the_function_fails(session: Session) -> None:
     def is_any(amount: int) -> bool:
+        if amount == 3:
+            raise RuntimeError("no rule")
         return amount != 0
 
     @tool(name="a", approval=is_any)
@@ -176,22 +179,12 @@ async def test_a_person_is_asked_only_for_arguments_that_need_approval(session: 
         return f"paid {amount}"
 
     run = await take_run(session)
-    wants = [ToolCallBlock(id=f"c{n}", name="a", arguments={"amount": n}) for n in range(2)]
-    await called(run, *wants, ToolCallBlock(id="c2", name="a", arguments={"amount": "much"}))
+    amounts: tuple[JsonValue, ...] = (0, 1, "much", 3)
+    await called(run, *(ToolCallBlock(id=f"c{n}", name="a", arguments={"amount": a}) for n, a in enumerate(amounts)))
     await go_on(run, pays)
     waiting = [event.tool_call_id for event in await events_of(session, ToolWaiting)]
-    assert waiting == ["c1"]
+    assert waiting == ["c1", "c3"]
     assert [call for call, _ in await results(session)] == ["c0", "c2"], "wrong arguments are nobody's to approve"
-
-
-async def test_a_person_is_asked_if_the_approval_function_fails(session: Session) -> None:
-    def fails() -> bool:
-        raise RuntimeError("no rule")
-
-    subject = tool(name="a", approval=fails)(makes("a"))
-    run = await begun(session, A)
-    await go_on(run, subject)
-    assert await tail(session) == ["agent.tool.waiting"]
 
 
 # --- what was started and left no result --------------------------------------------------------------------------
@@ -368,18 +361,6 @@ async def test_an_abandoned_thread_publishes_nothing_after_an_abort(session: Ses
     assert [event.text for event in await events_of(session, Progress)] == ["begun"]
 
 
-async def test_an_interrupt_after_all_results_adds_nothing(session: Session) -> None:
-    @tool(name="a")
-    async def aborts() -> str:
-        await session.publish(Abort().as_extension())
-        return "A"
-
-    run = await begun(session, A)
-    await go_on(run, aborts)
-    assert await results(session) == [("c0", "A")]
-    assert (await said(session)).count("agent.turn.ended") == 1
-
-
 async def test_open_calls_are_closed_in_one_append(session: Session) -> None:
     subject = tool(name="a", approval=True)(makes("a"))
     run = await begun(session, A, B)
@@ -434,12 +415,19 @@ async def test_one_result_that_is_too_large_becomes_an_error_and_the_others_stay
     assert (await said(session))[-1] == "agent.turn.ended"
 
 
-async def test_two_calls_of_one_id_get_one_result(session: Session) -> None:
+async def test_two_calls_of_one_id_get_one_result_and_an_interrupt_after_it_adds_nothing(session: Session) -> None:
     ran: list[str] = []
+
+    @tool(name="a")
+    async def aborts() -> str:
+        ran.append("a")
+        await session.publish(Abort().as_extension())
+        return "A"
+
     run = await begun(session, A, A)
-    await go_on(run, tool(name="a")(makes("a", ran=ran)))
+    await go_on(run, aborts)
     assert (ran, await results(session)) == (["a"], [("c0", "A")])
-    assert (await said(session))[-1] == "agent.turn.ended"
+    assert (await said(session)).count("agent.turn.ended") == 1
 
 
 # --- one run of a tool ends in a result or is stopped --------------------------------------------------------------
