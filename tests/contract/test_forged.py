@@ -22,15 +22,9 @@ OTHERS = {
 }
 LANES = {"both": ALL_LANES, "llm": frozenset({Lane.LLM}), "extension": frozenset({Lane.EXTENSION})}
 FORGED = (
-    "any id",
-    "the next id, other fields",
-    "the next id, more fields than a call takes",
-    "the next id, a message of the other lane",
-    "the next id, no message",
-    "the next id, an endless time",
-    "a later id, a message of the other lane",
-    "an id between, a message of the lane",
-    "the highest id",
+    *("any id", "the next id, other fields", "the next id, more fields than a call takes"),
+    *("the next id, a message of the other lane", "the next id, no message", "the next id, an endless time"),
+    *("a later id, a message of the other lane", "an id between, a message of the lane", "the highest id"),
 )
 
 

@@ -304,19 +304,15 @@ async def test_a_projection_of_ones_own_is_folded_and_compared(lanebus: CommandL
     assert answer.err.endswith("remove it with: lanebus projections remove s tokens@3\n")
 
 
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
+def test_a_missing_projection_is_one_line_with_a_remedy(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a")
+    for target, reason in (
         ("lanebus.projections", "use one of usage, turns, sessions, status, timeline, or MODULE:ATTRIBUTE"),
         (":tokens", "write module:attribute"),
         ("no_such_package:tokens", "there is no module 'no_such_package'"),
         ("no_such_file.py:tokens", "there is no file 'no_such_file.py'"),
         ("lanebus.projections:nothing", "has no attribute 'nothing'"),
         ("lanebus.projections:project", "decorate its function with @projection"),
-    ],
-)
-def test_a_missing_projection_is_one_line_with_a_remedy(lanebus: CommandLine, target: str, reason: str) -> None:
-    lanebus("publish", "s", "a")
-    answer = lanebus("replay", "s", "--projection", target)
-    assert (answer.code, answer.out) == (2, "")
-    assert reason in answer.err
+    ):
+        answer = lanebus("replay", "s", "--projection", target)
+        assert (answer.code, answer.out, reason in answer.err) == (2, "", True), answer.err
