@@ -377,32 +377,32 @@ async def test_sessions_that_are_passed_over_are_all_fetched_once(server: AnySer
         assert (status.lag, status.pending, status.retries) == (0, 0, 0)
 
 
+def of_two_tenants(count: int) -> tuple[list[str], str]:
+    """Return sessions of one tenant and a session of another, all in one bucket."""
+    acme, others = ([n for i in range(5_000) if Keys().bucket(n := f"{t}{i}") == 5] for t in ("acme-", "other_"))
+    return acme[:count], others[0]
+
+
 async def test_the_tenant_with_the_fewest_sessions_in_work_is_next(bus: Bus, consumer: Consumer) -> None:
-    buckets = Keys()
-    acme = [name for name in (f"acme-{n}" for n in range(5_000)) if buckets.bucket(name) == 5][:6]
-    other = next(name for name in (f"other_{n}" for n in range(5_000)) if buckets.bucket(name) == 5)
+    acme, other = of_two_tenants(6)
     async with bus.consumer("g", "d") as second:
         await wake(bus, *acme, other)
         (first,) = await take_all(consumer, 1)
         assert first.session == acme[0]
         (next_,) = await take_all(second, 1)  # sees what the first consumer has
         assert next_.session == other
-        rest = await take_all(second, 5)
-        assert [work.session for work in rest] == acme[1:]
+        assert [work.session for work in await take_all(second, 5)] == acme[1:]
 
 
 async def test_a_session_that_was_passed_over_others_and_nacked_keeps_its_delay(bus: Bus, consumer: Consumer) -> None:
-    buckets = Keys()
-    acme = [name for name in (f"acme-{n}" for n in range(5_000)) if buckets.bucket(name) == 5][:3]
-    other = next(name for name in (f"other_{n}" for n in range(5_000)) if buckets.bucket(name) == 5)
+    acme, other = of_two_tenants(3)
     await wake(bus, *acme, other)
     held = [*await take_all(consumer, 1), *await take_all(consumer, 1)]
     assert [work.session for work in held] == [acme[0], other]
     await consumer.nack(held[1], delay=600, error="later")
     status = await bus.group_status("g")
     assert (status.lag, status.retries) == (2, 1)
-    rest = await take_all(consumer, 2)
-    assert [work.session for work in rest] == acme[1:]
+    assert [work.session for work in await take_all(consumer, 2)] == acme[1:]
     status = await bus.group_status("g")
     assert (status.lag, status.retries, status.pending) == (0, 1, 3)
     await bus.session(other).publish(said("again"))  # a new message ends the delay

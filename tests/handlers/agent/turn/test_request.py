@@ -249,7 +249,8 @@ def test_the_hash_depends_on_the_order_of_tools_and_fields_and_options_are_read_
         assert found is not None
         return found.hash
 
-    same, turned, less = (ToolSpec("one", "", s) for s in ({"a": 1, "b": None}, {"b": None, "a": 1}, {"a": 1}))
+    schemas: list[dict[str, JsonValue]] = [{"a": 1, "b": None}, {"b": None, "a": 1}, {"a": 1}]
+    same, turned, less = (ToolSpec("one", "", schema) for schema in schemas)
     others = {hash_of(one, two), hash_of(two, one), hash_of(turned, two), hash_of(less, two)}
     others.add(hash_of(one, two, max_tokens=8))
     assert (len(others), hash_of(same, two) in others) == (5, True)
