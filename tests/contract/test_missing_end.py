@@ -299,13 +299,14 @@ async def test_a_missing_head_never_looks_like_an_empty_session(bus: Bus, other:
 async def test_the_lane_that_lacks_its_end_is_named_unless_it_is_not_known(
     session: Session, server: AnyServer, lane: Lane | None
 ) -> None:
+    selections: tuple[Collection[Lane], ...] = (ALL_LANES, ALL_LANES)
+    error = "after 2-0 up to 3 are missing"
     await fill(session)
     if lane:
         lose(server, "all", lane)
         error, selections = f"of the {lane.value} lane of session", (ALL_LANES, {lane})
     else:
         server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
-        error, selections = "after 2-0 up to 3 are missing", (ALL_LANES, ALL_LANES)
     for lanes in selections:
         for envelopes in (session.read(lanes=lanes), session.follow(lanes=lanes)):
             with pytest.raises(EntriesMissing, match=error) as caught:

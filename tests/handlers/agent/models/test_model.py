@@ -74,8 +74,8 @@ def test_a_code_without_a_status_is_classified(
 def test_connection_and_decoding_errors_are_transient_and_unknown_ones_are_not() -> None:
     for error in (ConnectionResetError(), TimeoutError(), DecodeError("x", "y")):
         assert failure_of_error(error).is_transient, error
-    for error in (TypeError("no key"), KeyError("x"), Exception()):
-        assert failure_of_error(error) == ModelFailure(), error
+    for unknown in (TypeError("no key"), KeyError("x"), Exception()):
+        assert failure_of_error(unknown) == ModelFailure(), unknown
 
 
 @pytest.mark.parametrize(
