@@ -355,13 +355,13 @@ async def test_what_was_put_is_got_back_and_not_overwritten_unless_it_is_cut_off
 
 async def test_a_folder_has_its_own_names_and_is_cleared_alone(store: ArchiveStore, tmp_path: Path) -> None:
     assert await store.names("ns/s") == []
-    for name in ("ns/s/b", "ns/s/a", "ns/s2/c", "ns2/s/d", "ns/t/e"):
+    for name in ("ns/s/b", "ns/s/a", "ns/s/c", "ns/s2/c", "ns2/s/d", "ns/t/e"):
         await store.put_if_absent(name, b"x")
-    assert await store.names("ns/s") == ["ns/s/a", "ns/s/b"]
+    assert await store.names("ns/s") == ["ns/s/a", "ns/s/b", "ns/s/c"]
     for _ in range(2):
         await store.delete("ns/s/a")
         assert await store.get("ns/s/a") is None
-        assert await store.names("ns/s") == ["ns/s/b"]
+        assert await store.names("ns/s") == ["ns/s/b", "ns/s/c"]
     for _ in range(2):
         await store.clear("ns/s")
         assert await store.names("ns/s") == []
