@@ -108,7 +108,10 @@ class Bus:
 
         def publisher(route: Route) -> Publisher:
             return Publisher(
-                *(route, keys, self.log, Offload(self.media, inline_limit_bytes)),
+                route,
+                keys,
+                self.log,
+                Offload(self.media, inline_limit_bytes),
                 outboxes=outboxes,
                 limits=limits,
                 quota=quota,
@@ -184,7 +187,9 @@ class Bus:
         async def opened() -> AsyncGenerator[Self, None]:
             async with open_resources(url, data_dir, namespace, media, bounds) as resources:
                 bus = cls(
-                    *(resources, archive, inline_limit_bytes),
+                    resources,
+                    archive,
+                    inline_limit_bytes,
                     limits=limits,
                     bounds=bounds,
                     tracing=tracing,
@@ -459,7 +464,9 @@ class Bus:
             require_all("agents", agents, str, "pass a list of the agents' names")
         served = (self.default_agent,) if agents is None else tuple(check_agent(each, "agents") for each in agents)
         return Consumer(
-            *(self._topology, self._pool, self._keys),
+            self._topology,
+            self._pool,
+            self._keys,
             group=group,
             name=name,
             agents=served,

@@ -120,7 +120,10 @@ def _state(
 ) -> FollowState:
     require_count("buffer_bytes", buffer_bytes)
     return FollowState(
-        *(resources.id, resources.log, resources.hub, resources.previews),
+        resources.id,
+        resources.log,
+        resources.hub,
+        resources.previews,
         options=options,
         after=Cursor.of(after),
         buffer_bytes=buffer_bytes,

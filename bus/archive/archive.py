@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -388,12 +389,14 @@ class Archive:
         self.log, self.store, self.namespace = log, store, namespace
         self.bounds = bounds or ArchiveBounds()
         self._reads = anyio.Semaphore(self.bounds.reads)
+        self._kept: Segment | None = None
+        self._dropping: asyncio.TimerHandle | None = None
 
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """See `ArchiveReader`. One segment at a time is in memory. A segment is verified before its entries are
-        yielded."""
+        """See `ArchiveReader`. One segment at a time is in memory, and the last one for a moment after its last use. A
+        segment is verified before its entries are yielded."""
         position, previous, chain_names = after, "", list[SegmentName]()
         while position < until:
             name = await self._holding(head, position + 1, chain_names)
@@ -418,13 +421,16 @@ class Archive:
             SetupError: as for `ArchiveStore.get`.
         """
         async with self._reads:
-            try:
-                data = await self.store.get(file_of(self.namespace, session, name))
-            except MessageTooLarge as error:
-                raise ArchiveDamaged(session, str(name), f"a file of {error.size_bytes} bytes") from None
-            if data is None:
-                raise ArchiveDamaged(session, str(name), "missing")
-            return await run_in_thread(partial(read_segment, self.namespace, session, name, data))
+            return await self._read(session, name)
+
+    async def _read(self, session: str, name: SegmentName) -> Segment:
+        try:
+            data = await self.store.get(file_of(self.namespace, session, name))
+        except MessageTooLarge as error:
+            raise ArchiveDamaged(session, str(name), f"a file of {error.size_bytes} bytes") from None
+        if data is None:
+            raise ArchiveDamaged(session, str(name), "missing")
+        return await run_in_thread(partial(read_segment, self.namespace, session, name, data))
 
     async def tip(self, session: str) -> Tip | None:
         """Return the last segment of a session's chain, or None if no entry of the session is archived.
@@ -508,6 +514,8 @@ class Archive:
             SetupError: as for `ArchiveStore.clear`.
         """
         await self.store.clear(folder_of(self.namespace, session))
+        if self._kept is not None and self._kept.header.session == session:
+            self._drop()
 
     async def _stored(self, session: str) -> list[str]:
         """Return the names of the files with a segment's suffix in a session's folder, without the suffix."""
@@ -516,12 +524,30 @@ class Archive:
 
     async def _unless_erased(self, session: str, name: SegmentName) -> Segment:
         """Read a segment. Raise SessionErased instead of ArchiveDamaged if the session was erased."""
-        try:
-            return await self.segment(session, name)
-        except ArchiveDamaged:
-            if (await self.log.head(session)).is_erased:
-                raise SessionErased(session) from None
-            raise
+        async with self._reads:
+            segment = self._kept
+            if segment is None or (segment.header.session, segment.name) != (session, name):
+                try:
+                    segment = await self._read(session, name)
+                except ArchiveDamaged:
+                    if (await self.log.head(session)).is_erased:
+                        raise SessionErased(session) from None
+                    raise
+            self._keep(segment)
+            return segment
+
+    def _keep(self, segment: Segment) -> None:
+        """Keep a segment for the next read, which often begins in it: pages are small, and a segment is read whole."""
+        self._drop()
+        if sum(len(value) for _, (_, fields) in segment.entries for value in fields) <= self.bounds.text_bytes:
+            self._kept = segment
+            self._dropping = asyncio.get_running_loop().call_later(self.bounds.kept_seconds, self._drop)
+
+    def _drop(self) -> None:
+        self._kept = None
+        if self._dropping is not None:
+            self._dropping.cancel()
+            self._dropping = None
 
     async def _holding(self, head: SessionHead, position: int, chain_names: list[SegmentName]) -> SegmentName | None:
         """Return the segment that holds a position, or the next segment after it; None if neither exists.
@@ -605,7 +631,7 @@ def _position(entry: LaneEntry) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveBounds:
-    """Sizes at which a segment is full and a new segment begins, and how many are read at once."""
+    """How large segments grow, how many are read at once, and how long one is kept."""
 
     text_bytes: int = 8 * 1_048_576
     """Maximum number of bytes of uncompressed lines in a segment. An entry that is larger than this gets a segment of
@@ -615,6 +641,8 @@ class ArchiveBounds:
     reads: int = 2
     """Number of segments that a bus reads and verifies at the same time. Each takes its text and entries in memory, and
     a processor."""
+    kept_seconds: float = 1.0
+    """A bus keeps the segment that it read last for this time after its last use."""
 
     def __post_init__(self) -> None:
         check_bounds(self, "bounds.archive")

@@ -102,7 +102,10 @@ class Consumer:
         self.agents = tuple(dict.fromkeys(agents))
         """the agents whose sessions are fetched"""
         self._log = GroupLog(
-            *(pool, keys, group, name),
+            pool,
+            keys,
+            group,
+            name,
             agents=self.agents,
             heartbeat=heartbeat,
             bounds=bounds,

@@ -12,8 +12,9 @@ parsed strictly: `read_message` and `parse_json` refuse duplicate keys and NaN.
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, NoReturn, TypeAlias, TypeVar, cast
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
@@ -552,44 +553,53 @@ def _path(place: _Place) -> str:
     return ".".join(reversed(names))
 
 
+_SEARCHED = 2_000
+"""number of values that are looked at to say where a fault is: it may be at the end of a million bytes"""
+
+
 def _path_of_fault(text: str, key: str) -> str:
-    """Return the path of the first `_Fault`. This parses the text again, which costs time only for bad data."""
+    """Return the path of the first `_Fault`, if it is near the beginning. This parses the text again, which costs time
+    only for bad data."""
     try:
         whole: object = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError):  # the text has another fault after this one
         return key
-    stack: list[tuple[_Place, object]] = [(None, whole)]
-    while stack:
-        place, node = stack.pop()
-        match node:
-            case float() if not math.isfinite(node):
-                return _path(place)
-            case _Pairs():
-                if (name := _duplicate_key(node)) is not None:
-                    return _path((place, name))
-                stack += [((place, name), item) for name, item in reversed(node)]
-            case list():
-                items = cast("list[object]", node)
-                stack += [((place, str(index)), item) for index, item in reversed([*enumerate(items)])]
-            case _:
-                pass
+    for place, node in islice(_walk(whole), _SEARCHED):
+        if isinstance(node, float) and not math.isfinite(node):
+            return _path(place)
+        if isinstance(node, _Pairs) and (name := _duplicate_key(node)) is not None:
+            return _path((place, name))
     return key
 
 
 def _fault_in(value: JsonValue) -> tuple[str, str]:
-    """Return the path of the first fault, and its reason."""
-    stack: list[tuple[_Place, JsonValue]] = [(None, value)]
-    while stack:
-        place, node = stack.pop()
+    """Return the path of the first fault, if it is near the beginning, and its reason."""
+    for place, node in islice(_walk(value), _SEARCHED):
         if isinstance(node, float) and not math.isfinite(node):
             return _path(place), "is not a finite number"
         if isinstance(node, int) and abs(node) >= _TOO_LONG:
             return _path(place), "a number has too many digits"
-        keys = [key for key, _ in _children(node)]
-        if not all(map(_is_text, [node, *keys] if isinstance(node, str) else keys)):
+        texts = (
+            [node] if isinstance(node, str) else [*cast("dict[str, object]", node)] if isinstance(node, dict) else []
+        )
+        if not all(map(_is_text, texts)):
             return _path(place), "a text holds a lone surrogate"
-        stack += [((place, key), item) for key, item in reversed([*_children(node)])]
-    return "", "is not JSON"
+    return "", "a number is not finite or has too many digits, or a text holds a lone surrogate"
+
+
+def _walk(value: object) -> Iterator[tuple[_Place, object]]:
+    """Yield each value of a JSON value with its place, an outer one before those in it."""
+    stack: list[tuple[_Place, Iterator[tuple[str, object]]]] = [(None, iter(_children(value)))]
+    yield None, value
+    while stack:
+        around, children = stack[-1]
+        child = next(children, None)
+        if child is None:
+            stack.pop()
+            continue
+        place = (around, child[0])
+        yield place, child[1]
+        stack.append((place, iter(_children(child[1]))))
 
 
 def _is_text(text: str) -> bool:
@@ -604,12 +614,13 @@ def _joined(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
 
 
-def _children(node: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+def _children(node: object) -> Iterable[tuple[str, JsonValue]]:
     match node:
+        case _Pairs():
+            return node
         case dict():
-            yield from node.items()
+            return cast("dict[str, JsonValue]", node).items()
         case list():
-            for index, item in enumerate(node):
-                yield str(index), item
+            return ((str(index), item) for index, item in enumerate(cast("list[JsonValue]", node)))
         case _:
-            return
+            return ()

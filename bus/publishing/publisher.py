@@ -104,7 +104,9 @@ class Publisher:
         self._queue = PublishQueue(self._bounds.queue_bytes, at_once, self._deadlines)
         self._parked = self._queue.park  # all outboxes share one bound method, because each would take 64 bytes
         self._recovery = Recovery(
-            *(route, keys, log),
+            route,
+            keys,
+            log,
             outboxes=outboxes,
             terms=self._terms,
             bounds=self._bounds,

@@ -307,8 +307,8 @@ def _read(line: JsonValue) -> TranscriptEntry:
     if line.get("type") == TYPE:
         raise DecodeError("type", "a header must be the first line")
     position, lane = line.get("position"), line.get("lane")
-    if not isinstance(position, int) or isinstance(position, bool) or position < 1:
-        raise DecodeError("position", "wants a position, which is 1 or more")
+    if not (position := _position(position)):
+        raise DecodeError("position", "wants a position, which is 1 or more and has at most 18 digits")
     if lane not in [each.value for each in Lane]:
         raise DecodeError("lane", "wants one of " + ", ".join(Lane))
     if "error" in line:
@@ -363,7 +363,7 @@ def _origin(line: JsonValue) -> ExportOrigin | None:
     if not isinstance(line, dict) or line.get("type") != TYPE:
         return None
     session, created, lanes = line.get("session"), line.get("created"), line.get("lanes")
-    if not isinstance(session, str) or not isinstance(created, float | int):
+    if not isinstance(session, str) or not isinstance(created, float | int) or not 0 <= created < 10**18:
         return None
     is_dense = isinstance(lanes, list) and len(lanes) == len(Lane)
     last = line.get("last" if is_dense else "end")
@@ -371,7 +371,7 @@ def _origin(line: JsonValue) -> ExportOrigin | None:
 
 
 def _position(value: JsonValue) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 10**18 else 0
 
 
 def _is_shallow(text: str) -> bool:

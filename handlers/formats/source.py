@@ -92,7 +92,7 @@ DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
 """The size limit of a file that is one JSON document, which is read as a whole. It equals the limit of a line."""
 
 
-_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*+(?:"|\\?\Z)', re.DOTALL)
 """a text of JSON, which the end of the bytes may cut"""
 
 

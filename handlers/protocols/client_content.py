@@ -42,10 +42,11 @@ MEDIA_TYPES: dict[str, type[MediaBlock]] = {
 _TYPE = re.compile(MIME_TYPE)
 _NAME_LIMIT = 255
 
+_URL_LIMIT = 4_096
 # Only what all parsers of URLs read alike: ASCII, no user, no backslash.
 _URL = re.compile(
     r"(https?|gs|s3)://([a-z0-9._-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?"
-    r"(/(?:[a-z0-9._~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*)?(\?[a-z0-9._~!$&'()*+,;=:@/?%-]*)?",
+    r"(/(?:[a-z0-9._~!$&'()*+,;=:@/-]|%[0-9a-f]{2})*+)?(\?[a-z0-9._~!$&'()*+,;=:@/?%-]*)?",
     re.ASCII | re.IGNORECASE,
 )
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -133,7 +134,7 @@ def _pattern(text: str) -> _Place:
 
 
 def _place(url: str) -> _Place | None:
-    found = _URL.fullmatch(url)
+    found = _URL.fullmatch(url) if len(url) <= _URL_LIMIT else None
     if found is None or _DOTS.search(found[4] or ""):
         return None
     scheme, host, port = str(found[1]).lower(), str(found[2]).lower(), found[3]

@@ -237,7 +237,11 @@ def create_app(
     access = Access(credentials, identify=identify, authorize=authorize, bounds=bounds.access)
     addresses = MediaAddresses(allowed_media_urls)
     api = ApiContext(
-        *(bus, page, closing or anyio.Event(), access, bounds),
+        bus,
+        page,
+        closing or anyio.Event(),
+        access,
+        bounds,
         projections=projections,
         uploads=uploads,
         addresses=addresses,

@@ -273,7 +273,9 @@ def parse_head_fields(fields: Mapping[str, bytes], findings: Findings) -> HeadFi
     return HeadFields(
         bool(fields),
         position,
-        *(numbers["bytes"], trimmed, numbers["archived"]),
+        numbers["bytes"],
+        trimmed,
+        numbers["archived"],
         state == b"erased",
         incarnations,
         *_origin(fields, position, findings),

@@ -19,7 +19,7 @@ from lanebus.bus.errors import CursorTrimmed, DirectoryNotCreated, InvalidArchiv
 from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.wire import Envelope, Keys
 from lanebus.bus.wire.codec import UPCASTERS, MessageJson
-from lanebus.errors import MessageTooLarge, SetupError
+from lanebus.errors import MessageTooLarge, SessionErased, SetupError
 from lanebus.handlers.context import build_context
 from lanebus.projections import TURNS, USAGE, project, rebuild
 from tests.support.log.archived import (
@@ -295,13 +295,14 @@ async def test_sessions_that_differ_in_capitals_alone_are_not_mixed(bus: Bus, se
 
 
 class CountedArchive(DirectoryArchive):
-    """Notes how many segments are read at the same time."""
+    """Notes how many segments are read, and how many at the same time."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self.now = self.most = 0
+        self.gets = self.now = self.most = 0
 
     async def get(self, name: str) -> bytes | None:
+        self.gets += 1
         self.now += 1
         self.most = max(self.most, self.now)
         try:
@@ -312,18 +313,59 @@ class CountedArchive(DirectoryArchive):
 
 
 @pytest.mark.parametrize("reads", [1, 2])
-async def test_the_reads_of_segments_at_once_have_a_bound(shared_valkey: RealServer, files: Path, reads: int) -> None:
+async def test_no_more_segments_are_read_at_once_than_their_bound(
+    shared_valkey: RealServer, files: Path, reads: int
+) -> None:
     store = CountedArchive(files)
     bounds = Bounds(archive=ArchiveBounds(reads=reads))
     async with Bus.open(shared_valkey.url, namespace=f"reads{reads}", archive=store, bounds=bounds) as bus:
+        sessions = [bus.session(f"s{number}") for number in range(4)]
+        for session in sessions:
+            await fill(session, 6)
+            await session.archive()
+            await session.trim(5, force=True)
+        store.most = 0
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                tasks.start_soon(read, session)
+    assert store.most == reads
+
+
+async def test_a_segment_is_read_once_for_reads_that_follow_each_other(shared_valkey: RealServer, files: Path) -> None:
+    store = CountedArchive(files)
+    async with Bus.open(shared_valkey.url, namespace="kept", archive=store, bounds=_kept(60)) as bus:
+        first, second = bus.session("s"), bus.session("other")
+        for session in (first, second):
+            await fill(session, 6)
+            await session.archive()
+            await session.trim(5, force=True)
+        store.gets = 0
+        for position in range(5):
+            assert len([each async for each in first.read(after=Cursor(position), until=position + 1)]) == 1
+        assert store.gets == 1
+        await read(second)
+        await read(first)
+        assert store.gets == 3  # the last one is kept
+        await first.erase()
+        with pytest.raises(SessionErased):
+            await read(first)
+
+
+async def test_a_kept_segment_is_dropped_after_its_time(shared_valkey: RealServer, files: Path) -> None:
+    store = CountedArchive(files)
+    async with Bus.open(shared_valkey.url, namespace="dropped", archive=store, bounds=_kept(0.001)) as bus:
         session = bus.session("s")
         await fill(session, 6)
         await session.archive()
         await session.trim(5, force=True)
-        async with anyio.create_task_group() as tasks:
-            for _ in range(4):
-                tasks.start_soon(read, session)
-    assert store.most == reads
+        store.gets = 0
+        with anyio.fail_after(60):
+            while store.gets < 2:
+                await read(session)
+
+
+def _kept(seconds: float) -> Bounds:
+    return Bounds(archive=ArchiveBounds(kept_seconds=seconds))
 
 
 # --- the store, of every kind ----------------------------------------------------------------------------------

@@ -277,7 +277,9 @@ class SessionTask:
                 await cache.refresh()
             page = cache.first_page()
         answer = await services.leases.take(
-            *(self.session, services.owner, services.heartbeat_seconds),
+            self.session,
+            services.owner,
+            services.heartbeat_seconds,
             also_resting=also_resting,
             page=page,
             agent=self._assignment.agent,
@@ -305,7 +307,9 @@ class SessionTask:
                     is_read = True
                 waiting, bounds = self._slot.lent, services.bounds.run
                 run = Run(
-                    *(cache.session, lease, cache),
+                    cache.session,
+                    lease,
+                    cache,
                     is_read=is_read,
                     waiting=waiting,
                     bounds=bounds,

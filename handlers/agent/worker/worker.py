@@ -118,7 +118,8 @@ class Worker:
         self.agents = registry.names
         """the names of the agents whose sessions it runs"""
         self._consumer = bus.consumer(
-            *(group, self.name),
+            group,
+            self.name,
             agents=self.agents,
             heartbeat=heartbeat,
             start=start,
@@ -130,10 +131,10 @@ class Worker:
         )
         """whether the server still has the log that this worker knew"""
         self._heartbeat = Heartbeat(
-            *(bus.leases, self._consumer, heartbeat, self._drop), beats=bounds.renewals, health=self.health
+            bus.leases, self._consumer, heartbeat, self._drop, beats=bounds.renewals, health=self.health
         )
         self._acks = AckBatcher(
-            *(bus.leases, self._consumer, self._note_done), health=self.health, pause=heartbeat / bounds.renewals
+            bus.leases, self._consumer, self._note_done, health=self.health, pause=heartbeat / bounds.renewals
         )
         self._services = WorkerServices(
             worker=self.name,
@@ -209,7 +210,12 @@ class Worker:
             begun = WorkerBegun(group=self._group, concurrency=self._concurrency, agents=tuple(self.agents))
             write_event(_log, begun, self._context)
             async with in_background(
-                *(self._heartbeat.run, self._acks.run, self._keep_warm, self._sweep, self._drain, self._probe),
+                self._heartbeat.run,
+                self._acks.run,
+                self._keep_warm,
+                self._sweep,
+                self._drain,
+                self._probe,
                 self.log_watch.run,
             ):
                 async with anyio.create_task_group() as group:

@@ -127,7 +127,7 @@ class LanebusTaskStore(VersionedTaskStore):
             InvalidName: `agent` does not match `[A-Za-z0-9_.-]{1,64}`.
         """
         self._owner_of, self._bounds = owner_resolver, bounds
-        self._states = SessionStates(*(bus.session, TaskRecord, fold), kinds=KINDS, agent=agent, bounds=bounds)
+        self._states = SessionStates(bus.session, TaskRecord, fold, kinds=KINDS, agent=agent, bounds=bounds)
         self._shown = ShownTask(agent, bounds.shown_characters)
         self._listing = TaskListing(bus, self._states, agent, bounds)
 

@@ -174,7 +174,9 @@ class LanebusStore(BaseStore):
         self._loop, self._agent, self._bounds = BusLoop(bus), agent, bounds
         self._bus = self._loop.bus
         self._states = SessionStates[Items](
-            *(self._bus.session, dict, fold_item),
+            self._bus.session,
+            dict,
+            fold_item,
             kinds={ItemStored.KIND},
             fold_imported=fold_imported_item,
             agent=agent,

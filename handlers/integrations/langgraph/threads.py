@@ -362,7 +362,7 @@ class Threads:
         """
         self.bus, self._agent, self._messages, self._bounds = bus, agent, messages, bounds
         self.states = SessionStates(
-            *(bus.session, Thread, fold), kinds=KINDS, fold_imported=fold_imported, agent=agent, bounds=bounds
+            bus.session, Thread, fold, kinds=KINDS, fold_imported=fold_imported, agent=agent, bounds=bounds
         )
 
     async def sessions(self) -> list[str]:

@@ -281,7 +281,9 @@ class RunnerAgent:
                 await _leave_lost(recorder, agent)
                 return
         running = RunnerRun(
-            *(run, recorder, agent),
+            run,
+            recorder,
+            agent,
             config=self._config,
             context=context,
             max_turns=self._max_turns,

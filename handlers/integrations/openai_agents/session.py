@@ -451,7 +451,9 @@ class LanebusSession:
         self.session_id = session_id
         self.session_settings = coerce_session_settings(session_settings or {})
         self._states = SessionStates(
-            *(bus.session, ItemHistory, fold),
+            bus.session,
+            ItemHistory,
+            fold,
             kinds=KINDS,
             fold_imported=fold_imported,
             agent=agent,

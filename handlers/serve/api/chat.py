@@ -254,7 +254,7 @@ async def chat_messages(api: ApiContext, request: Request) -> Response:
         async with share.part() as state:
             await state.take(needed + 3 * min(needed, bounds.run_bytes), seconds=seconds)
             reading = api.history.pieces(
-                *(session, Cursor(first), now.position, state.paid(), shown.add), seconds=seconds, right=right
+                session, Cursor(first), now.position, state.paid(), shown.add, seconds=seconds, right=right
             )
             async with aclosing(reading) as pieces:
                 async for _ in pieces:

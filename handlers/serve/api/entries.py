@@ -61,7 +61,7 @@ async def entries(api: ApiContext, request: Request) -> Response:
     right, is_valid = api.gate.right(request, session.id), identified(request.scope).is_valid
     return PacedResponse(
         lambda share: entries_json(
-            *(session, wanted, share, api.history), right=right, is_valid=is_valid, bounds=api.bounds
+            session, wanted, share, api.history, right=right, is_valid=is_valid, bounds=api.bounds
         ),
         closing=api.closing,
         budget=api.budget,

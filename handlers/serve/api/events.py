@@ -65,7 +65,10 @@ async def events(api: ApiContext, request: Request) -> Response:
     access = api.gate.stream(request, asked)
     return EventStream(
         lambda share, outlet: session_frames(
-            *(session, after, share, api.history),
+            session,
+            after,
+            share,
+            api.history,
             outlet=outlet,
             shared=api.shared_frames,
             lanes=allowed,
@@ -107,7 +110,10 @@ async def merged_events(api: ApiContext, request: Request) -> Response:
 
     def part(session: Session, share: Share, outlet: Outlet) -> AsyncGenerator[Frame]:
         return session_frames(
-            *(session, after.get(session.id, START), share, api.history),
+            session,
+            after.get(session.id, START),
+            share,
+            api.history,
             outlet=outlet,
             shared=api.shared_frames,
             lanes=allowed[session.id],

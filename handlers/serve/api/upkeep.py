@@ -78,6 +78,8 @@ class ForksAnswer(TypedDict):
 
     origin: ForkOrigin | None
     forks: list[ForkOf]
+    more: bool
+    """whether it has more forks than one answer holds"""
 
 
 class ForkAnswer(TypedDict):
@@ -132,7 +134,7 @@ async def forks(api: ApiContext, request: Request) -> Response:
     """Return `{"origin": {"session": …, "position": …}, "forks": […]}`: where a session was forked from, and its forks.
 
     `origin` is null if the session is no fork, or if the token does not allow the other session. Forks that the token
-    does not allow are left out.
+    does not allow are left out. Of very many, the first ones by name are returned, and `more` is true.
     """
     session = api.session(request)
     await api.gate.require(request, "read.forks", session=session.id)
@@ -142,7 +144,8 @@ async def forks(api: ApiContext, request: Request) -> Response:
         if head.is_erased:
             raise SessionErased(session.id)
         names = sorted(name[2:] for name in holders if name.startswith("f:"))
-        heads = [each for each in await api.bus.log.heads(names) if not each.is_erased]
+        shown = names[: api.bounds.sessions]
+        heads = [each for each in await api.bus.log.heads(shown) if not each.is_erased]
         visible = await api.gate.visible_lanes(request, "read.forks", heads)
         return {
             "origin": await origin_json(api, request, "read.forks", head),
@@ -156,6 +159,7 @@ async def forks(api: ApiContext, request: Request) -> Response:
                 for each in heads
                 if each.origin is not None and each.session in visible
             ],
+            "more": len(shown) < len(names),
         }
 
     return api.listed(listed)

@@ -265,7 +265,10 @@ async def projection_events(api: ApiContext, request: Request) -> Response:
     return EventStream(
         lambda share, outlet: projection_frames(
             lambda: api.folded(share.owner, lambda: api.views.look(session, found)),
-            *(session, found, after, share),
+            session,
+            found,
+            after,
+            share,
             pause_seconds=api.bounds.state_seconds,
             small_bytes=api.bounds.small_bytes,
             right=access.right(session.id),

@@ -53,14 +53,13 @@ def test_require_json_checks_a_value_from_another_parser(value: JsonValue, path:
     assert caught.value.path == path
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("fault", ['{"a":1,"a":2}', '"\\ud800"'])
-def test_a_fault_below_long_names_and_beside_long_lists_costs_no_more_than_its_path(fault: str) -> None:
-    # A path for each number of the list would need 60 GB.
+@pytest.mark.parametrize(("fault", "path"), [('{"a":1,"a":2}', "a"), ('"\\ud800"', ""), ("NaN", "")])
+def test_a_fault_behind_thousands_of_values_is_not_searched_for(fault: str, path: str) -> None:
+    # Anyone may send it: a path for each number of the list would take seconds, and gigabytes below long names.
     text = f'{{"{"k" * 300_000}":[{",".join("0" * 200_000)}],"z":[{fault}]}}'
     with pytest.raises(DecodeError) as caught:
         parse_json(text)
-    assert caught.value.path in {"z.0", "z.0.a"}
+    assert caught.value.path == path
 
 
 DENSE = ("[]", "{}", "1", "1234", "[1]", '{"a":1}', '{"a":{}}', '{"a":[]}', '""', '"ab"', "1.5", "[[],[]]", '"[[{{,,"')

@@ -1,11 +1,12 @@
-// Draws code with highlighting. A library cuts it into tokens; it is loaded when it is first needed.
-import { useEffect, useReducer } from "preact/hooks";
+// Draws code with highlighting. A worker cuts it into tokens, one text after the other; it is started when it is first needed.
+import { useEffect, useReducer, useRef } from "preact/hooks";
 import { html } from "./html.js";
 import { CopyIcon } from "./copy.js";
 import { DiffText, isDiff } from "./diff.js";
 
 const MOST = 20_000; // characters; longer code is shown as it is
-const MOST_TOKENS = 2_500;
+const PATIENCE = 1_000; // milliseconds: a text that takes longer is shown as it is
+const MOST_KEPT = 100; // texts
 const NAMES = {
   bash: "bash sh shell zsh console shell-session",
   c: "c h cpp c++ hpp cc cxx csharp cs",
@@ -32,17 +33,73 @@ const NAMES = {
 };
 const LANGUAGES = new Map(Object.entries(NAMES).flatMap(([name, words]) => words.split(" ").map((word) => [word, name])));
 
-let library = null; // languages.js; false while it is loaded
-const waiting = new Set();
+// What browsers with Trusted Types ask for: only this script may become a worker.
+const SCRIPT = document.querySelector("meta[name=languages]").content;
+const policy = globalThis.trustedTypes?.createPolicy("lanebus", { createScriptURL: () => SCRIPT });
 
-async function load() {
-  library = false;
-  try {
-    library = await import("./languages.js");
-    for (const draw of waiting) draw();
-  } catch {
-    library = null; // the code is shown without colours
-  }
+const kept = new Map(); // `language text` → `[text, type]` pairs; null if it is shown as it is. The oldest is dropped
+const waiting = new Map(); // `language text` → the functions that draw it
+let worker = null;
+let isReady = false;
+let current = null; // what the worker cuts now
+let timer = null;
+
+function end() {
+  worker?.terminate();
+  worker = null;
+  isReady = false;
+}
+
+function settle(tokens) {
+  clearTimeout(timer);
+  const key = current;
+  current = null;
+  kept.set(key, tokens);
+  if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+  const draws = waiting.get(key) ?? [];
+  waiting.delete(key);
+  for (const draw of draws) draw();
+  next();
+}
+
+function start() {
+  worker = new Worker(policy ? policy.createScriptURL("") : SCRIPT, { type: "module" });
+  worker.onmessage = ({ data }) => {
+    if (data !== "ready") settle(data);
+    else {
+      isReady = true;
+      next();
+    }
+  };
+  worker.onerror = () => {
+    end(); // it could not be loaded: what waits is shown without colours
+    waiting.clear();
+  };
+}
+
+function next() {
+  if (current !== null || waiting.size === 0) return;
+  if (worker === null) start();
+  if (!isReady) return;
+  current = waiting.keys().next().value;
+  const [name] = current.split(" ", 1);
+  timer = setTimeout(() => {
+    end();
+    settle(null);
+  }, PATIENCE);
+  worker.postMessage({ name, text: current.slice(name.length + 1) });
+}
+
+function ask(key, draw) {
+  if (kept.has(key)) return undefined;
+  if (!waiting.has(key)) waiting.set(key, new Set());
+  waiting.get(key).add(draw);
+  next();
+  return () => {
+    const draws = waiting.get(key);
+    draws?.delete(draw);
+    if (draws?.size === 0 && key !== current) waiting.delete(key);
+  };
 }
 
 /** Return the language of a word after a fence, or of a file name; null if it is unknown. */
@@ -51,49 +108,28 @@ export function languageOf(word) {
   return LANGUAGES.get(name) ?? null;
 }
 
-export const languageOfFile = (path) => languageOf(/\.(\w+)$/.exec(path)?.[1] ?? /(\w+)$/.exec(path)?.[1]);
+export const languageOfFile = (path) => languageOf(/\w+$/.exec(path.slice(-20))?.[0]); // a search takes the square of a length
 
-/** Return `[text, type]` pairs; null while the library is loaded. */
-function tokensOf(text, name) {
-  if (!library) {
-    if (library === null) load();
-    return null;
-  }
-  const found = [];
-  const run = library.tokenizer(text, library.RULES.get(name), (piece, type = null) => {
-    if (!piece) return;
-    const last = found.at(-1);
-    if (last && (last[1] === type || !piece.trim())) last[0] += piece;
-    else found.push([piece, type]);
-  });
-  for (let step = run.next(); !step.done; ) step = run.next(library.RULES.get(step.value));
-  return found.length > MOST_TOKENS ? null : found;
-}
-
-function coloured(text, name) {
-  try {
-    const tokens = tokensOf(text, name);
-    // The library must not lose text.
-    if (tokens && tokens.reduce((sum, [piece]) => sum + piece.length, 0) === text.length) {
-      return tokens.map(([piece, type], index) => (type === null ? piece : html`<span key=${index} class=${`s-${type}`}>${piece}</span>`));
-    }
-  } catch {
-    // The rules do not fit the text: it is shown as it is.
-  }
-  return text;
+/** Return what a text is drawn as: its coloured tokens. While it grows, those of its beginning are shown. */
+function useColours(text, name) {
+  const [, draw] = useReducer((number) => number + 1, 0);
+  const last = useRef(["", null]);
+  const key = name === null ? null : `${name} ${text}`;
+  useEffect(() => (key === null ? undefined : ask(key, draw)), [key]);
+  if (key === null) return text;
+  const tokens = kept.get(key);
+  if (tokens !== undefined) last.current = [text, tokens];
+  const [start, shown] = last.current;
+  if (!shown || !text.startsWith(start)) return text;
+  return [...shown, [text.slice(start.length), null]].map(([piece, type], index) => (type === null ? piece : html`<span key=${index} class=${`s-${type}`}>${piece}</span>`));
 }
 
 /** Draws code. `lang` is a word such as "python"; unknown ones are not coloured. A block has a button that copies it. */
 export function Code({ text, lang, isBlock = false }) {
-  const [, draw] = useReducer((number) => number + 1, 0);
   const isChange = lang === "diff" || lang === "patch" || isDiff(text);
   const name = text.length > MOST || isChange ? null : languageOf(lang);
-  useEffect(() => {
-    if (name === null) return undefined;
-    waiting.add(draw);
-    return () => waiting.delete(draw);
-  }, [name]);
-  const content = isChange ? html`<${DiffText} text=${text} />` : name === null ? text : coloured(text, name);
+  const colours = useColours(text, name);
+  const content = isChange ? html`<${DiffText} text=${text} />` : colours;
   if (!isBlock) return content;
   const label = lang ? `code, ${lang.slice(0, 40)}` : "code";
   return html`<div class="copied">

@@ -1,4 +1,6 @@
-// The library that cuts code into tokens, with the rules of its languages: they are small, and some need others.
+// Runs as a worker of code.js: cuts code into tokens, by a library with the rules of its languages. They are small, and some
+// need others. There are texts for which their patterns take for ever, so the page waits for a bounded time.
+import { tokenizer } from "../vendor/@speed-highlight/core/tokenize.js";
 import bash from "../vendor/@speed-highlight/core/languages/bash.js";
 import c from "../vendor/@speed-highlight/core/languages/c.js";
 import css from "../vendor/@speed-highlight/core/languages/css.js";
@@ -27,5 +29,30 @@ import uri from "../vendor/@speed-highlight/core/languages/uri.js";
 import xml from "../vendor/@speed-highlight/core/languages/xml.js";
 import yaml from "../vendor/@speed-highlight/core/languages/yaml.js";
 
-export { tokenizer } from "speed-highlight";
-export const RULES = new Map(Object.entries({ bash, c, css, docker, go, html, http, ini, java, js, jsdoc, json, lua, make, md, pl, plain, py, regex, rs, sql, todo, toml, ts, uri, xml, yaml })); // a text names some of them
+const RULES = new Map(Object.entries({ bash, c, css, docker, go, html, http, ini, java, js, jsdoc, json, lua, make, md, pl, plain, py, regex, rs, sql, todo, toml, ts, uri, xml, yaml })); // a text names some of them
+const MOST_TOKENS = 2_500;
+
+/** Return `[text, type]` pairs; null if they are too many or the rules do not fit the text. */
+function tokensOf(text, name) {
+  const found = [];
+  const run = tokenizer(text, RULES.get(name), (piece, type = null) => {
+    if (!piece) return;
+    const last = found.at(-1);
+    if (last && (last[1] === type || !piece.trim())) last[0] += piece;
+    else found.push([piece, type]);
+  });
+  for (let step = run.next(); !step.done; ) step = run.next(RULES.get(step.value));
+  // The library must not lose text.
+  return found.length <= MOST_TOKENS && found.reduce((sum, [piece]) => sum + piece.length, 0) === text.length ? found : null;
+}
+
+onmessage = ({ data: { text, name } }) => {
+  let tokens = null;
+  try {
+    tokens = tokensOf(text, name);
+  } catch {
+    // The rules do not fit the text.
+  }
+  postMessage(tokens);
+};
+postMessage("ready");

@@ -214,6 +214,7 @@ async def test_bad_lines_are_named(tmp_path: Path) -> None:
     entry = json.loads(good)
     bad = [
         {**entry, "position": 0},
+        {**entry, "position": 10**18},
         {**entry, "lane": "x"},
         {**entry, "lane": "extension"},
         {**entry, "message": {"role": "user", "content": 7}},
@@ -225,14 +226,25 @@ async def test_bad_lines_are_named(tmp_path: Path) -> None:
         report = await import_transcript(bus.session("s"), file_of([good, *map(json.dumps, bad)]))
     assert [(each.number, each.reason.split(":")[0]) for each in report.bad] == [
         (2, "position"),
-        (3, "lane"),
-        (4, "unknown role 'user'"),
-        (5, "message.content"),
-        (6, "message"),
-        (7, "raw"),
-        (8, "type"),
+        (3, "position"),
+        (4, "lane"),
+        (5, "unknown role 'user'"),
+        (6, "message.content"),
+        (7, "message"),
+        (8, "raw"),
+        (9, "type"),
     ]
     assert report.added == 1
+
+
+async def test_a_header_with_a_number_that_is_too_large_is_read(tmp_path: Path) -> None:
+    async with Bus.open(data_dir=tmp_path) as bus:
+        await bus.session("first").publish(*TREE)
+        header, *lines = await exported(bus.session("first"))
+        for field in ("created", "first", "last"):
+            huge = json.dumps({**json.loads(header), field: 10**400})
+            report = await import_transcript(bus.session(f"into-{field}"), file_of([huge, *lines]))
+            assert (report.added, report.bad) == (len(TREE), ())
 
 
 async def test_an_export_of_a_later_version_is_refused_whole(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pydantic import JsonValue
 
 from lanebus import Bus, UserMessage
 from lanebus.handlers.serve import Principal
-from tests.support.page.serving import serving
-from tests.support.serve import Client, client_at, error_of, signed
+from tests.support.page.serving import client_of, serving
+from tests.support.serve import Client, UiBounds, client_at, error_of, signed
 
 S = "/api/sessions/s1"
 
@@ -40,11 +40,19 @@ async def test_a_fork_shares_the_entries_up_to_its_position_and_is_listed_with_i
     assert (again.status_code, again.json()) == (200, made.json())
     taken = await client.post(f"{S}/forks", json={"position": 1, "id": "s2"})
     assert error_of(taken) == (409, "session_exists")
-    children = (await client.get(f"{S}/forks")).json()
-    assert children == {"origin": None, "forks": [{"session": "s2", "position": 2, "agent": "agent", "last": 2}]}
+    fork = {"session": "s2", "position": 2, "agent": "agent", "last": 2}
+    assert (await client.get(f"{S}/forks")).json() == {"origin": None, "forks": [fork], "more": False}
     assert (await client.get("/api/sessions/s2/forks")).json()["origin"] == {"session": "s1", "position": 2}
     entries = (await client.get("/api/sessions/s2/entries")).json()["entries"]
     assert [entry["position"] for entry in entries] == [1, 2]
+
+
+async def test_an_answer_has_a_bounded_number_of_forks(bus: Bus) -> None:
+    for name in ("s4", "s2", "s3"):
+        await bus.session("s1").fork(1, id=name)
+    async with serving(bus, bounds=UiBounds(sessions=2)) as served, client_of(served) as client:
+        answer = (await client.get(f"{S}/forks")).json()
+    assert ([each["session"] for each in answer["forks"]], answer["more"]) == (["s2", "s3"], True)
 
 
 async def test_a_repeat_with_the_same_key_is_the_same_fork_and_its_id_begins_as_the_sessions(client: Client) -> None:

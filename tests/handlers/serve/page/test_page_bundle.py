@@ -52,7 +52,7 @@ def test_the_bundle_names_none_of_the_sources_and_no_file_that_it_lacks(bundled_
     document = found["index.html"].decode()
     named = re.findall(r'"/static/([^"]+)"', document)
     assert set(named) <= found.keys()
-    assert 2 <= len(named) <= 3
+    assert 3 <= len(named) <= 4
     assert all(re.search(r"-[0-9A-Z]{8}\.(?:js|css)$", name) for name in found.keys() - {"index.html", "favicon.svg"})
     imported = {name for text in found.values() for name in re.findall(rb'"\./([^"]+-[0-9A-Z]{8}\.js)"', text)}
     assert {f"app/{name.decode()}" for name in imported} <= found.keys()

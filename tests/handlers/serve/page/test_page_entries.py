@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from lanebus import AssistantMessage, Bus, ExtensionMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.bus.messages import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.context import cut_text
-from lanebus.messages import TurnId
+from lanebus.messages import Delta, TurnId
 from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, visit
 from tests.support.page.log import HARMFUL, show_all_events, walk
 from tests.support.page.serving import Served
@@ -92,6 +92,35 @@ async def test_markdown_is_drawn_if_the_library_arrives_between_a_drawing_and_it
     await expect(page.locator("#one strong")).to_have_text("one")
     await page.evaluate("go()")
     await expect(page.locator("#other strong")).to_have_text("other")
+
+
+async def test_code_that_cannot_be_coloured_in_time_is_shown_as_it_is_and_holds_up_nothing(
+    bus: Bus, served: Served, page: "Page", seen: Seen
+) -> None:
+    hostile = "<a" + "  a" * 40  # the library's patterns for these languages take as many steps as there are subsets
+    fences = [
+        f"```{language}\n{text}\n```" for language, text in (("html", hostile), ("xml", hostile), ("py", "def f"))
+    ]
+    call = ToolCallBlock(id="c1", name="write", arguments={"path": "a" * 400_000 + "!", "text": "x = 1"})
+    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text="\n\n".join(fences)), call)))
+    await visit(page, served, "#/s/s1")
+    blocks = page.locator(".md .codeblock")
+    await expect(blocks.nth(2).locator(".s-kwd")).to_have_text("def")
+    await expect(blocks).to_have_text([hostile, hostile, "def f"])
+    await expect(blocks.nth(0).locator("span")).to_have_count(0)
+    assert (seen.errors, await page.evaluate("1 + 1")) == ([], 2)
+
+
+async def test_code_that_grows_stays_coloured(bus: Bus, served: Served, page: "Page") -> None:
+    await bus.session("s1").publish(UserMessage.text("Write it"))
+    await visit(page, served, "#/s/s1")
+    text = "```py\ndef f():\n"
+    for line in range(20):
+        await bus.session("s1").preview(
+            Delta(kind="text", message_id="m1", delta=f"{text if not line else ''}  x = {line}\n")
+        )
+        await expect(page.locator(".preview .codeblock")).to_contain_text(f"x = {line}")
+        await expect(page.locator(".preview .s-kwd").first).to_have_text("def")
 
 
 async def test_markdown_is_drawn_with_safe_links_that_say_where_they_lead_and_code_that_can_be_copied(
