@@ -1,49 +1,25 @@
 """Open buses and their sessions, for tests of the contract."""
 
-import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 
 import pytest
 
-from lanebus import Bus, Session
-from lanebus.groups import Consumer
+from lanebus.bus import Bus, Consumer, Session
+from tests.support.servers.opened import opened
 from tests.support.servers.real import AnyServer
-
-
-@asynccontextmanager
-async def _opened(server: AnyServer) -> AsyncGenerator[Bus, None]:
-    """Open a bus in a task of its own: the task that opens it must close it, and a fixture ends in another task."""
-    opened: asyncio.Future[Bus] = asyncio.get_running_loop().create_future()
-    over = asyncio.Event()
-
-    async def hold() -> None:
-        try:
-            async with server.bus() as bus:
-                opened.set_result(bus)
-                await over.wait()
-        except BaseException as error:
-            if not opened.done():
-                opened.set_exception(error)
-            raise
-
-    task = asyncio.create_task(hold())
-    yield await opened
-    over.set()
-    await task
 
 
 @pytest.fixture
 async def bus(server: AnyServer) -> AsyncGenerator[Bus, None]:
-    """A bus on `server`."""
-    async with _opened(server) as bus:
+    """A bus on `server`, or on the test's own server."""
+    async with opened(server.bus()) as bus:
         yield bus
 
 
 @pytest.fixture
 async def other(server: AnyServer) -> AsyncGenerator[Bus, None]:
-    """A second bus on `server`, as of another process."""
-    async with _opened(server) as bus:
+    """A second bus on the same server, as of another process."""
+    async with opened(server.bus()) as bus:
         yield bus
 
 

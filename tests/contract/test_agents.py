@@ -5,15 +5,14 @@ import asyncio
 import anyio
 import pytest
 
-from lanebus import Bus, Conflict, Fenced, Receipt, Session, SessionClosed
+from lanebus import Bounds, Bus, Conflict, Fenced, SetupError
 from lanebus.bounds import PublishBounds
-from lanebus.bus import Bounds
-from lanebus.bus.wire import Keys
-from lanebus.errors import InvalidName, KeyReserved, NoSuchPosition, SessionErased, SetupError, WrongAgent
-from lanebus.groups import Work
+from lanebus.bus import Work
+from lanebus.bus.errors import InvalidName, KeyReserved, NoSuchPosition, SessionClosed, SessionErased, WrongAgent
+from lanebus.bus.messages import SessionAssigned, parse_event
+from lanebus.bus.wire import Keys, Receipt
 from lanebus.handlers.verify import verify_session
-from lanebus.messages import SessionAssigned, parse_event
-from tests.support.log.groups import pending, take_all
+from tests.support.log.groups import held_lease, pending, take_all
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.real import AnyServer, shortly
 
@@ -21,22 +20,18 @@ ONE_NAME = Bounds(publish=PublishBounds(sessions=1))
 """A process remembers the agent of one session."""
 
 
-async def test_a_session_belongs_to_the_agent_of_its_first_message(bus: Bus) -> None:
+async def test_a_session_belongs_to_the_agent_of_its_first_message_and_others_are_refused(bus: Bus) -> None:
     await bus.session("s", agent="support").publish(said("a"))
     await bus.session("t").publish(said("b"), agent="billing")
     await bus.session("u").publish(told("c"))
     assert [(await bus.session(name).head()).agent for name in "stu"] == ["support", "billing", "agent"]
     await bus.session("s", agent="billing").publish(said("d"))  # the name of a handle is only for new sessions
     assert (await bus.session("s").head()).agent == "support"
-
-
-async def test_a_publish_for_another_agent_is_refused_with_both_names(bus: Bus) -> None:
-    await bus.session("s", agent="support").publish(said("a"))
     with pytest.raises(WrongAgent) as wrong:
         await bus.session("s").publish(said("b"), agent="billing")
     assert (wrong.value.session, wrong.value.given, wrong.value.actual) == ("s", "billing", "support")
     await bus.session("s").publish(said("c"), agent="support")
-    assert await words(bus.session("s")) == ["a", "c"]
+    assert await words(bus.session("s")) == ["a", "d", "c"]
 
 
 async def test_names_of_agents_are_checked_before_anything_is_sent(bus: Bus) -> None:
@@ -56,10 +51,10 @@ async def test_names_of_agents_are_checked_before_anything_is_sent(bus: Bus) -> 
 
 @pytest.mark.parametrize("bounds", [None, ONE_NAME], ids=["", "one-name"])
 async def test_publishes_of_a_process_that_does_not_know_the_agent_are_appended_once_and_in_order(
-    server: AnyServer, bounds: Bounds | None
+    bus: Bus, server: AnyServer, bounds: Bounds | None
 ) -> None:
     names = ("s", "t", "u")
-    async with server.bus() as bus, server.bus(bounds=bounds) as other:
+    async with server.bus(bounds=bounds) as other:
         for name in names:
             await bus.session(name, agent=f"of-{name}").publish(said("first"))
         # Several batches: two appends to each session are in flight, both with the wrong name, waking or not.
@@ -76,9 +71,7 @@ async def test_publishes_of_a_process_that_does_not_know_the_agent_are_appended_
             assert (await other.session(name).head()).agent == f"of-{name}"
 
 
-async def test_appends_in_flight_with_a_wrong_name_are_sent_again_in_order_though_the_session_is_handed_over(
-    bus: Bus, other: Bus
-) -> None:
+async def test_appends_in_flight_with_a_wrong_name_are_repeated_in_order_after_handovers(bus: Bus, other: Bus) -> None:
     await bus.session("s", agent="a0").publish(said("first"))
     late = other.session("s")
 
@@ -240,19 +233,32 @@ async def test_an_erased_session_leaves_nothing_in_the_keys_of_any_agent(bus: Bu
 
 async def test_a_handover_is_recorded_and_a_repeat_changes_nothing(bus: Bus) -> None:
     session = bus.session("s", agent="support")
+    with pytest.raises(NoSuchPosition):
+        await session.hand_over("billing")
     await session.publish(said("x"))
+    with pytest.raises(Conflict):
+        await session.hand_over("billing", expected=7)
+    kept = await session.hand_over("support")
+    assert (kept.position, kept.is_duplicate) == (0, True)
     receipt = await session.hand_over("billing", by="anna", reason="an invoice")
     assert (receipt.position, receipt.is_duplicate) == (2, False)
     again = await session.hand_over("billing", by="bob")
     assert (again.position, again.is_duplicate) == (2, True)
-    same = await bus.session("t", agent="support").publish(said("x"))
-    assert same.position == 1
-    kept = await bus.session("t").hand_over("support")
-    assert (kept.position, kept.is_duplicate) == (0, True)
     message = (await read(session))[-1].message
     event = parse_event(message)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]  # checked by the next line
     assert event == SessionAssigned(agent="billing", previous="support", by="anna", reason="an invoice")
-    assert (await session.head()).position == 2
+    assert [(await session.hand_over(name)).position for name in ("support", "billing")] == [3, 4]
+    async with bus.consumer("g", "c", agents=("support",)) as one, bus.consumer("g", "d", agents=("billing",)) as two:
+        (work,) = await take_all(two, 1)
+        assert (work.session, work.agent, work.position) == ("s", "billing", 4)
+        await two.ack(work)
+        await session.hand_over("support")
+        (work,) = await take_all(one, 1)
+        assert (work.session, work.agent, work.position) == ("s", "support", 5)
+    await session.close()
+    with pytest.raises(SessionClosed):
+        await session.hand_over("billing")
+    assert (await session.head()).agent == "support"
 
 
 async def test_a_repeat_with_the_same_key_changes_nothing_after_another_handover(server: AnyServer) -> None:
@@ -278,39 +284,12 @@ async def test_a_repeat_with_the_same_key_changes_nothing_after_another_handover
     assert report.problems == ()
 
 
-async def test_a_handover_back_and_forth_is_recorded_each_time(bus: Bus) -> None:
-    session = bus.session("s", agent="a")
-    await session.publish(said("x"))
-    positions = [(await session.hand_over(name)).position for name in ("b", "a", "b")]
-    assert positions == [2, 3, 4]
-    async with bus.consumer("g", "c", agents=("a",)) as one, bus.consumer("g", "d", agents=("b",)) as two:
-        (work,) = await take_all(two, 1)
-        assert (work.session, work.agent, work.position) == ("s", "b", 4)
-        await two.ack(work)
-        await session.hand_over("a")
-        (work,) = await take_all(one, 1)
-        assert (work.session, work.agent, work.position) == ("s", "a", 5)
-
-
-async def test_a_handover_is_refused_for_a_closed_or_empty_session_or_at_another_position(session: Session) -> None:
-    with pytest.raises(NoSuchPosition):
-        await session.hand_over("billing")
-    await session.publish(said("x"))
-    with pytest.raises(Conflict):
-        await session.hand_over("billing", expected=7)
-    await session.close()
-    with pytest.raises(SessionClosed):
-        await session.hand_over("billing")
-    assert (await session.head()).agent == "agent"
-
-
 async def test_the_old_agents_worker_is_fenced_and_loses_the_work(bus: Bus, server: AnyServer) -> None:
     session = bus.session("s", agent="support")
     await session.publish(said("x"))
     async with bus.consumer("g", "c", agents=("support",), owner="w") as consumer:
         (work,) = await take_all(consumer, 1)
-        lease = await session.acquire_lease("w", 30)
-        assert lease is not None
+        lease = await held_lease(session, "w", 30)
         await session.hand_over("billing")
         with pytest.raises(Fenced):
             await session.publish(said("late"), epoch=lease.epoch)
@@ -327,28 +306,26 @@ async def test_the_old_agents_worker_is_fenced_and_loses_the_work(bus: Bus, serv
         assert [each.session for each in await take_all(consumer, 1)] == ["s"]
 
 
-async def test_open_work_of_the_old_agent_is_dropped_wherever_it_is_found(server: AnyServer) -> None:
+async def test_open_work_of_the_old_agent_is_dropped_wherever_it_is_found(bus: Bus, server: AnyServer) -> None:
     keys, bucket = Keys(), Keys().bucket("s")
-    async with server.bus() as bus:
-        session = bus.session("s", agent="support")
-        await session.publish(said("x"))
-        async with bus.consumer("g", "c", agents=("support",)) as consumer:
-            (work,) = await take_all(consumer, 1)
-            entry = str(server.do("HGET", keys.open(bucket, "support", "g"), "s"))
-            await session.hand_over("billing")
-            assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
-            server.do("HSET", keys.open(bucket, "support", "g"), "s", entry)  # as if the caller had died in between
-            await consumer.nack(work, delay=0.0, error="late")
-            assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
-            await session.publish(said("y"))
-            status = await bus.group_status("g")
-            assert (status.lag, status.pending, status.retries) == (0, 0, 0)  # nothing for the old agent
+    session = bus.session("s", agent="support")
+    await session.publish(said("x"))
+    async with bus.consumer("g", "c", agents=("support",)) as consumer:
+        (work,) = await take_all(consumer, 1)
+        entry = str(server.do("HGET", keys.open(bucket, "support", "g"), "s"))
+        await session.hand_over("billing")
+        assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
+        server.do("HSET", keys.open(bucket, "support", "g"), "s", entry)  # as if the caller had died in between
+        await consumer.nack(work, delay=0.0, error="late")
+        assert server.do("HEXISTS", keys.open(bucket, "support", "g"), "s") == 0
+        await session.publish(said("y"))
+        status = await bus.group_status("g")
+        assert (status.lag, status.pending, status.retries) == (0, 0, 0)  # nothing for the old agent
 
 
 async def test_a_release_of_a_lease_wakes_the_agent_that_an_empty_session_got_meanwhile(bus: Bus) -> None:
     session = bus.session("s", agent="support")
-    lease = await session.acquire_lease("w", 30)
-    assert lease is not None
+    lease = await held_lease(session, "w", 30)
     assert lease.agent == ""
     async with bus.consumer("g", "c", agents=("support",)) as consumer:
         await session.publish(said("x"))

@@ -10,7 +10,7 @@ from lanebus.agent import AgentLoop, Worker
 from tests.support.agent.agents import ScriptedModel, answer, wait_for
 from tests.support.log.groups import take_all, take_one, wake
 from tests.support.servers.clock import SteppedServer, stepped_server
-from tests.support.servers.real import shortly
+from tests.support.servers.real import background, shortly
 
 pytestmark = pytest.mark.needs("gcc")
 
@@ -88,13 +88,12 @@ async def test_a_consumer_that_lives_keeps_its_work_as_the_clock_steps(stepped: 
                 assert await holder.heartbeat() == []
                 await anyio.sleep(0.1)
 
-        async with anyio.create_task_group() as tasks, bus.consumer("g", "other", heartbeat=5) as other:
+        async with background() as tasks, bus.consumer("g", "other", heartbeat=5) as other:
             tasks.start_soon(keep)
             for seconds in (HOUR, -HOUR, 0):
                 stepped.step(seconds)
                 with anyio.move_on_after(0.5):
                     raise AssertionError(await other.fetch(1))
-            tasks.cancel_scope.cancel()
 
 
 async def test_the_session_of_a_worker_that_dies_as_the_clock_steps_back_is_answered(stepped: SteppedServer) -> None:

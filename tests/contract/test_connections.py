@@ -10,17 +10,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import Bus, Closed, Cursor, Session, SetupError, Unavailable
+from lanebus import Bounds, Bus, Closed, Cursor, Session, SetupError, Unavailable
 from lanebus.bounds import ConnectionBounds, PublishBounds
-from lanebus.bus import Bounds
-from lanebus.bus.errors import Refused
 from lanebus.bus.servers import Argument, Endpoint
-from lanebus.errors import LoginRefused, OutcomeUnknown
-from tests.contract.followers import Follower
+from lanebus.errors import LoginRefused, OutcomeUnknown, Refused
+from tests.support.log.following import Follower
 from tests.support.log.said import said, told, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import RealServer, eventually, shortly
+from tests.support.servers.real import RealServer, background, eventually, shortly
 
 SOON = ConnectionBounds(connect_seconds=0.3, answer_seconds=0.3, retrying_seconds=0.3)
 BOUNDS = Bounds(connection=SOON, publish=PublishBounds(longest_pause_seconds=0.02))
@@ -86,7 +84,7 @@ async def test_follower_replaces_a_connection_that_falls_silent(process: RealSer
         proxy(process.socket) as way,
         Bus.open(way.url, bounds=BOUNDS) as bus,
         Bus.open(process.url) as author,
-        anyio.create_task_group() as tasks,
+        background() as tasks,
     ):
         await author.session("s").publish(said("a"))
         way.silent_at = at
@@ -94,7 +92,6 @@ async def test_follower_replaces_a_connection_that_falls_silent(process: RealSer
         await eventually(lambda: way.silent_at is None)
         await author.session("s").publish(told("b"))
         await eventually(lambda: follower.words == ["a", "b"])
-        tasks.cancel_scope.cancel()
 
 
 async def test_opening_a_bus_at_a_silent_server_fails_in_bounded_time(valkey: RealServer) -> None:
@@ -152,7 +149,7 @@ async def refused_publish(session: Session) -> Refused:
 
 
 async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(process: RealServer) -> None:
-    async with Bus.open(secured(process)) as bus, anyio.create_task_group() as tasks:
+    async with Bus.open(secured(process)) as bus, background() as tasks:
         session, woken = bus.session("s"), anyio.Event()
 
         async def wait_for_wake_up(after: Cursor) -> None:
@@ -175,7 +172,6 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
         assert (await session.publish(said("c"), seconds=60)).position == receipt.position + 1
         await eventually(lambda: follower.words == ["a", "c"])
         await eventually(woken.is_set)
-        tasks.cancel_scope.cancel()
 
 
 async def test_bus_takes_a_rotated_password_from_its_file(process: RealServer, tmp_path: Path) -> None:
@@ -205,20 +201,18 @@ async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> 
         await eventually(lambda: isinstance(follower.error, Closed))
 
 
-async def test_server_that_starts_to_require_a_password_raises_and_is_retried(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        with process.talk() as say:
-            say("CONFIG", "SET", "requirepass", "secret")
-            say("AUTH", "secret")
-            say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            error = await refused_publish(session)
-            assert isinstance(error, Refused)
-            assert error.code in {"NOAUTH", "WRONGPASS"}
-            say("CONFIG", "SET", "requirepass", "")
-        assert (await session.publish(said("c"), seconds=60)).position == 2
-        assert await words(session) == ["a", "c"]
+async def test_server_that_begins_to_require_a_password_is_retried(session: Session, process: RealServer) -> None:
+    await session.publish(said("a"))
+    with process.talk() as say:
+        say("CONFIG", "SET", "requirepass", "secret")
+        say("AUTH", "secret")
+        say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        error = await refused_publish(session)
+        assert isinstance(error, Refused)
+        assert error.code in {"NOAUTH", "WRONGPASS"}
+        say("CONFIG", "SET", "requirepass", "")
+    assert (await session.publish(said("c"), seconds=60)).position == 2
+    assert await words(session) == ["a", "c"]
 
 
 async def test_cluster_whose_password_is_refused_is_waited_for(cluster: RealCluster) -> None:
@@ -237,9 +231,7 @@ async def test_cluster_whose_password_is_refused_is_waited_for(cluster: RealClus
         assert await words(session) == ["a", "c"]
 
 
-async def test_fault_of_the_bus_itself_leaves_it_as_one_error(
-    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_fault_of_the_bus_itself_leaves_as_one_error(valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run(_: object) -> None:
         await asyncio.sleep(0)
         raise ZeroDivisionError
@@ -259,7 +251,13 @@ async def test_opening_waits_for_a_server_that_dies_meanwhile(process: RealServe
             await bus.session("s").publish(said("a"), seconds=60)
 
 
-async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: RealServer) -> None:
+async def test_opening_with_a_wrong_password_or_a_server_that_stays_away_ends(process: RealServer) -> None:
+    url = secured(process)
+    rotate(process, "new")
+    async with shortly():
+        with pytest.raises(SetupError):
+            async with Bus.open(url):
+                pass
     bounds = Bounds(connection=ConnectionBounds(retrying_seconds=0.3))
     async with proxy(process.socket) as way, shortly():
         way.lose_at = b"HMGET"
@@ -268,15 +266,6 @@ async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: Real
             async with Bus.open(way.url, bounds=bounds):
                 pass
         assert way.lost == 1
-
-
-async def test_opening_with_a_wrong_password_raises_at_once(process: RealServer) -> None:
-    url = secured(process)
-    rotate(process, "new")
-    async with shortly():
-        with pytest.raises(SetupError):
-            async with Bus.open(url):
-                pass
 
 
 def restart(server: RealServer) -> None:

@@ -8,17 +8,18 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import Bus, SetupError, Unavailable
+from lanebus.bus import Bus, Consumer, Work
 from lanebus.bus.groups.group_log import Fetched, GroupLog
 from lanebus.bus.wire import AgentBucket, Keys
-from lanebus.errors import InvalidName
-from lanebus.groups import Consumer, Work
-from tests.contract.followers import serve
+from lanebus.errors import InvalidName, SetupError, Unavailable
+from tests.support.log.following import serve
 from tests.support.log.groups import pending, take_all, take_one, wake, works
 from tests.support.log.said import said, told
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
+from tests.support.servers.real import AnyServer, RealServer, background, eventually, shortly
 from tests.support.suite.scale import count
+
+pytestmark = pytest.mark.cluster("each bucket has a connection of its own")
 
 
 async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:
@@ -36,7 +37,6 @@ async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]
     return sessions
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_user_message_wakes_workers_and_other_messages_do_not_by_default(bus: Bus) -> None:
     await bus.session("quiet").publish(told("x"))
     await bus.session("hushed").publish(said("x"), wake=False)
@@ -45,18 +45,15 @@ async def test_a_user_message_wakes_workers_and_other_messages_do_not_by_default
     assert sorted(await take(bus.consumer("g", "c"), 2)) == ["user", "woken"]
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_each_session_goes_to_one_consumer(bus: Bus) -> None:
     names = [f"s{index}" for index in range(40)]
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         heard = [serve(bus.consumer("g", f"c{index}"), tasks) for index in range(3)]
         await wake(bus, *names)
         await eventually(lambda: sum(map(len, heard)) >= len(names))
         assert sorted(chain.from_iterable(heard)) == sorted(names)
-        tasks.cancel_scope.cancel()
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_own_unfinished_work_comes_before_new_work_however_much_it_is(bus: Bus) -> None:
     names = [f"s{number}" for number in range(150)]
     await wake(bus, *names)
@@ -67,10 +64,9 @@ async def test_own_unfinished_work_comes_before_new_work_however_much_it_is(bus:
 
 
 @pytest.mark.full
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_of_a_dead_consumer_is_found_among_much_pending_work(server: AnyServer) -> None:
+async def test_work_of_a_dead_consumer_is_found_among_much_pending_work(bus: Bus, server: AnyServer) -> None:
     names = [f"s{number}" for number in range(700)]
-    async with server.bus() as bus, bus.consumer("g", "other", heartbeat=600) as other:
+    async with bus.consumer("g", "other", heartbeat=600) as other:
         await wake(bus, *names)
         await take_all(other, len(names))
         await other.heartbeat()
@@ -80,7 +76,6 @@ async def test_work_of_a_dead_consumer_is_found_among_much_pending_work(server: 
         assert len(pending(server)) == len(names)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_dead_consumer_is_claimed_while_new_work_never_ends(bus: Bus) -> None:
     await wake(bus, "left")
     await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False)
@@ -89,17 +84,15 @@ async def test_work_of_a_dead_consumer_is_claimed_while_new_work_never_ends(bus:
         while True:
             await wake(bus, "busy")
 
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         heard = serve(bus.consumer("g", "alive", heartbeat=0.05), tasks)
         tasks.start_soon(speak)
         await eventually(lambda: "left" in heard)
-        tasks.cancel_scope.cancel()
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 @pytest.mark.sentinel("a failover may lose a group")
 async def test_a_deleted_group_is_created_again(bus: Bus, server: AnyServer) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         heard = serve(bus.consumer("g", "c"), tasks)
         await wake(bus, "a")
         await eventually(lambda: heard == ["a"])
@@ -109,11 +102,10 @@ async def test_a_deleted_group_is_created_again(bus: Bus, server: AnyServer) -> 
         server.do("DEL", *Keys().group_work(Keys().bucket("c"), "agent", "g"))
         await wake(bus, "c")
         await eventually(lambda: "c" in heard)
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus, background() as tasks:
         heard = serve(bus.consumer("g", "c"), tasks)
         for round_ in range(4):
             await wake(bus, f"s{round_}")
@@ -121,10 +113,8 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
             process.kill()
             process.start()
             way.cut()
-        tasks.cancel_scope.cancel()
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_heartbeats_are_sent_while_another_task_fetches(bus: Bus, consumer: Consumer) -> None:
     await bus.session("s").publish(said("x"))
     with anyio.fail_after(120):
@@ -147,51 +137,46 @@ def in_buckets(count: int) -> list[str]:
     return list(found.values())[:count]
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_fetch_returns_no_more_than_there_is_room_for(server: AnyServer) -> None:
+async def test_fetch_returns_no_more_than_there_is_room_for(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
     names = in_buckets(40)
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, *names, *names)
-        done: list[str] = []
-        works: list[Work] = []
-        while len(done) < 40:
-            async with shortly():
-                works += await consumer.fetch(SLOTS - len(works))
-            assert not any(work.is_retry for work in works)  # none had to be handed back
-            assert len(works) <= SLOTS
-            assert len(pending(server)) <= SLOTS
-            if len(works) == SLOTS or len(done) + len(works) == 40:
-                finished = works[:4]
-                done += [work.session for work in finished]
-                await consumer.ack(*finished)
-                works = works[4:]
-            if len(done) + len(works) == 40:
-                done += [work.session for work in works]
-        assert sorted(done) == sorted(names)
+    await wake(bus, *names, *names)
+    done: list[str] = []
+    works: list[Work] = []
+    while len(done) < 40:
+        async with shortly():
+            works += await consumer.fetch(SLOTS - len(works))
+        assert not any(work.is_retry for work in works)  # none had to be handed back
+        assert len(works) <= SLOTS
+        assert len(pending(server)) <= SLOTS
+        if len(works) == SLOTS or len(done) + len(works) == 40:
+            finished = works[:4]
+            done += [work.session for work in finished]
+            await consumer.ack(*finished)
+            works = works[4:]
+        if len(done) + len(works) == 40:
+            done += [work.session for work in works]
+    assert sorted(done) == sorted(names)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_sessions_woken_in_one_step_are_fetched_one_by_one(server: AnyServer) -> None:
+async def test_sessions_woken_in_one_step_are_fetched_singly(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
     names = in_buckets(12)
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        taken: list[str] = []
+    taken: list[str] = []
 
-        async def take() -> None:
-            for _ in names:
-                work = await take_one(consumer)
-                assert len(pending(server)) <= 1
-                taken.append(work.session)
-                await consumer.ack(work)
+    async def take() -> None:
+        for _ in names:
+            work = await take_one(consumer)
+            assert len(pending(server)) <= 1
+            taken.append(work.session)
+            await consumer.ack(work)
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(take)
-            for name in names:  # they wait at the same time, and share a round trip
-                tasks.start_soon(wake, bus, name)
-        assert sorted(taken) == sorted(names)
-        assert pending(server) == []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take)
+        for name in names:  # they wait at the same time, and share a round trip
+            tasks.start_soon(wake, bus, name)
+    assert sorted(taken) == sorted(names)
+    assert pending(server) == []
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_without_a_fetch_nothing_becomes_pending(bus: Bus, server: AnyServer) -> None:
     async with bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
         await wake(bus, "a")
@@ -202,9 +187,7 @@ async def test_without_a_fetch_nothing_becomes_pending(bus: Bus, server: AnyServ
         assert len(pending(server)) == 4
 
 
-async def test_work_is_not_lost_if_the_server_fails_right_after_the_last_recovered_work_was_fetched(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_work_survives_a_failure_after_its_recovery(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     fetch = cast("Callable[..., Awaitable[dict[AgentBucket, Fetched]]]", GroupLog.fetch)
     has_claimed, failures = False, ["sweep"]
 
@@ -229,7 +212,6 @@ async def test_work_is_not_lost_if_the_server_fails_right_after_the_last_recover
     assert not failures
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_held_work_is_not_delivered_again(bus: Bus, consumer: Consumer) -> None:
     await wake(bus, "a", "b")
     works = await take_all(consumer, 2)
@@ -240,7 +222,6 @@ async def test_held_work_is_not_delivered_again(bus: Bus, consumer: Consumer) ->
     assert {work.attempt for work in await take_all(consumer, 2)} == {1}, "it would seem to have been tried"
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_session_is_delivered_once_for_all_its_wake_ups(bus: Bus, consumer: Consumer) -> None:
     for _ in range(30):
         await bus.session("s").publish(said("x"))
@@ -251,7 +232,6 @@ async def test_a_session_is_delivered_once_for_all_its_wake_ups(bus: Bus, consum
     assert (await take_one(consumer)).session == "other"
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_entries_that_wake_a_held_session_are_delivered_after_its_ack(bus: Bus, server: AnyServer) -> None:
     async with bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         await wake(bus, "s")
@@ -264,7 +244,6 @@ async def test_entries_that_wake_a_held_session_are_delivered_after_its_ack(bus:
         assert (again.session, again.position, again.attempt) == ("s", 2, 1)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_entries_reported_as_seen_by_an_ack_are_not_delivered_again(bus: Bus) -> None:
     """Whether the new wake-up was read by then or not."""
     async with bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
@@ -283,7 +262,6 @@ async def test_entries_reported_as_seen_by_an_ack_are_not_delivered_again(bus: B
         assert (await bus.group_status("g")).lag == 0
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_silent_consumer_does_not_get_its_claimed_work_back(bus: Bus, server: AnyServer) -> None:
     quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
     async with quiet, alive:
@@ -332,7 +310,6 @@ async def test_work_given_back_without_delay_is_delivered_at_once_and_not_counte
         assert (await bus.group_status("g")).retries == 0
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_invalid_names_and_numbers_are_refused(bus: Bus) -> None:
     for group, name in (("", "c"), ("a:b", "c"), ("g" * 65, "c"), ("g", ""), ("g", "a b"), ("g", "ü"), ("g", "\n")):
         with pytest.raises(InvalidName):
@@ -352,11 +329,6 @@ async def test_invalid_names_and_numbers_are_refused(bus: Bus) -> None:
 ROOM, MANY = 32, count(1_500)
 
 
-async def _publish(bus: Bus, names: list[str]) -> None:
-    for name in names:
-        await bus.session(name).publish(said("x"), wake=True)
-
-
 async def _fetched_before(consumer: Consumer, held: list[Work], name: str) -> int:
     """Finish one work at a time, and return how many others are fetched before this session."""
     number = 0
@@ -371,20 +343,19 @@ async def _fetched_before(consumer: Consumer, held: list[Work], name: str) -> in
 
 
 async def test_a_single_message_waits_for_at_most_two_rounds_of_a_busy_worker(bus: Bus, consumer: Consumer) -> None:
-    await _publish(bus, [f"acme-{number}" for number in range(MANY)])
+    await wake(bus, *(f"acme-{number}" for number in range(MANY)))
     held = await take_all(consumer, ROOM)
-    await _publish(bus, ["globex-1"])
+    await wake(bus, "globex-1")
     assert await _fetched_before(consumer, held, "globex-1") <= 2 * ROOM
 
 
-async def test_a_fetch_takes_from_each_bucket_in_turn(one: RealServer) -> None:
+async def test_a_fetch_takes_from_each_bucket_in_turn(bus: Bus, consumer: Consumer, one: RealServer) -> None:
     keys = Keys()
     names = {b: [n for n in (f"a-{i}" for i in range(5_000)) if keys.bucket(n) == b][:5] for b in (1, 2, 3)}
-    async with one.bus() as bus, bus.consumer("g", "c") as consumer:
-        await _publish(bus, [name for share in names.values() for name in share])
-        for _ in range(5):
-            works = await take_all(consumer, 3)
-            assert sorted(work.bucket for work in works) == [1, 2, 3]
+    await wake(bus, *chain.from_iterable(names.values()))
+    for _ in range(5):
+        works = await take_all(consumer, 3)
+        assert sorted(work.bucket for work in works) == [1, 2, 3]
 
 
 async def test_sessions_that_are_passed_over_are_all_fetched_once(server: AnyServer) -> None:
@@ -393,7 +364,7 @@ async def test_sessions_that_are_passed_over_are_all_fetched_once(server: AnySer
         same = (f"{tenant}-{number}" for number in range(100_000))
         names += [name for name, _ in zip((n for n in same if buckets.bucket(n) == 5), range(12), strict=False)]
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await _publish(bus, names)
+        await wake(bus, *names)
         order: list[str] = []
         while len(order) < len(names):
             (work,) = await take_all(consumer, 1)
@@ -406,44 +377,41 @@ async def test_sessions_that_are_passed_over_are_all_fetched_once(server: AnySer
         assert (status.lag, status.pending, status.retries) == (0, 0, 0)
 
 
-async def test_the_tenant_with_the_fewest_sessions_in_work_is_next(server: AnyServer) -> None:
-    buckets = Keys()
-    acme = [name for name in (f"acme-{n}" for n in range(5_000)) if buckets.bucket(name) == 5][:6]
-    other = next(name for name in (f"other_{n}" for n in range(5_000)) if buckets.bucket(name) == 5)
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "d") as second:
-        await _publish(bus, [*acme, other])
+def of_two_tenants(count: int) -> tuple[list[str], str]:
+    """Return sessions of one tenant and a session of another, all in one bucket."""
+    acme, others = ([n for i in range(5_000) if Keys().bucket(n := f"{t}{i}") == 5] for t in ("acme-", "other_"))
+    return acme[:count], others[0]
+
+
+async def test_the_tenant_with_the_fewest_sessions_in_work_is_next(bus: Bus, consumer: Consumer) -> None:
+    acme, other = of_two_tenants(6)
+    async with bus.consumer("g", "d") as second:
+        await wake(bus, *acme, other)
         (first,) = await take_all(consumer, 1)
         assert first.session == acme[0]
         (next_,) = await take_all(second, 1)  # sees what the first consumer has
         assert next_.session == other
-        rest = await take_all(second, 5)
-        assert [work.session for work in rest] == acme[1:]
+        assert [work.session for work in await take_all(second, 5)] == acme[1:]
 
 
-async def test_a_session_that_was_passed_over_others_and_nacked_keeps_its_delay(server: AnyServer) -> None:
-    buckets = Keys()
-    acme = [name for name in (f"acme-{n}" for n in range(5_000)) if buckets.bucket(name) == 5][:3]
-    other = next(name for name in (f"other_{n}" for n in range(5_000)) if buckets.bucket(name) == 5)
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await _publish(bus, [*acme, other])
-        held = [*await take_all(consumer, 1), *await take_all(consumer, 1)]
-        assert [work.session for work in held] == [acme[0], other]
-        await consumer.nack(held[1], delay=600, error="later")
-        status = await bus.group_status("g")
-        assert (status.lag, status.retries) == (2, 1)
-        rest = await take_all(consumer, 2)
-        assert [work.session for work in rest] == acme[1:]
-        status = await bus.group_status("g")
-        assert (status.lag, status.retries, status.pending) == (0, 1, 3)
-        await bus.session(other).publish(said("again"))  # a new message ends the delay
-        assert [work.session for work in await take_all(consumer, 1)] == [other]
+async def test_a_session_that_was_passed_over_others_and_nacked_keeps_its_delay(bus: Bus, consumer: Consumer) -> None:
+    acme, other = of_two_tenants(3)
+    await wake(bus, *acme, other)
+    held = [*await take_all(consumer, 1), *await take_all(consumer, 1)]
+    assert [work.session for work in held] == [acme[0], other]
+    await consumer.nack(held[1], delay=600, error="later")
+    status = await bus.group_status("g")
+    assert (status.lag, status.retries) == (2, 1)
+    assert [work.session for work in await take_all(consumer, 2)] == acme[1:]
+    status = await bus.group_status("g")
+    assert (status.lag, status.retries, status.pending) == (0, 1, 3)
+    await bus.session(other).publish(said("again"))  # a new message ends the delay
+    assert [work.session for work in await take_all(consumer, 1)] == [other]
 
 
 @pytest.mark.parametrize(("name", "tenant"), [("a-1", "a"), ("b_1-2", "b"), ("plain", ""), ("-x", "")])
-async def test_the_tenant_of_a_session_is_its_id_up_to_the_first_separator(
-    bus: Bus, consumer: Consumer, name: str, tenant: str
-) -> None:
-    await _publish(bus, [name])
+async def test_the_tenant_is_the_id_up_to_the_separator(bus: Bus, consumer: Consumer, name: str, tenant: str) -> None:
+    await wake(bus, name)
     await take_all(consumer, 1)
     held = consumer._in_flight.tenants()  # pyright: ignore[reportPrivateUsage]  # what the script is told
     assert held == f"{tenant}:1"

@@ -4,33 +4,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-import anyio
 import pytest
 
-from lanebus import (
-    ALL_LANES,
-    START,
-    Bounds,
-    Bus,
-    Conflict,
-    Cursor,
-    Delta,
-    Envelope,
-    ExtensionMessage,
-    Lane,
-    Receipt,
-    Session,
-)
+from lanebus import ALL_LANES, START, Bus, Conflict, Cursor, Delta, Envelope, Lane, Receipt, Session, SessionHead
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Incarnation, LogBounds, SessionHead
+from lanebus.bus import Bounds, Incarnation, LogBounds
+from lanebus.bus.messages import ExtensionMessage
 from lanebus.bus.wire import Keys
 from lanebus.context import WarmContext
 from lanebus.errors import CursorTrimmed, LogRolledBack
-from lanebus.handlers.projections import USAGE
-from lanebus.projections import project
+from lanebus.projections import USAGE, project
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.bounded import bound_hub
-from tests.support.servers.real import AnyServer, RealServer, copied, eventually, one_server
+from tests.support.servers.real import AnyServer, RealServer, background, copied, eventually, one_server
 from tests.support.suite.scale import count
 
 KEPT = 3
@@ -60,95 +46,85 @@ async def behind(session: Session, cursor: Cursor, lanes: frozenset[Lane] = froz
 
 
 @pytest.mark.full
-async def test_cursors_stay_good_over_any_number_of_restarts_and_the_head_does_not_grow(restarting: RealServer) -> None:
+async def test_cursors_stay_valid_over_restarts_in_a_bounded_head(session: Session, restarting: RealServer) -> None:
     lives = count(10_000, least=100)
-    async with restarting.bus() as bus:
-        session = bus.session("s")
-        first = await session.publish(said("a"), told("b"), said("c"), key="mine")
-        await project(session, USAGE)
-        await session.save_checkpoint("reader", first.cursor)
-        await restart(restarting, session, lives)
-        head = await session.head()
-        assert head.position == 3 + lives
-        assert len(head.incarnations) == KEPT
-        again = await session.publish(said("a"), told("b"), said("c"), key="mine")
-        assert again.is_duplicate
-        assert again.cursor == first.cursor
-        stored = await session.load_projection(USAGE.name, USAGE.version)
-        assert stored is not None
-        for cursor in (first.cursor, again.cursor, stored.cursor, await session.load_checkpoint("reader") or START):
-            assert cursor.incarnation == first.incarnation
-            assert (await behind(session, cursor))[0].position == 4
-            async with aclosing(session.follow(after=cursor)) as envelopes:
-                assert (await anext(envelopes)).position == 4
-        assert await session.save_checkpoint("another", first.cursor)
-        entries = await read(session)
-        assert len({envelope.incarnation for envelope in entries}) == lives + 1
-        for envelope in (*entries[:8], *entries[-8:]):  # each entry's own cursor, in a list of one lane too
-            wanted = [each for each in entries[envelope.position :] if each.lane is Lane.EXTENSION]
-            assert await behind(session, envelope.cursor, EXTENSION) == wanted
+    first = await session.publish(said("a"), told("b"), said("c"), key="mine")
+    await project(session, USAGE)
+    await session.save_checkpoint("reader", first.cursor)
+    await restart(restarting, session, lives)
+    head = await session.head()
+    assert head.position == 3 + lives
+    assert len(head.incarnations) == KEPT
+    again = await session.publish(said("a"), told("b"), said("c"), key="mine")
+    assert again.is_duplicate
+    assert again.cursor == first.cursor
+    stored = await session.load_projection(USAGE.name, USAGE.version)
+    assert stored is not None
+    for cursor in (first.cursor, again.cursor, stored.cursor, await session.load_checkpoint("reader") or START):
+        assert cursor.incarnation == first.incarnation
+        assert (await behind(session, cursor))[0].position == 4
+        async with aclosing(session.follow(after=cursor)) as envelopes:
+            assert (await anext(envelopes)).position == 4
+    assert await session.save_checkpoint("another", first.cursor)
+    entries = await read(session)
+    assert len({envelope.incarnation for envelope in entries}) == lives + 1
+    for envelope in (*entries[:8], *entries[-8:]):  # each entry's own cursor, in a list of one lane too
+        wanted = [each for each in entries[envelope.position :] if each.lane is Lane.EXTENSION]
+        assert await behind(session, envelope.cursor, EXTENSION) == wanted
 
 
-async def test_a_stored_projection_of_a_trimmed_session_is_folded_on(restarting: RealServer) -> None:
-    async with restarting.bus() as bus:
-        for keep in (4, 6):  # the entry at the projection's checkpoint is there, or was the last to go
-            session = bus.session(f"s{keep}")
-            await session.publish(*(said("x") for _ in range(5)))
-            before = await project(session, USAGE)
-            await session.trim(keep)
-            await restart(restarting, session)
-            assert (await project(session, USAGE)).position == 5 + KEPT + 2
-            assert before.position == 5
-
-
-async def test_a_cursor_of_one_lane_is_good_at_a_position_of_the_other(restarting: RealServer) -> None:
-    async with restarting.bus() as bus:
-        session = bus.session("s")
-        await session.publish(told("a"))
+async def test_a_stored_projection_of_a_trimmed_session_is_folded_on(bus: Bus, restarting: RealServer) -> None:
+    for keep in (4, 6):  # the entry at the projection's checkpoint is there, or was the last to go
+        session = bus.session(f"s{keep}")
+        await session.publish(*(said("x") for _ in range(5)))
+        before = await project(session, USAGE)
+        await session.trim(keep)
         await restart(restarting, session)
-        await session.publish(*(said("x") for _ in range(3)))
+        assert (await project(session, USAGE)).position == 5 + KEPT + 2
+        assert before.position == 5
+
+
+async def test_a_cursor_of_one_lane_is_valid_at_positions_of_both(session: Session, restarting: RealServer) -> None:
+    await session.publish(told("a"))
+    await restart(restarting, session)
+    await session.publish(*(said("x") for _ in range(3)))
+    await restart(restarting, session)
+    for until in range(1, 10):
+        pages = [page async for page in session.pages(lanes=EXTENSION, until=until)]
+        cursor = pages[-1].cursor
+        assert cursor == (await read(session))[until - 1].cursor
+        assert [e.position for e in await behind(session, cursor)] == [*range(until + 1, 15)]
+
+
+async def test_a_cursor_of_a_live_delta_is_good_after_restarts(session: Session, restarting: RealServer) -> None:
+    await session.publish(said("a"))
+    async with aclosing(session.follow(live=True)) as envelopes:
+        await anext(envelopes)
+        await session.preview(Delta(kind="text", message_id="m", delta="x"))
+        seen = (await anext(envelopes)).cursor
+    assert seen[:2] == (1, 1)
+    await restart(restarting, session)
+    async with aclosing(session.follow(after=seen, live=True)) as envelopes:
+        assert word(await anext(envelopes)) == "s0"
+
+
+async def test_cursors_of_what_a_fork_shares_are_good_after_restarts(bus: Bus, restarting: RealServer) -> None:
+    parent = bus.session("p")
+    await restart(restarting, parent)
+    middle = await parent.fork(4)
+    await restart(restarting, middle)
+    child = await middle.fork(7)
+    cursors = [envelope.cursor for envelope in await read(child)]
+    for session in (parent, middle, child):
         await restart(restarting, session)
-        for until in range(1, 10):
-            pages = [page async for page in session.pages(lanes=EXTENSION, until=until)]
-            cursor = pages[-1].cursor
-            assert cursor == (await read(session))[until - 1].cursor
-            assert [e.position for e in await behind(session, cursor)] == [*range(until + 1, 15)]
+    assert [envelope.cursor for envelope in (await read(child))[:7]] == cursors
+    for cursor in cursors:
+        assert (await behind(child, cursor))[0].position == cursor.position + 1
+        with pytest.raises(LogRolledBack):
+            await behind(child, cursor._replace(incarnation=f"{cursor.position - 1}_lost"))
 
 
-async def test_a_cursor_of_a_live_delta_is_good_after_restarts(restarting: RealServer) -> None:
-    async with restarting.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        async with aclosing(session.follow(live=True)) as envelopes:
-            await anext(envelopes)
-            await session.preview(Delta(kind="text", message_id="m", delta="x"))
-            seen = (await anext(envelopes)).cursor
-        assert seen[:2] == (1, 1)
-        await restart(restarting, session)
-        async with aclosing(session.follow(after=seen, live=True)) as envelopes:
-            assert word(await anext(envelopes)) == "s0"
-
-
-async def test_cursors_of_what_a_fork_shares_are_good_after_restarts(restarting: RealServer) -> None:
-    async with restarting.bus() as bus:
-        parent = bus.session("p")
-        await restart(restarting, parent)
-        middle = await parent.fork(4)
-        await restart(restarting, middle)
-        child = await middle.fork(7)
-        cursors = [envelope.cursor for envelope in await read(child)]
-        for session in (parent, middle, child):
-            await restart(restarting, session)
-        assert [envelope.cursor for envelope in (await read(child))[:7]] == cursors
-        for cursor in cursors:
-            assert (await behind(child, cursor))[0].position == cursor.position + 1
-            with pytest.raises(LogRolledBack):
-                await behind(child, cursor._replace(incarnation=f"{cursor.position - 1}_lost"))
-
-
-async def test_cursors_of_archived_entries_stay_valid_after_restarts_and_others_raise(
-    restarting: RealServer, tmp_path: Path
-) -> None:
+async def test_cursors_of_archived_entries_stay_valid_and_others_raise(restarting: RealServer, tmp_path: Path) -> None:
     archive = DirectoryArchive(tmp_path)
     async with Bus.open(restarting.url, archive=archive, bounds=restarting.bounds) as bus:
         session = bus.session("s")
@@ -163,15 +139,13 @@ async def test_cursors_of_archived_entries_stay_valid_after_restarts_and_others_
                 await behind(session, cursor._replace(incarnation=f"{cursor.position - 1}_lost"))
 
 
-async def test_a_cursor_that_nothing_proves_raises_as_trimmed(restarting: RealServer) -> None:
-    async with restarting.bus() as bus:
-        session = bus.session("s")
-        old = (await session.publish(told("a"))).cursor
-        await session.publish(*(said("x") for _ in range(5)))
-        await restart(restarting, session)
-        await session.trim(5)  # of the extension lane only the cursor's own entry was trimmed, and none after it
-        with pytest.raises(CursorTrimmed):
-            await behind(session, old, EXTENSION)
+async def test_a_cursor_that_nothing_proves_raises_as_trimmed(session: Session, restarting: RealServer) -> None:
+    old = (await session.publish(told("a"))).cursor
+    await session.publish(*(said("x") for _ in range(5)))
+    await restart(restarting, session)
+    await session.trim(5)  # of the extension lane only the cursor's own entry was trimmed, and none after it
+    with pytest.raises(CursorTrimmed):
+        await behind(session, old, EXTENSION)
 
 
 async def test_a_rollback_names_the_last_common_position_after_any_number_of_restarts(restarting: RealServer) -> None:
@@ -210,26 +184,11 @@ def head(position: int, *incarnations: tuple[str, int]) -> SessionHead:
     )
 
 
-@pytest.mark.parametrize(
-    ("cursor", "agreed"),
-    [
-        (Cursor(0), 0),
-        (Cursor(5), 5),
-        (Cursor(25), 20),
-        (Cursor(10, 0, "a"), 10),
-        (Cursor(11, 0, "a"), 10),
-        (Cursor(15, 0, "b"), 15),
-        (Cursor(20, 3, "b"), 20),
-        (Cursor(21, 0, "b"), 20),
-        (Cursor(3, 0, "lost"), 0),
-    ],
-)
-def test_a_cursor_is_valid_up_to_the_end_of_its_incarnation(cursor: Cursor, agreed: int) -> None:
-    assert head(20, ("a", 0), ("b", 10)).common_position(cursor) == agreed
-
-
-def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
+def test_a_cursor_is_valid_up_to_the_end_of_its_incarnation_and_an_entry_is_of_the_one_that_wrote_it() -> None:
     log = head(20, ("a", 0), ("b", 10))
+    agreed = {Cursor(0): 0, Cursor(5): 5, Cursor(25): 20, Cursor(10, 0, "a"): 10, Cursor(11, 0, "a"): 10}
+    agreed |= {Cursor(15, 0, "b"): 15, Cursor(20, 3, "b"): 20, Cursor(21, 0, "b"): 20, Cursor(3, 0, "lost"): 0}
+    assert {cursor: log.common_position(cursor) for cursor in agreed} == agreed
     assert [log.incarnation_of(position) for position in (0, 1, 10, 11, 20)] == ["", "a", "a", "b", "b"]
 
 
@@ -339,18 +298,16 @@ async def test_a_cursor_without_a_proof_means_what_it_meant(one: RealServer) -> 
         assert [word(each) async for each in bus.session("s").read(after=old)] == ["E"]
 
 
-async def test_all_cursors_of_an_entry_are_equal_and_their_text_is_read_again(one: RealServer) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        receipts = [await session.publish(said("a"), told("b")), await session.publish(said("c"), key="k")]
-        found = await read(session)
-        assert [found[1].cursor, found[2].cursor] == [each.cursor for each in receipts]
-        assert (await session.publish(said("c"), key="k")).cursor == receipts[1].cursor
-        assert (await session.head()).cursor == receipts[1].cursor
-        assert [page.cursor async for page in session.pages()][-1] == receipts[1].cursor
-        assert [page.cursor async for page in session.pages(lanes={Lane.EXTENSION}, until=2)][-1] == found[1].cursor
-        assert len({each.cursor.proof for each in found}) == 3
-        assert all(Cursor.parse(str(each.cursor)) == each.cursor for each in found)
+async def test_all_cursors_of_an_entry_are_equal_and_read_from_their_text(session: Session, one: RealServer) -> None:
+    receipts = [await session.publish(said("a"), told("b")), await session.publish(said("c"), key="k")]
+    found = await read(session)
+    assert [found[1].cursor, found[2].cursor] == [each.cursor for each in receipts]
+    assert (await session.publish(said("c"), key="k")).cursor == receipts[1].cursor
+    assert (await session.head()).cursor == receipts[1].cursor
+    assert [page.cursor async for page in session.pages()][-1] == receipts[1].cursor
+    assert [page.cursor async for page in session.pages(lanes={Lane.EXTENSION}, until=2)][-1] == found[1].cursor
+    assert len({each.cursor.proof for each in found}) == 3
+    assert all(Cursor.parse(str(each.cursor)) == each.cursor for each in found)
 
 
 async def test_publishes_of_one_message_have_different_proofs(one: RealServer) -> None:
@@ -365,7 +322,7 @@ async def test_publishes_of_one_message_have_different_proofs(one: RealServer) -
 @pytest.mark.parametrize("direct_sessions", [1, 0])
 async def test_a_follower_that_runs_is_told_and_gets_the_new_entries(one: RealServer, direct_sessions: int) -> None:
     bound_hub(one, direct_sessions=direct_sessions, block_seconds=0.1)
-    async with one.bus() as writer, one.bus() as bus, anyio.create_task_group() as tasks:
+    async with one.bus() as writer, one.bus() as bus, background() as tasks:
         await publish_all(writer.session("s"), "ab")
         keep(one)
         held, losses = list[str](), list[LogRolledBack]()
@@ -391,12 +348,10 @@ async def test_a_follower_that_runs_is_told_and_gets_the_new_entries(one: RealSe
             await publish_all(other.session("s"), "CDE")
         await eventually(lambda: held == [*"abCDE"])
         assert losses
-        tasks.cancel_scope.cancel()
 
 
-async def test_a_projection_and_a_warm_context_of_replaced_entries_are_folded_again(one: RealServer) -> None:
-    async with one.bus() as bus, one.bus() as writer:
-        session = bus.session("s")
+async def test_folds_of_replaced_entries_are_made_again(bus: Bus, session: Session, one: RealServer) -> None:
+    async with one.bus() as writer:
         await publish_all(writer.session("s"), "ab")
         keep(one)
         async with one.bus() as other:
@@ -426,25 +381,23 @@ EXPECTATIONS = ["cursor", "text", "receipt"]
 
 
 @pytest.mark.parametrize("form", EXPECTATIONS)
-async def test_a_publish_expects_the_end_that_its_caller_saw(one: RealServer, form: str) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        receipt = await session.publish(said("a"))
-        forms: dict[str, Cursor | str | Receipt] = {
-            "cursor": receipt.cursor,
-            "text": str(receipt.cursor),
-            "receipt": receipt,
-        }
-        seen = forms[form]
-        second = await session.publish(said("b"), expected=seen)
-        assert second.positions == (2,)
-        with pytest.raises(Conflict) as caught:
-            await session.publish(said("c"), expected=seen)
-        assert (caught.value.expected, caught.value.found) == (1, 2)
-        with pytest.raises(Conflict):
-            await session.hand_over("other", expected=seen)
-        await session.hand_over("other", expected=second)
-        await session.close(expected=(await session.head()).cursor)
+async def test_a_publish_expects_the_end_that_its_caller_saw(session: Session, one: RealServer, form: str) -> None:
+    receipt = await session.publish(said("a"))
+    forms: dict[str, Cursor | str | Receipt] = {
+        "cursor": receipt.cursor,
+        "text": str(receipt.cursor),
+        "receipt": receipt,
+    }
+    seen = forms[form]
+    second = await session.publish(said("b"), expected=seen)
+    assert second.positions == (2,)
+    with pytest.raises(Conflict) as caught:
+        await session.publish(said("c"), expected=seen)
+    assert (caught.value.expected, caught.value.found) == (1, 2)
+    with pytest.raises(Conflict):
+        await session.hand_over("other", expected=seen)
+    await session.hand_over("other", expected=second)
+    await session.close(expected=(await session.head()).cursor)
 
 
 @pytest.mark.parametrize("new", ["", "C", "CD", "cd"])
@@ -471,13 +424,11 @@ async def test_a_publish_whose_session_moved_on_after_a_rollback_is_a_conflict(o
             await bus.session("s").publish(said("f"), expected=cursor)
 
 
-async def test_a_publish_expects_an_entry_that_was_trimmed_since(one: RealServer) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        cursor = await publish_all(session, "abc")
-        await session.trim(4)
-        assert (await session.publish(said("d"), expected=cursor)).positions == (4,)
-        assert [word(each) async for each in session.read(after=cursor)] == ["d"]
+async def test_a_publish_expects_an_entry_that_was_trimmed_since(session: Session, one: RealServer) -> None:
+    cursor = await publish_all(session, "abc")
+    await session.trim(4)
+    assert (await session.publish(said("d"), expected=cursor)).positions == (4,)
+    assert [word(each) async for each in session.read(after=cursor)] == ["d"]
 
 
 async def test_a_fork_of_a_replaced_entry_never_shows_another_history(one: RealServer) -> None:
@@ -518,48 +469,42 @@ async def test_a_cursor_of_a_live_delta_proves_the_entry_that_it_hangs_below(one
 
 
 async def test_a_reconnect_reads_the_page_and_its_proof_in_one_round_trip(
-    one: RealServer, monkeypatch: pytest.MonkeyPatch
+    session: Session, one: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        cursor = await publish_all(session, "a")
-        await publish_all(session, "bcdefgh")
-        assert len([each async for each in session.read(after=cursor)]) == 7  # loads the script
-        pool, trips = session.resources.log.pool, list[Sequence[object]]()
-        call_many = type(pool).call_many
+    cursor = await publish_all(session, "a")
+    await publish_all(session, "bcdefgh")
+    assert len([each async for each in session.read(after=cursor)]) == 7  # loads the script
+    pool, trips = session.resources.log.pool, list[Sequence[object]]()
+    call_many = type(pool).call_many
 
-        async def counted(self: object, commands: Sequence[Sequence[object]], **more: float) -> object:
-            trips.append(commands)
-            return await call_many(self, commands, **more)  # type: ignore[arg-type]  # the pool's own
+    async def counted(self: object, commands: Sequence[Sequence[object]], **more: float) -> object:
+        trips.append(commands)
+        return await call_many(self, commands, **more)  # type: ignore[arg-type]  # the pool's own
 
-        monkeypatch.setattr(type(pool), "call_many", counted)
-        assert len([each async for each in session.read(after=cursor)]) == 7
-        assert len(trips) == 1
+    monkeypatch.setattr(type(pool), "call_many", counted)
+    assert len([each async for each in session.read(after=cursor)]) == 7
+    assert len(trips) == 1
 
 
-async def test_a_log_of_entries_without_listed_ends_is_checked_by_its_entries(one: RealServer) -> None:
+async def test_a_log_without_listed_ends_is_checked_by_its_entries(bus: Bus, session: Session, one: RealServer) -> None:
     """Heads of an earlier version list no ends of appends."""
-    async with one.bus() as bus:
-        session = bus.session("s")
-        cursor = await publish_all(session, "ab")
-        one.do("HDEL", Keys().head("s"), "ends")
-        assert (await session.head()).cursor.proof == ""
-        refused = await bus.session("s").try_publish(said("c"), expected=cursor._replace(proof="0"))
-        assert isinstance(refused, LogRolledBack)
-        assert (await session.publish(said("c"), expected=cursor)).positions == (3,)
-        assert [word(each) async for each in session.read(after=cursor)] == ["c"]
+    cursor = await publish_all(session, "ab")
+    one.do("HDEL", Keys().head("s"), "ends")
+    assert (await session.head()).cursor.proof == ""
+    refused = await bus.session("s").try_publish(said("c"), expected=cursor._replace(proof="0"))
+    assert isinstance(refused, LogRolledBack)
+    assert (await session.publish(said("c"), expected=cursor)).positions == (3,)
+    assert [word(each) async for each in session.read(after=cursor)] == ["c"]
 
 
-async def test_a_bus_that_had_published_lost_entries_is_told_once(one: RealServer) -> None:
-    async with one.bus() as bus, one.bus() as other:
-        session = bus.session("s")
-        await publish_all(session, "ab")
-        keep(one)
-        await publish_all(session, "cd")
-        put_back(one)
-        await publish_all(other.session("s"), "CDE")
-        with pytest.raises(LogRolledBack) as caught:
-            await session.publish(said("e"))
-        assert not caught.value.of_expected
-        assert (await session.publish(ExtensionMessage.of("told", "F"))).positions == (6,)
-        assert await words(session) == [*"abCDEF"]
+async def test_a_bus_that_published_lost_entries_is_told_once(other: Bus, session: Session, one: RealServer) -> None:
+    await publish_all(session, "ab")
+    keep(one)
+    await publish_all(session, "cd")
+    put_back(one)
+    await publish_all(other.session("s"), "CDE")
+    with pytest.raises(LogRolledBack) as caught:
+        await session.publish(said("e"))
+    assert not caught.value.of_expected
+    assert (await session.publish(ExtensionMessage.of("told", "F"))).positions == (6,)
+    assert await words(session) == [*"abCDEF"]

@@ -12,30 +12,17 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from lanebus import (
-    START,
-    AssistantMessage,
-    Bounds,
-    Bus,
-    Cursor,
-    Delta,
-    Envelope,
-    ImageBlock,
-    MediaRef,
-    Session,
-    Unavailable,
-    UserMessage,
-)
+from lanebus import START, AssistantMessage, Bounds, Bus, Cursor, Delta, Envelope, ImageBlock, Lane, MediaRef, Session
 from lanebus.bus import Log, LogBounds
-from lanebus.bus.messages import Lane
+from lanebus.bus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased, Unavailable
+from lanebus.bus.messages import UserMessage
 from lanebus.bus.wire import Keys
-from lanebus.errors import EraseRefused, MediaMissing, RewriteUnfinished, SessionErased
 from lanebus.media import DirectoryMedia
-from tests.support.log.groups import take_one
+from tests.support.log.groups import held_lease, take_one
 from tests.support.log.said import read, said, told, words
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.clusters import RealCluster
-from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
+from tests.support.servers.real import AnyServer, RealServer, background, eventually, shortly
 
 CANARY = "canary-5e1f"
 
@@ -221,23 +208,25 @@ async def test_a_rewrite_that_takes_too_long_raises_and_a_repeat_finishes_it(pro
         assert not is_in_file(process)
 
 
-async def test_a_rewrite_that_fails_raises(process: RealServer) -> None:
-    async with process.bus() as bus:
-        await leave_traces(bus, process)
-        (process.directory / "appendonlydir").rename(process.directory / "moved")
-        (process.directory / "appendonlydir").touch()
-        with pytest.raises(RewriteUnfinished, match="it failed, see the server's log"):
-            await bus.session("s").erase(rewrite=True)
-        assert traces(process) == []
-
-
-async def test_rewrite_leaves_a_server_without_a_file_alone(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
-        await bus.session("s").publish(said("x"))
-        valkey.do("CONFIG", "SET", "appendonly", "no")
-        before = rewrites(valkey)
+async def test_a_rewrite_that_fails_raises(bus: Bus, process: RealServer) -> None:
+    await leave_traces(bus, process)
+    (process.directory / "appendonlydir").rename(process.directory / "moved")
+    (process.directory / "appendonlydir").touch()
+    with pytest.raises(RewriteUnfinished, match="it failed, see the server's log"):
         await bus.session("s").erase(rewrite=True)
+    assert traces(process) == []
+
+
+async def test_rewrite_leaves_a_server_without_a_file_alone(bus: Bus, valkey: RealServer) -> None:
+    await bus.session("s").publish(said("x"))
+    valkey.do("CONFIG", "SET", "appendonly", "no")
+    before = rewrites(valkey)
+    for name in ("s", "never"):  # an unused id can be erased for good, too
+        await bus.session(name).erase(rewrite=True)
+        with pytest.raises(SessionErased):
+            await bus.session(name).publish(said("a"))
     assert rewrites(valkey) == before
+    assert await bus.sessions() == []
 
 
 @pytest.mark.cluster("each server has a file of its own")
@@ -268,8 +257,7 @@ async def test_calls_to_an_erased_session_raise(bus: Bus, other: Bus, server: An
     session, late = bus.session("s"), other.session("s")
     await session.publish(said("a"), key="k")
     await late.publish(said("b"))
-    lease = await session.acquire_lease("w", 60)
-    assert lease is not None
+    lease = await held_lease(session, "w", 60)
     cursor = (await session.head()).cursor
     await session.erase()
     steps: list[Callable[[], Awaitable[object]]] = []
@@ -311,7 +299,7 @@ async def test_calls_to_an_erased_session_raise(bus: Bus, other: Bus, server: An
 
 @pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
-async def test_erasing_a_session_ends_its_followers(one: RealServer, others: int) -> None:
+async def test_erasing_a_session_ends_its_followers(bus: Bus, other: Bus, one: RealServer, others: int) -> None:
     told_of: list[str] = []
     seen: list[Envelope] = []
 
@@ -322,7 +310,7 @@ async def test_erasing_a_session_ends_its_followers(one: RealServer, others: int
         except SessionErased as error:
             told_of.append(error.session)
 
-    async with one.bus() as bus, one.bus() as other, anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await other.session("s").publish(said("a"))
         for live in (True, False):
             tasks.start_soon(partial(follow, bus.session("s"), live=live))
@@ -336,32 +324,22 @@ async def test_erasing_a_session_ends_its_followers(one: RealServer, others: int
         for number in range(others):
             await other.session(f"o{number}").publish(said("b"))
         await eventually(lambda: len(seen) == 2 + 2 * others)  # the others go on, and nothing came of the erased one
-        tasks.cancel_scope.cancel()
-
-
-async def test_an_unused_id_can_be_erased_for_good(bus: Bus) -> None:
-    await bus.session("never").erase()
-    with pytest.raises(SessionErased):
-        await bus.session("never").publish(said("a"))
-    assert await bus.sessions() == []
 
 
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: AnyServer) -> None:
+async def test_entries_that_forks_share_are_kept_unless_it_is_forced(session: Session, server: AnyServer) -> None:
     keys = Keys()
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        server.do("HSET", keys.checkpoints("s"), "f:child", "0", "f:another", "0", "r:reader", "0")
-        with pytest.raises(EraseRefused) as caught:
-            await session.erase()
-        assert sorted(caught.value.forks) == ["another", "child"]
-        assert await words(session) == ["a"]
-        await session.erase(force=True)
-        assert owned(server, "s") == ["head"]
+    await session.publish(said("a"))
+    server.do("HSET", keys.checkpoints("s"), "f:child", "0", "f:another", "0", "r:reader", "0")
+    with pytest.raises(EraseRefused) as caught:
+        await session.erase()
+    assert sorted(caught.value.forks) == ["another", "child"]
+    assert await words(session) == ["a"]
+    await session.erase(force=True)
+    assert owned(server, "s") == ["head"]
 
 
 # --- media ----------------------------------------------------------------------------------------------------------
@@ -427,23 +405,22 @@ def on_each_call(patch: pytest.MonkeyPatch, note: Callable[[], None], *, one_by_
 
 
 async def test_erase_looks_at_no_notices_from_before_or_after_its_session(
-    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index, trips = Keys().index(Keys().bucket("s")), list[None]()
-    async with shared_valkey.bus() as bus:
-        with shared_valkey.talk() as say:
-            for number in range(2_500):
-                say("XADD", index, f"{number + 1}-0", "s", "before", "z", "1")
-            for _ in range(3):
-                await bus.session("s").publish(said("a"))
-            for number in range(2_500):
-                say("XADD", index, f"{2**42 + number}-0", "s", "behind", "z", "1")
-        await bus.session("warm").erase()  # the server knows the scripts from here on
-        on_each_call(monkeypatch, lambda: trips.append(None), one_by_one=False)
-        await bus.session("s").erase()
-        assert len(trips) == 2  # the tombstone, then the rest with one page of what names it
-        assert int(str(shared_valkey.do("XLEN", index))) == 5_000
-        assert "'s', 's'" not in str(shared_valkey.do("XRANGE", index, "-", "+"))
+    with shared_valkey.talk() as say:
+        for number in range(2_500):
+            say("XADD", index, f"{number + 1}-0", "s", "before", "z", "1")
+        for _ in range(3):
+            await bus.session("s").publish(said("a"))
+        for number in range(2_500):
+            say("XADD", index, f"{2**42 + number}-0", "s", "behind", "z", "1")
+    await bus.session("warm").erase()  # the server knows the scripts from here on
+    on_each_call(monkeypatch, lambda: trips.append(None), one_by_one=False)
+    await bus.session("s").erase()
+    assert len(trips) == 2  # the tombstone, then the rest with one page of what names it
+    assert int(str(shared_valkey.do("XLEN", index))) == 5_000
+    assert "'s', 's'" not in str(shared_valkey.do("XRANGE", index, "-", "+"))
 
 
 async def test_erase_leaves_nothing_on_a_server_that_has_forgotten_its_scripts(bus: Bus, server: AnyServer) -> None:
@@ -454,20 +431,19 @@ async def test_erase_leaves_nothing_on_a_server_that_has_forgotten_its_scripts(b
     assert owned(server, "s") == ["head"]
 
 
-async def test_erase_finds_notices_and_wake_ups_written_after_the_clock_stepped_back(shared_valkey: RealServer) -> None:
+async def test_erase_finds_notices_and_wake_ups_after_a_clock_stepped_back(bus: Bus, shared_valkey: RealServer) -> None:
     keys = Keys()
     bucket = keys.bucket("s")
-    async with shared_valkey.bus() as bus:
-        for far, name in enumerate((keys.index(bucket), keys.wake_ups(bucket)), 42):
-            shared_valkey.do("XADD", name, f"{2**far}-0", "s", "other", "z", "1")
-        await bus.session("s").publish(said("a"))  # its notice and its wake-up get ids of those times
-        await bus.session("s").publish(told("b"))
-        await bus.session("s").erase()
-        for name in (keys.index(bucket), keys.wake_ups(bucket)):
-            assert int(str(shared_valkey.do("XLEN", name))) == 1
+    for far, name in enumerate((keys.index(bucket), keys.wake_ups(bucket)), 42):
+        shared_valkey.do("XADD", name, f"{2**far}-0", "s", "other", "z", "1")
+    await bus.session("s").publish(said("a"))  # its notice and its wake-up get ids of those times
+    await bus.session("s").publish(told("b"))
+    await bus.session("s").erase()
+    for name in (keys.index(bucket), keys.wake_ups(bucket)):
+        assert int(str(shared_valkey.do("XLEN", name))) == 1
 
 
-async def test_an_interrupted_erasure_is_finished_by_the_next(one: RealServer) -> None:
+async def test_an_interrupted_erasure_is_finished_by_the_next(bus: Bus, one: RealServer) -> None:
     message, sha256 = picture(1)
     steps, is_done, left = 0, False, 0
 
@@ -477,48 +453,46 @@ async def test_an_interrupted_erasure_is_finished_by_the_next(one: RealServer) -
         if left < 0:
             raise Unavailable("the end of the test")
 
-    async with one.bus() as bus:
-        while not is_done:
-            session, left = bus.session(f"s{steps}"), steps
-            await leave_traces(bus, one, session.id)
-            await session.publish(message)
-            with pytest.MonkeyPatch.context() as patch, suppress(Unavailable):
-                on_each_call(patch, count, one_by_one=True)
-                await session.erase(media=True)
-                is_done = True
-            assert (await session.head()).is_erased == (steps > 0)
+    while not is_done:
+        session, left = bus.session(f"s{steps}"), steps
+        await leave_traces(bus, one, session.id)
+        await session.publish(message)
+        with pytest.MonkeyPatch.context() as patch, suppress(Unavailable):
+            on_each_call(patch, count, one_by_one=True)
             await session.erase(media=True)
-            assert traces(one) == []
-            assert owned(one, session.id) == ["head"]
-            assert await bus.media.head(sha256) is None
-            steps += 1
-        assert steps > 6
+            is_done = True
+        assert (await session.head()).is_erased == (steps > 0)
+        await session.erase(media=True)
+        assert traces(one) == []
+        assert owned(one, session.id) == ["head"]
+        assert await bus.media.head(sha256) is None
+        steps += 1
+    assert steps > 6
 
 
-async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(process: RealServer) -> None:
-    async with process.bus() as bus:
-        for round_ in range(3):
-            name = f"s{round_}"
-            session = bus.session(name)
-            await leave_traces(bus, process, name)
-            async with anyio.create_task_group() as tasks:
+async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(bus: Bus, process: RealServer) -> None:
+    for round_ in range(3):
+        name = f"s{round_}"
+        session = bus.session(name)
+        await leave_traces(bus, process, name)
+        async with anyio.create_task_group() as tasks:
 
-                async def erase_if_it_can(session: Session = session) -> None:
-                    with suppress(Unavailable):
-                        await session.erase()
+            async def erase_if_it_can(session: Session = session) -> None:
+                with suppress(Unavailable):
+                    await session.erase()
 
-                tasks.start_soon(erase_if_it_can)
-                for _ in range(round_ * 3):
-                    await checkpoint()
-                process.kill()
-                process.start()
-            if (await session.head()).is_erased:
-                assert isinstance(await session.try_publish(said("a")), SessionErased)
-            else:
-                assert len(await read(session)) == 4
-            await session.erase()
-            assert traces(process) == []
-            assert owned(process, name) == ["head"]
+            tasks.start_soon(erase_if_it_can)
+            for _ in range(round_ * 3):
+                await checkpoint()
+            process.kill()
+            process.start()
+        if (await session.head()).is_erased:
+            assert isinstance(await session.try_publish(said("a")), SessionErased)
+        else:
+            assert len(await read(session)) == 4
+        await session.erase()
+        assert traces(process) == []
+        assert owned(process, name) == ["head"]
 
 
 async def test_no_call_recreates_a_session_during_its_erasure(bus: Bus, other: Bus, server: AnyServer) -> None:

@@ -6,15 +6,15 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Delta, Lane, Limits, SetupError, Unavailable
-from lanebus.bus import LogBounds
-from lanebus.bus.errors import Refused
+from lanebus.bounds import LogBounds
 from lanebus.bus.wire import Keys
-from lanebus.errors import LogRolledBack
-from tests.contract.followers import Follower, serve
+from lanebus.errors import LogRolledBack, Refused
+from tests.support.log.following import Follower, serve
+from tests.support.log.groups import held_lease
 from tests.support.log.said import said, told, words
 from tests.support.log.traffic import Traffic, traffic
 from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
-from tests.support.servers.real import AnyServer, RealServer, eventually, refused
+from tests.support.servers.real import AnyServer, RealServer, background, eventually, refused
 
 NAMES = ("a", "b", "c")
 
@@ -91,7 +91,7 @@ async def test_a_session_whose_keys_move_one_by_one_is_never_split(cluster: Real
 
 async def test_a_moved_key_is_read_at_its_new_server(cluster: RealCluster) -> None:
     """ASK, as the reply to a read, a lease and a follower; and TRYAGAIN to a publish, which waits for the end."""
-    async with cluster.bus() as bus, anyio.create_task_group() as tasks:
+    async with cluster.bus() as bus, background() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
         move = Move(cluster, slots_of(cluster, "s")["s"])
@@ -106,7 +106,6 @@ async def test_a_moved_key_is_read_at_its_new_server(cluster: RealCluster) -> No
         move.end()
         await eventually(lambda: follower.positions == [1, 2])
         assert await words(session) == ["a", "b"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_publish_goes_where_all_keys_of_its_session_went(cluster: RealCluster) -> None:
@@ -187,7 +186,7 @@ async def test_entries_lost_by_a_failover_are_reported_and_the_rest_is_complete(
     primary = sentinel.primary
     (replica,) = (server for server in sentinel.servers.values() if server is not primary)
     lane = Keys().lane("s", Lane.LLM)
-    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
+    async with sentinel.bus() as bus, background() as tasks:
         session = bus.session("s")
         follower = Follower(session).start(tasks)
         await session.publish(said("a"), said("b"))
@@ -207,13 +206,10 @@ async def test_entries_lost_by_a_failover_are_reported_and_the_rest_is_complete(
         with pytest.raises(LogRolledBack):
             await anext(session.read(after=lost))
         assert await words(session) == ["a", "b", "e", "f", "g"]
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("is_full", [False, True])
-async def test_connections_to_a_demoted_primary_are_dropped_even_if_they_work(
-    sentinel: RealSentinel, *, is_full: bool
-) -> None:
+async def test_working_connections_to_a_demoted_primary_are_dropped(sentinel: RealSentinel, *, is_full: bool) -> None:
     """READONLY, inside of a script too: all its connections are dropped, and the Sentinel is asked again."""
     (port, primary), (other_port, other) = sorted(
         sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
@@ -221,8 +217,7 @@ async def test_connections_to_a_demoted_primary_are_dropped_even_if_they_work(
     async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
-        lease = await session.acquire_lease("me", 60)
-        assert lease is not None
+        lease = await held_lease(session, "me", 60)
         await eventually(lambda: other.do("HGET", Keys().head("s"), "epoch") == "1")
         if is_full:
             primary.do("CONFIG", "SET", "maxmemory", "1")
@@ -251,7 +246,7 @@ async def test_lost_live_deltas_are_reported_after_a_failover_and_later_ones_are
     def piece(text: str, id: str = "m") -> Delta:
         return Delta(kind="text", message_id=id, delta=text)
 
-    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
+    async with sentinel.bus() as bus, background() as tasks:
         session = bus.session("s")
         follower = Follower(session, live=True).start(tasks)
         await session.publish(said("a"))
@@ -270,7 +265,6 @@ async def test_lost_live_deltas_are_reported_after_a_failover_and_later_ones_are
         await eventually(lambda: "abc" in "".join(follower.words))
         assert "".join(follower.words) == "a123abc"
         assert {m.message_id: m.blocks[0].delta for m in await session.open_messages()} == {"m": "1", "n": "abc"}
-        tasks.cancel_scope.cancel()
 
 
 async def test_calls_wait_while_sentinels_are_reconfigured(sentinel: RealSentinel) -> None:
@@ -384,9 +378,9 @@ REFUSALS = {"OOM": ("maxmemory", "1", "0"), "NOREPLICAS": ("min-replicas-to-writ
 
 
 @pytest.mark.parametrize("code", REFUSALS)
-async def test_a_server_that_refuses_writes_is_waited_for_and_reading_goes_on(process: RealServer, code: str) -> None:
+async def test_a_server_that_refuses_writes_is_waited_for_and_read(bus: Bus, process: RealServer, code: str) -> None:
     setting, refuse, allow = REFUSALS[code]
-    async with process.bus() as bus, traffic(bus, *NAMES) as running:
+    async with traffic(bus, *NAMES) as running:
         process.do("CONFIG", "SET", setting, refuse)
         await refuses(bus, code)
         process.do("CONFIG", "SET", setting, allow)
@@ -423,7 +417,7 @@ async def test_a_missing_right_raises_at_once(process: RealServer) -> None:
 
 async def test_a_worker_continues_after_a_slot_has_moved(cluster: RealCluster) -> None:
     """MOVED, as the reply to a blocked read of a group."""
-    async with cluster.bus() as bus, anyio.create_task_group() as tasks:
+    async with cluster.bus() as bus, background() as tasks:
         heard = serve(bus.consumer("g", "c"), tasks)
         await bus.session("a").publish(said("x"))
         await eventually(lambda: heard == ["a"])
@@ -434,4 +428,3 @@ async def test_a_worker_continues_after_a_slot_has_moved(cluster: RealCluster) -
         await bus.session("a").publish(said("y"))
         await bus.session("b").publish(said("z"))
         await eventually(lambda: sorted(heard) == ["a", "a", "b"])
-        tasks.cancel_scope.cancel()

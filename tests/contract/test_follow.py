@@ -10,26 +10,24 @@ import pytest
 from anyio.abc import TaskGroup
 
 from lanebus import ALL_LANES, Bounds, Bus, Closed, Delta, Envelope, Lane, Notice, Session, Unavailable
-from lanebus.bounds import ConnectionBounds, HubBounds, WorkBounds
-from lanebus.bus import LogBounds, resumable
-from lanebus.bus.errors import Refused
+from lanebus.bounds import ConnectionBounds, HubBounds, LogBounds, WorkBounds
 from lanebus.bus.wire import Keys
-from lanebus.errors import LogRolledBack, NoLanes
+from lanebus.errors import LogRolledBack, NoLanes, Refused
+from lanebus.integration import resumable
 from lanebus.projections import TURNS
 from lanebus.projections import follow as follow_projection
-from tests.contract.followers import Follower
-from tests.support.log.following import Subscriber
+from tests.support.log.following import Follower, Subscriber
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
+from tests.support.servers.real import AnyServer, RealServer, background, blocked, eventually, shortly
 
 
 @pytest.mark.full
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(server: AnyServer) -> None:
     bound_hub(server, direct_sessions=3)
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, background() as tasks:
         sessions = [bus.session(f"s{index}") for index in range(8)]
         for session in sessions:
             await session.publish(said("0"))
@@ -61,7 +59,6 @@ async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(server: 
             await eventually(follower.has(end - 2))
             assert_gap_free(follower.seen)
             assert follower.error is None
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
@@ -103,7 +100,7 @@ async def test_following_ends_with_the_bus(server: AnyServer) -> None:
 @pytest.mark.sentinel("a failover may empty the log")
 async def test_a_follower_raises_when_the_log_was_emptied(server: AnyServer) -> None:
     bound_hub(server, block_seconds=0.2)
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, server.bus() as other, background() as tasks:
         session = bus.session("s")
         await session.publish(said("0"), told("1"))
         quiet = Follower(session).start(tasks)
@@ -116,11 +113,10 @@ async def test_a_follower_raises_when_the_log_was_emptied(server: AnyServer) -> 
         again = Follower(session).start(tasks)
         await eventually(again.has(1))
         assert again.words == ["new"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_follower_raises_when_another_log_is_longer_already(bus: Bus, other: Bus, server: AnyServer) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         session = bus.session("s")
         await session.publish(said("0"), told("1"))
         follower = Follower(session).start(tasks)
@@ -131,14 +127,13 @@ async def test_a_follower_raises_when_another_log_is_longer_already(bus: Bus, ot
         await eventually(lambda: follower.error is not None)
         assert isinstance(follower.error, LogRolledBack)
         assert follower.words == ["0", "1"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_connection_that_died_silently_is_replaced(one: RealServer) -> None:
     bounds = Bounds(  # what is tested: each time-out is passed once
         hub=HubBounds(block_seconds=0.1, silence_seconds=1.5), connection=ConnectionBounds(answer_seconds=1.5)
     )
-    async with proxy(one.socket) as way, Bus.open(way.url, bounds=bounds) as bus, anyio.create_task_group() as tasks:
+    async with proxy(one.socket) as way, Bus.open(way.url, bounds=bounds) as bus, background() as tasks:
         session = bus.session("s")
         await session.publish(said("0"))
         follower = Follower(session).start(tasks)
@@ -149,12 +144,10 @@ async def test_a_connection_that_died_silently_is_replaced(one: RealServer) -> N
         way.silence()
         assert (await session.head()).position == 2
         assert follower.words == ["0", "1"]
-        tasks.cancel_scope.cancel()
 
 
-async def test_following_no_lane_is_refused_and_affects_no_other_follower(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_following_no_lane_is_refused_to_one_alone(bus: Bus, session: Session, shared_valkey: RealServer) -> None:
+    async with background() as tasks:
         nothing = Follower(bus.session("t"), lanes=frozenset()).start(tasks)
         follower = Follower(session).start(tasks)
         await session.publish(said("0"))
@@ -163,7 +156,6 @@ async def test_following_no_lane_is_refused_and_affects_no_other_follower(shared
         await eventually(lambda: nothing.error is not None)
         assert isinstance(nothing.error, NoLanes)
         assert nothing.seen == []
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.cluster("one read has the sessions of one node")
@@ -171,7 +163,7 @@ async def test_a_stream_of_a_wrong_type_ends_only_its_own_followers(server: AnyS
     bound_hub(
         server, direct_sessions=32
     )  # no notice announces that a foreign client replaced a key; only a read shows it
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, background() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")
         first, second = Follower(broken).start(tasks), Follower(whole).start(tasks)
         await whole.publish(said("0"))
@@ -182,10 +174,9 @@ async def test_a_stream_of_a_wrong_type_ends_only_its_own_followers(server: AnyS
         await eventually(second.has(2))
         await eventually(lambda: third.error is not None)
         assert first.seen == third.seen == []
-        tasks.cancel_scope.cancel()
 
 
-async def test_an_error_of_a_direct_receiver_ends_only_its_own_follower(shared_valkey: RealServer) -> None:
+async def test_an_error_of_a_direct_receiver_ends_only_its_own_follower(bus: Bus, shared_valkey: RealServer) -> None:
     class Failing:
         def can_receive(self, item: Envelope | Notice, /) -> bool:
             return isinstance(item, Envelope) and item.position > 1  # what comes first may come either way
@@ -203,7 +194,7 @@ async def test_an_error_of_a_direct_receiver_ends_only_its_own_follower(shared_v
         except ZeroDivisionError:
             failed.set()
 
-    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks, shortly():
+    async with background() as tasks, shortly():
         session, ready = bus.session("s"), anyio.Event()
         await session.publish(said("first"))
         subscriber = Subscriber(session).start(tasks)
@@ -217,7 +208,6 @@ async def test_an_error_of_a_direct_receiver_ends_only_its_own_follower(shared_v
         await session.publish(said("after"))
         await eventually(subscriber.has_taken(published + 1))
         assert subscriber.error is None
-        tasks.cancel_scope.cancel()
 
 
 PATIENCE = (0.0, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03)
@@ -241,8 +231,11 @@ async def filled(session: Session, count: int) -> None:
         await session.publish(said(str(number)))
 
 
-async def test_a_follower_with_a_time_limit_gets_each_entry_once(session: Session) -> None:
+async def test_a_reader_and_a_follower_with_a_time_limit_get_each_entry_once(session: Session) -> None:
     await filled(session, 30)
+    async with aclosing(session.read()) as envelopes:
+        assert await polled(envelopes, 30) == [*range(1, 31)]
+        assert [envelope async for envelope in envelopes] == []
     async with aclosing(session.follow()) as envelopes:
         assert await polled(envelopes, 30) == [*range(1, 31)]
         with pytest.raises(TimeoutError):
@@ -252,27 +245,18 @@ async def test_a_follower_with_a_time_limit_gets_each_entry_once(session: Sessio
             assert await polled(envelopes, 30) == [*range(31, 61)]
 
 
-async def test_a_read_with_a_time_limit_gets_each_entry_once(bus: Bus) -> None:
-    await filled(bus.session("s"), 30)
-    async with aclosing(bus.session("s").read()) as envelopes:
-        assert await polled(envelopes, 30) == [*range(1, 31)]
-        assert [envelope async for envelope in envelopes] == []
-
-
-async def test_notices_and_live_deltas_come_once_after_a_time_limit(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s")
-        await filled(session, 2)
-        seen: list[str] = []
-        async with aclosing(session.subscribe(live=True)) as items:
-            for text in ("a", "b", "c"):
-                await session.preview(Delta(message_id="m", kind="text", delta=text))
-                while not seen or seen[-1] != text:
-                    with anyio.move_on_after(0.001):
-                        item = await anext(items)
-                        seen.append(item.kind if isinstance(item, Notice) else words_of(item))
-        assert "".join(each for each in seen if each in "abc") == "abc"
-        assert seen.count("caughtUp") == 1
+async def test_notices_and_deltas_come_once_after_a_time_limit(session: Session, shared_valkey: RealServer) -> None:
+    await filled(session, 2)
+    seen: list[str] = []
+    async with aclosing(session.subscribe(live=True)) as items:
+        for text in ("a", "b", "c"):
+            await session.preview(Delta(message_id="m", kind="text", delta=text))
+            while not seen or seen[-1] != text:
+                with anyio.move_on_after(0.001):
+                    item = await anext(items)
+                    seen.append(item.kind if isinstance(item, Notice) else words_of(item))
+    assert "".join(each for each in seen if each in "abc") == "abc"
+    assert seen.count("caughtUp") == 1
 
 
 def words_of(envelope: Envelope) -> str:
@@ -282,85 +266,75 @@ def words_of(envelope: Envelope) -> str:
 
 @pytest.mark.parametrize("begin", [Session.follow, Session.subscribe, Session.read, Session.pages])
 async def test_closing_an_iterator_that_timed_out_ends_it(
-    shared_valkey: RealServer, begin: Callable[[Session], AsyncGenerator[object, None]]
+    bus: Bus, shared_valkey: RealServer, begin: Callable[[Session], AsyncGenerator[object, None]]
 ) -> None:
-    async with shared_valkey.bus() as bus:
-        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
-        await filled(bus.session("s"), 1)
-        for patience in PATIENCE:
-            items = begin(bus.session("s"))
-            with anyio.move_on_after(patience):
-                await anext(items)
-            await items.aclose()
-            assert [item async for item in items] == []
-        assert hub.followed == {}
+    hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+    await filled(bus.session("s"), 1)
+    for patience in PATIENCE:
+        items = begin(bus.session("s"))
+        with anyio.move_on_after(patience):
+            await anext(items)
+        await items.aclose()
+        assert [item async for item in items] == []
+    assert hub.followed == {}
 
 
-async def test_an_abandoned_iterator_that_timed_out_leaves_no_subscription(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
-        await filled(bus.session("s"), 1)
-        for patience in PATIENCE:
-            items = bus.session("s").follow()
-            with anyio.move_on_after(patience):
-                await anext(items)
-                await anext(items)
-            del items
-        await eventually(lambda: hub.followed == {})
+async def test_an_abandoned_iterator_that_timed_out_leaves_no_subscription(bus: Bus, shared_valkey: RealServer) -> None:
+    hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+    await filled(bus.session("s"), 1)
+    for patience in PATIENCE:
+        items = bus.session("s").follow()
+        with anyio.move_on_after(patience):
+            await anext(items)
+            await anext(items)
+        del items
+    await eventually(lambda: hub.followed == {})
 
 
-async def test_two_tasks_cannot_iterate_at_once(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus, aclosing(bus.session("s").follow()) as items:
+async def test_two_tasks_cannot_iterate_at_once_and_a_follower_fails_once_and_then_ends(
+    session: Session, shared_valkey: RealServer
+) -> None:
+    async with aclosing(session.follow()) as items:
         first = asyncio.ensure_future(anext(items))
         await asyncio.sleep(0)
         with pytest.raises(RuntimeError, match="already running"):
             await anext(items)
-        await filled(bus.session("s"), 1)
+        await filled(session, 1)
         assert (await first).position == 1
-
-
-async def test_a_follower_fails_once_and_then_ends(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        await filled(bus.session("s"), 1)
-        items = bus.session("s").follow()
-        await anext(items)
         waiting = asyncio.ensure_future(anext(items))
-        await bus.session("s").erase()
+        await session.erase()
         with pytest.raises(Exception, match="erased"):
             await waiting
         assert [item async for item in items] == []
 
 
-async def test_the_states_of_a_projection_go_on_after_a_time_limit(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s")
-        await filled(session, 3)
-        positions: list[int] = []
-        async with aclosing(follow_projection(session, TURNS)) as states:
-            for count in (3, 4, 5):
-                while not positions or positions[-1] < count:
-                    with anyio.move_on_after(0.001):
-                        positions.append((await anext(states)).position)
-                await filled(session, 1)
-        assert positions == [3, 4, 5]
+async def test_the_states_of_a_projection_go_on_after_a_time_limit(session: Session, shared_valkey: RealServer) -> None:
+    await filled(session, 3)
+    positions: list[int] = []
+    async with aclosing(follow_projection(session, TURNS)) as states:
+        for count in (3, 4, 5):
+            while not positions or positions[-1] < count:
+                with anyio.move_on_after(0.001):
+                    positions.append((await anext(states)).position)
+            await filled(session, 1)
+    assert positions == [3, 4, 5]
 
 
-async def test_dead_letters_are_read_on_after_a_time_limit(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        await filled(bus.session("s"), 1)
-        async with bus.consumer("g", "c") as consumer:
-            for number in range(3):
-                await bus.session(f"s{number}").publish(said("a"))
-                for work in await consumer.fetch(8):
-                    await consumer.dead_letter(work, reason="broken")
-        letters = bus.dead_letters("g").read()
-        found: list[object] = []
-        expected = await bus.dead_letters("g").count()
-        while len(found) < expected:
-            with anyio.move_on_after(0.0005):
-                found.append(await anext(letters))
-        assert [letter async for letter in letters] == []
-        assert len({*map(str, found)}) == expected > 0
+async def test_dead_letters_are_read_on_after_a_time_limit(bus: Bus, shared_valkey: RealServer) -> None:
+    await filled(bus.session("s"), 1)
+    async with bus.consumer("g", "c") as consumer:
+        for number in range(3):
+            await bus.session(f"s{number}").publish(said("a"))
+            for work in await consumer.fetch(8):
+                await consumer.dead_letter(work, reason="broken")
+    letters = bus.dead_letters("g").read()
+    found: list[object] = []
+    expected = await bus.dead_letters("g").count()
+    while len(found) < expected:
+        with anyio.move_on_after(0.0005):
+            found.append(await anext(letters))
+    assert [letter async for letter in letters] == []
+    assert len({*map(str, found)}) == expected > 0
 
 
 async def test_an_iterator_whose_task_was_cancelled_says_that_it_is_closed() -> None:
@@ -387,9 +361,9 @@ LLM = frozenset({Lane.LLM})
 @pytest.mark.parametrize(("lanes", "wanted"), [(ALL_LANES, "abcX"), (LLM, "acX")], ids=["both lanes", "one lane"])
 @pytest.mark.parametrize("is_quiet", [True, False], ids=["quiet", "appended to"])
 async def test_follower_of_a_session_that_becomes_a_fork_gets_the_shared_entries(
-    valkey: RealServer, lanes: frozenset[Lane], wanted: str, others: int, is_quiet: bool
+    bus: Bus, other: Bus, valkey: RealServer, *, lanes: frozenset[Lane], wanted: str, others: int, is_quiet: bool
 ) -> None:
-    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await other.session("parent").publish(said("a"), told("b"), said("c"), told("d"))
         for number in range(others):
             Follower(bus.session(f"other{number}")).start(tasks)
@@ -402,7 +376,6 @@ async def test_follower_of_a_session_that_becomes_a_fork_gets_the_shared_entries
         await child.publish(said("X"))
         await eventually(follower.has(len(wanted)))
         assert "".join(follower.words) == wanted
-        tasks.cancel_scope.cancel()
 
 
 COUNT = 40
@@ -453,19 +426,17 @@ async def outlive(server: RealServer, follower: Held) -> None:
 
 async def test_the_server_dies_while_a_follower_reads_stored_entries(process: RealServer) -> None:
     bound_page(process, 3)
-    async with process.bus() as bus, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, background() as tasks:
         session = bus.session("s")
         for _ in range(COUNT):
             await session.publish(said("x"))
         follower = held(session, tasks)
         await eventually(follower.has(1))
         await outlive(process, follower)
-        tasks.cancel_scope.cancel()
 
 
-async def test_the_server_dies_before_a_slow_follower_reads_the_log_again(process: RealServer) -> None:
-    async with process.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_the_server_dies_before_a_slow_follower_reads_again(session: Session, process: RealServer) -> None:
+    async with background() as tasks:
         await session.publish(said("x"))
         slow, fast = held(session, tasks, buffer_bytes=100), Follower(session).start(tasks)
         await eventually(slow.has(1))
@@ -473,7 +444,6 @@ async def test_the_server_dies_before_a_slow_follower_reads_the_log_again(proces
             await session.publish(said("x"))
         await eventually(fast.has(COUNT))
         await outlive(process, slow)
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_refusal_that_waiting_does_not_end_is_raised(valkey: RealServer) -> None:
@@ -508,7 +478,7 @@ async def test_a_follower_gets_entries_whose_notices_were_lost(server: AnyServer
 
     bound_hub(server, block_seconds=0.2)  # heads are looked at after each wait
     lossy = Bounds(work=WorkBounds(notices=0))
-    async with server.bus() as bus, server.bus(bounds=lossy) as other, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, server.bus(bounds=lossy) as other, background() as tasks:
         names = [f"s{number}" for number in range(MANY)]
         for name in names:
             tasks.start_soon(follow, bus.session(name))
@@ -516,4 +486,3 @@ async def test_a_follower_gets_entries_whose_notices_were_lost(server: AnyServer
         for name in names:
             await other.session(name).publish(said("x"), told("y"))
         await eventually(lambda: all(positions == wanted for positions in heard.values()))
-        tasks.cancel_scope.cancel()

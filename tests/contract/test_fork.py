@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lanebus import START, Bus, Cursor, Delta, Envelope, Lane, Session, TrimRefused
 from lanebus.bus.wire import ALL_BYTES, Keys
 from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, ParentErased, SessionErased, SessionExists
+from tests.support.log.groups import held_lease
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import AnyServer, RealServer, shortly
@@ -57,19 +58,18 @@ async def test_a_fork_reads_as_one_session_from_its_first_position_on(bus: Bus) 
     assert own != envelopes[0].incarnation
 
 
-async def test_a_chain_of_many_forks_is_read(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s0")
-        await fill(session, "a")
-        for number in range(1, 150):  # more than a head lists incarnations of
-            session = await session.fork(id=f"s{number}")
-            await session.publish(said("b"))
-        envelopes = await read(session)
-        assert_gap_free(envelopes)
-        assert [word(e) for e in envelopes] == ["a", *["b"] * 149]
-        for place in (30, 120):
-            after = envelopes[place].cursor
-            assert [e.position async for e in session.read(after=after)] == list(range(place + 2, 151))
+async def test_a_chain_of_many_forks_is_read(bus: Bus, shared_valkey: RealServer) -> None:
+    session = bus.session("s0")
+    await fill(session, "a")
+    for number in range(1, 150):  # more than a head lists incarnations of
+        session = await session.fork(id=f"s{number}")
+        await session.publish(said("b"))
+    envelopes = await read(session)
+    assert_gap_free(envelopes)
+    assert [word(e) for e in envelopes] == ["a", *["b"] * 149]
+    for place in (30, 120):
+        after = envelopes[place].cursor
+        assert [e.position async for e in session.read(after=after)] == list(range(place + 2, 151))
 
 
 async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(bus: Bus) -> None:
@@ -88,8 +88,7 @@ async def test_a_fork_begins_with_nothing_of_its_own(bus: Bus, server: AnyServer
     parent = bus.session("p")
     await parent.publish(said("a"), key="k")
     await parent.publish(said("b"))
-    lease = await parent.acquire_lease("w", 60)
-    assert lease is not None
+    await held_lease(parent, "w", 60)
     child = await parent.fork(id="c")
     head = await child.head()
     assert (head.position, head.size_bytes, head.epoch, head.is_closed) == (2, 0, 0, False)
@@ -297,7 +296,7 @@ async def test_a_trim_of_a_fork_takes_its_own_entries_alone(bus: Bus) -> None:
     assert (await child.head()).size_bytes == sum(len(e) for e in (told("y").to_json(), said("z").to_json()))
 
 
-async def test_a_trim_of_a_fork_does_not_say_that_what_it_shares_is_gone(bus: Bus) -> None:
+async def test_a_trim_of_a_fork_does_not_say_that_what_it_shares_is_gone(bus: Bus, server: AnyServer) -> None:
     parent = bus.session("p")
     await fill(parent, "abcd")
     child = await parent.fork(3, id="c")
@@ -310,19 +309,14 @@ async def test_a_trim_of_a_fork_does_not_say_that_what_it_shares_is_gone(bus: Bu
     assert (await text(again), (await again.head()).trimmed) == ("ab", 0)
     with pytest.raises(CursorTrimmed):
         await child.fork(4)
-
-
-async def test_what_was_gone_before_a_fork_is_gone_for_its_forks_whatever_it_archives(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        parent = bus.session("p")
-        await fill(parent, "abcd")
-        await parent.trim(3)
-        child = await parent.fork(4, id="c")
-        await fill(child, "wx")
-        server.do("HSET", KEYS.head("c"), "archived", "6")
-        with pytest.raises(CursorTrimmed):
-            await child.fork(1)
-        assert (await (await child.fork(5, id="g")).head()).trimmed == 2
+    # What was gone before a fork is gone for its forks, whatever it archives.
+    await parent.trim(3, force=True)
+    late = await parent.fork(4, id="l")
+    await fill(late, "wx")
+    server.do("HSET", KEYS.head("l"), "archived", "6")
+    with pytest.raises(CursorTrimmed):
+        await late.fork(1)
+    assert (await (await late.fork(5, id="g")).head()).trimmed == 2
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
@@ -389,9 +383,7 @@ async def test_a_fork_whose_parent_was_erased_by_force_raises(bus: Bus) -> None:
 
 
 @pytest.mark.cluster("parent and fork are on different nodes")
-async def test_an_interrupted_fork_is_finished_by_the_next_attempt(
-    bus: Bus, server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_interrupted_fork_is_continued(bus: Bus, server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = bus.session("p")
     await fill(parent, "abc")
     async with anyio.create_task_group() as tasks:
@@ -439,9 +431,7 @@ _fork = st.builds(Fork, st.integers(-2, 9), st.floats(0, 1))  # mostly of a youn
 @pytest.mark.full
 @examples(300)
 @given(steps=st.lists(st.one_of(_say, _fork), min_size=6, max_size=24), data=st.data())
-def test_every_session_of_a_tree_reads_as_in_the_model(
-    shared: Shared, steps: list[Say | Fork], data: st.DataObject
-) -> None:
+def test_a_tree_of_forks_reads_as_in_the_model(shared: Shared, steps: list[Say | Fork], data: st.DataObject) -> None:
     asyncio.run(_check(shared["valkey"], steps, data))
 
 

@@ -1,23 +1,22 @@
 """Work is stored state: it survives lost wake-ups, lost state of its group, and late replies."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import cast
 
 import anyio
 import pytest
 
-from lanebus import Bus, Cursor, Unavailable
 from lanebus.bounds import WorkBounds
-from lanebus.bus import Bounds
+from lanebus.bus import Bounds, Bus, Consumer, Work
+from lanebus.bus.errors import GroupInUse, Unavailable
 from lanebus.bus.groups.group_log import Fetched, GroupLog, Mode
-from lanebus.bus.wire import AgentBucket, Keys
-from lanebus.errors import GroupInUse
-from lanebus.groups import Consumer, Work
+from lanebus.bus.wire import AgentBucket, Cursor, Keys
 from tests.support.log.groups import TINY, begin, pending, take_all, take_one, wake
 from tests.support.log.late import Late
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
+
+pytestmark = pytest.mark.cluster("each bucket has a connection of its own")
 
 BUCKET = Keys().bucket("asked")
 OTHERS = [name for number in range(10_000) if Keys().bucket(name := f"o{number}") == BUCKET][:20]
@@ -42,49 +41,39 @@ async def find(consumer: Consumer, session: str = "asked") -> None:
                 return
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_message_that_waits_while_no_worker_is_up_is_given_whatever_else_is_appended(server: AnyServer) -> None:
+@pytest.mark.parametrize("is_held", [False, True], ids=["waiting", "of a dead consumer"])
+async def test_work_is_given_whatever_else_is_appended(server: AnyServer, is_held: bool) -> None:
     async with server.bus(bounds=TINY) as bus:
         await wake(bus, "asked")
+        if is_held:
+            async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
+                await take_one(dead)
         await crowd(bus)
-        async with bus.consumer("g", "c") as consumer:
-            await find(consumer)
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_of_a_dead_consumer_is_given_whatever_else_is_appended(server: AnyServer) -> None:
-    async with server.bus(bounds=TINY) as bus:
-        await wake(bus, "asked")
-        async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
-            await take_one(dead)
-        await crowd(bus)
-        async with bus.consumer("g", "c", heartbeat=0.1) as consumer:
+        async with bus.consumer("g", "c", heartbeat=0.1 if is_held else 15.0) as consumer:
             await find(consumer)
 
 
 @pytest.mark.full
-async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: RealServer) -> None:
+async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(bus: Bus, valkey: RealServer) -> None:
     """With the default bounds, the stream of wake-ups has its longest length."""
-    async with valkey.bus() as bus:
-        await wake(bus, "asked", "held")
-        async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
-            works = await take_all(dead, 2)
-            await dead.nack(*(work for work in works if work.session == "asked"))
-        for _ in range(12):
-            async with anyio.create_task_group() as tasks:
-                for number in range(1_000):
-                    session = bus.session(OTHERS[number % len(OTHERS)])
-                    tasks.start_soon(session.publish, told("x") if number % 2 else said("x"))
-        found: set[str] = set()
-        async with bus.consumer("g", "c", heartbeat=1.0) as consumer, shortly():
-            while not {"asked", "held"} <= found:
-                works = await consumer.fetch(100)
-                found |= {work.session for work in works}
-                await consumer.ack(*works)
+    await wake(bus, "asked", "held")
+    async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
+        works = await take_all(dead, 2)
+        await dead.nack(*(work for work in works if work.session == "asked"))
+    for _ in range(12):
+        async with anyio.create_task_group() as tasks:
+            for number in range(1_000):
+                session = bus.session(OTHERS[number % len(OTHERS)])
+                tasks.start_soon(session.publish, told("x") if number % 2 else said("x"))
+    found: set[str] = set()
+    async with bus.consumer("g", "c", heartbeat=1.0) as consumer, shortly():
+        while not {"asked", "held"} <= found:
+            works = await consumer.fetch(100)
+            found |= {work.session for work in works}
+            await consumer.ack(*works)
 
 
 @pytest.mark.parametrize("part", ["wake-ups", "notices"])
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_waiting_work_is_delivered_even_if_the_wake_ups_were_deleted(server: AnyServer, part: str) -> None:
     async with server.bus(bounds=TINY) as bus:
         await wake(bus, "asked")
@@ -93,7 +82,6 @@ async def test_waiting_work_is_delivered_even_if_the_wake_ups_were_deleted(serve
             await find(consumer)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_waiting_consumer_finds_within_a_heartbeat_work_without_a_wake_up(server: AnyServer) -> None:
     lossy = Bounds(work=WorkBounds(wake_ups=0, sweep_seconds=3_600.0))
     async with server.bus(bounds=lossy) as bus, bus.consumer("g", "c", heartbeat=0.5) as consumer:
@@ -114,7 +102,6 @@ async def test_a_worker_that_waits_during_its_work_is_woken_even_if_the_wake_up_
             await wake(bus, "asked")
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_an_entry_that_wakes_no_worker_writes_nothing_for_workers(bus: Bus, server: AnyServer) -> None:
     await wake(bus, "asked")
     before = state(server)
@@ -123,7 +110,6 @@ async def test_an_entry_that_wakes_no_worker_writes_nothing_for_workers(bus: Bus
     assert state(server) == before
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_the_order_of_work_is_bounded_by_the_sessions_there_are(bus: Bus, server: AnyServer) -> None:
     await crowd(bus)
     assert server.do("ZCARD", Keys().order(BUCKET, "agent")) == len(OTHERS)
@@ -134,20 +120,17 @@ async def test_the_order_of_work_is_bounded_by_the_sessions_there_are(bus: Bus, 
     assert server.do("HLEN", Keys().woken(BUCKET)) == 2
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_fork_begins_without_work_and_gets_its_own(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer:
         await wake(bus, "asked")
         fork = await bus.session("asked").fork(id="fork")
         assert [work.session for work in await take_all(consumer, 1)] == ["asked"]
-        async with nothing_more(consumer):
-            pass
+        await nothing_comes(consumer)
         await fork.publish(said("and you?"))
         work = await take_one(consumer)
         assert (work.session, work.position) == ("fork", 2)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_new_group_begins_at_the_beginning_or_now(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus:
         await wake(bus, "asked", "b")
@@ -161,9 +144,9 @@ async def test_a_new_group_begins_at_the_beginning_or_now(server: AnyServer) -> 
             assert (await take_one(consumer)).session == "b"
 
 
-async def test_an_acknowledgement_of_a_lost_log_does_not_cover_what_came_instead(process: RealServer) -> None:
+async def test_an_acknowledgement_of_a_lost_log_does_not_cover_what_came_instead(bus: Bus, process: RealServer) -> None:
     """Positions are reused after a log lost its end; numbers of wake-ups are not."""
-    async with process.bus() as bus, bus.consumer("g", "c", heartbeat=600) as consumer:
+    async with bus.consumer("g", "c", heartbeat=600) as consumer:
         await wake(bus, "asked")
         work = await take_one(consumer)
         process.kill()
@@ -177,7 +160,6 @@ async def test_an_acknowledgement_of_a_lost_log_does_not_cover_what_came_instead
         assert (await bus.group_status("g")).lag == 0
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_removed_group_keeps_nothing_and_leaves_the_others_alone(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus:
         await wake(bus, "asked", "b")
@@ -220,24 +202,14 @@ def state(server: AnyServer) -> list[object]:
     ]
 
 
-@asynccontextmanager
-async def nothing_more(consumer: Consumer) -> AsyncGenerator[None, None]:
-    """Check that no work waits, with a fetch that is long enough for a sweep of all buckets."""
-    with anyio.move_on_after(0.5) as scope:
-        raise AssertionError(await consumer.fetch(100))
-    assert scope.cancelled_caught
-    yield
-
-
 BUCKET_OF_A = Keys().bucket("a")
 WAKE_UPS, GROUPS = Keys().wake_ups(BUCKET_OF_A), Keys().groups(BUCKET_OF_A)
 
 
 async def nothing_comes(consumer: Consumer) -> None:
-    """Check that no work comes, with a fetch that is long enough for a full sweep."""
-    with anyio.move_on_after(0.3) as scope:
-        found = await consumer.fetch(100)
-        raise AssertionError(found)
+    """Check that no work comes, with a fetch that is long enough for a sweep of all buckets."""
+    with anyio.move_on_after(0.5) as scope:
+        raise AssertionError(await consumer.fetch(100))
     assert scope.cancelled_caught
 
 
@@ -250,16 +222,6 @@ async def handled(bus: Bus, count: int) -> None:
         await nothing_comes(consumer)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_whose_keys_were_deleted_starts_from_the_beginning(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await handled(bus, 5)
-        server.do("DEL", *Keys().group_work(BUCKET_OF_A, "agent", "g")[3:])
-        work = await take_one(consumer)
-        assert (work.session, work.position) == ("a", 5)
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_pending_when_a_groups_keys_were_deleted_is_delivered_again(bus: Bus, server: AnyServer) -> None:
     async with bus.consumer("g", "dead") as dead:
         await wake(bus, "a", "b", "c")
@@ -271,9 +233,8 @@ async def test_work_pending_when_a_groups_keys_were_deleted_is_delivered_again(b
             assert sorted(work.session for work in await take_all(consumer, 3)) == ["a", "b", "c"]
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_deleted_under_a_waiting_consumer_is_created_again(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer, anyio.create_task_group() as tasks:
+async def test_a_group_deleted_under_a_consumer_is_made_again(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
+    async with anyio.create_task_group() as tasks:
         await handled(bus, 2)
         found: list[int] = []
 
@@ -288,34 +249,31 @@ async def test_a_group_deleted_under_a_waiting_consumer_is_created_again(server:
         assert found[0] in {2, 3}
 
 
-@pytest.mark.parametrize("place", ["9999999999999999 0", "none", "-1 0"])
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_with_an_invalid_position_starts_from_the_beginning(server: AnyServer, place: str) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await handled(bus, 3)
+@pytest.mark.parametrize("place", ["lost", "9999999999999999 0", "none", "-1 0"])
+async def test_a_group_without_its_keys_or_with_an_invalid_position_starts_anew(
+    bus: Bus, consumer: Consumer, server: AnyServer, place: str
+) -> None:
+    await handled(bus, 3)
+    if place == "lost":
+        server.do("DEL", *Keys().group_work(BUCKET_OF_A, "agent", "g")[3:])
+    else:
         server.do("HSET", GROUPS, "agent:g", place)
-        assert (await take_one(consumer)).position == 3
+    work = await take_one(consumer)
+    assert (work.session, work.position) == ("a", 3)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_after_the_order_of_work_was_deleted_later_wake_ups_are_delivered(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await handled(bus, 5)
-        server.do("DEL", *Keys().work(BUCKET_OF_A, "agent"))
-        await wake(bus, "a")
-        assert (await take_one(consumer)).position == 6
+async def test_wake_ups_after_a_lost_order_or_server_are_given(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
+    await handled(bus, 5)
+    server.do("DEL", *Keys().work(BUCKET_OF_A, "agent"))
+    await wake(bus, "a")
+    work = await take_one(consumer)
+    assert work.position == 6
+    await consumer.ack(work)
+    server.do("FLUSHALL")
+    await wake(bus, "b", "c")
+    assert sorted(work.session for work in await take_all(consumer, 2)) == ["b", "c"]
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_server_that_was_emptied_is_worked_on_from_the_beginning(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await handled(bus, 5)
-        server.do("FLUSHALL")
-        await wake(bus, "b", "c")
-        assert sorted(work.session for work in await take_all(consumer, 2)) == ["b", "c"]
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_consumer_without_a_stored_heartbeat_is_claimed(bus: Bus, server: AnyServer) -> None:
     """A server may lose the heartbeats of a consumer that then dies."""
     async with bus.consumer("g", "dead", heartbeat=0.05) as dead:
@@ -351,7 +309,6 @@ ENDINGS: Mapping[str, tuple[str, Ending]] = {
 
 @pytest.mark.parametrize("when", ["before it", "after it"])
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_session_woken_as_its_work_ends_is_delivered_even_if_that_reply_is_late(
     server: AnyServer, ending: str, when: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -379,10 +336,7 @@ async def test_a_session_woken_as_its_work_ends_is_delivered_even_if_that_reply_
 
 
 @pytest.mark.parametrize("mode", ["", "own"])
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_work_whose_ack_failed_during_a_fetch_is_delivered_again(
-    server: AnyServer, mode: Mode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_work_of_a_failed_ack_comes_again(server: AnyServer, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answered = anyio.Event(), anyio.Event()
     fetch = cast("Callable[..., Awaitable[dict[AgentBucket, Fetched]]]", GroupLog.fetch)
 
@@ -425,7 +379,6 @@ async def test_work_whose_ack_failed_during_a_fetch_is_delivered_again(
         assert (await take_one(consumer)).session == "a"
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_sweep_finds_work_assigned_to_a_consumer_that_does_not_know_of_it(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
         await wake(bus, OTHER)

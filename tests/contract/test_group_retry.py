@@ -3,15 +3,15 @@
 import anyio
 import pytest
 
-from lanebus import Bus, TrimRefused
 from lanebus.bounds import WorkBounds
-from lanebus.bus import Bounds
+from lanebus.bus import Bounds, Bus, Consumer, DeadLetter
 from lanebus.bus.wire import Keys
-from lanebus.errors import InvalidLetterId
-from lanebus.groups import Consumer, DeadLetter
+from lanebus.errors import InvalidLetterId, TrimRefused
 from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.log.said import said, told
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, background, eventually
+
+pytestmark = pytest.mark.cluster("each bucket has a connection of its own")
 
 
 async def server_milliseconds(bus: Bus) -> int:
@@ -22,29 +22,27 @@ async def server_milliseconds(bus: Bus) -> int:
 
 @pytest.mark.cluster("smoke test of retry")
 @pytest.mark.sentinel("smoke test of retry")
-async def test_nacked_work_is_delivered_when_due_with_its_error(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a")
-        work = await take_one(consumer)
-        assert (work.attempt, work.error, work.is_retry) == (1, "", False)
-        await consumer.nack(work, delay=0.3, error="429\nslow down")
-        assert pending(server) == []
-        due = int(str(server.do("ZSCORE", Keys().due(work.bucket, "agent", "g"), work.session)))
-        again = await take_one(consumer)
-        assert await server_milliseconds(bus) >= due
-        assert (again.session, again.position, again.attempt, again.error) == ("a", 1, 2, "429\nslow down")
-        assert again.is_retry
-        await consumer.nack(again, delay=0, error="x", attempts=7)
-        third = await take_one(consumer)
-        assert (third.attempt, third.error) == (8, "x")
-        await consumer.ack(third)
-        status = await bus.group_status("g")
-        assert (status.retries, status.next_retry, status.pending, status.lag) == (0, None, 0, 0)
-        bucket = Keys().bucket("a")
-        assert server.do("EXISTS", Keys().open(bucket, "agent", "g"), Keys().due(bucket, "agent", "g")) == 0
+async def test_nacked_work_is_given_when_due_with_its_error(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
+    await wake(bus, "a")
+    work = await take_one(consumer)
+    assert (work.attempt, work.error, work.is_retry) == (1, "", False)
+    await consumer.nack(work, delay=0.3, error="429\nslow down")
+    assert pending(server) == []
+    due = int(str(server.do("ZSCORE", Keys().due(work.bucket, "agent", "g"), work.session)))
+    again = await take_one(consumer)
+    assert await server_milliseconds(bus) >= due
+    assert (again.session, again.position, again.attempt, again.error) == ("a", 1, 2, "429\nslow down")
+    assert again.is_retry
+    await consumer.nack(again, delay=0, error="x", attempts=7)
+    third = await take_one(consumer)
+    assert (third.attempt, third.error) == (8, "x")
+    await consumer.ack(third)
+    status = await bus.group_status("g")
+    assert (status.retries, status.next_retry, status.pending, status.lag) == (0, None, 0, 0)
+    bucket = Keys().bucket("a")
+    assert server.do("EXISTS", Keys().open(bucket, "agent", "g"), Keys().due(bucket, "agent", "g")) == 0
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_due_shortly_does_not_wait_for_the_next_sweep(server: AnyServer) -> None:
     bounds = Bounds(work=WorkBounds(sweep_seconds=3600.0))
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
@@ -55,14 +53,13 @@ async def test_work_due_shortly_does_not_wait_for_the_next_sweep(server: AnyServ
         assert sorted(work.session for work in await take_all(consumer, 2)) == ["a", "b"]
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_due_work_goes_to_exactly_one_consumer(bus: Bus) -> None:
     async with bus.consumer("g", "dead") as dead:
         await wake(bus, *(f"s{number}" for number in range(20)))
         await dead.nack(*await take_all(dead, 20), delay=0)
         await dead.close()
         heard: list[str] = []
-        async with anyio.create_task_group() as tasks:
+        async with background() as tasks:
             for number in range(3):
 
                 async def serve(name: str = f"c{number}") -> None:
@@ -74,11 +71,9 @@ async def test_due_work_goes_to_exactly_one_consumer(bus: Bus) -> None:
 
                 tasks.start_soon(serve)
             await eventually(lambda: len(heard) >= 20)
-            tasks.cancel_scope.cancel()
         assert sorted(heard) == sorted(f"s{number}" for number in range(20))
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_dead_consumer_is_delivered_again_and_counts_the_attempt(bus: Bus) -> None:
     dead, alive = bus.consumer("g", "dead", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
     async with dead, alive:
@@ -94,7 +89,6 @@ async def test_work_of_a_dead_consumer_is_delivered_again_and_counts_the_attempt
         assert (await bus.group_status("g")).retries == 0
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_nacked_work_that_a_live_consumer_has_again_is_not_claimed(bus: Bus) -> None:
     holder, other = bus.consumer("g", "holder", heartbeat=2.5), bus.consumer("g", "other", heartbeat=2.5)
     async with holder, other:
@@ -114,19 +108,17 @@ async def test_nacked_work_that_a_live_consumer_has_again_is_not_claimed(bus: Bu
         assert scope.cancelled_caught
 
 
-async def test_a_nack_repeated_after_a_lost_reply_applies_once(one: RealServer) -> None:
-    async with one.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a")
-        work = await take_one(consumer)
-        await consumer.nack(work, delay=60)
-        await consumer.nack(work, delay=0)  # as a repeat is: it is not this consumer's any more
-        status = await bus.group_status("g")
-        assert status.retries == 1
-        assert status.next_retry is not None
-        assert 50 < status.next_retry <= 60
+async def test_a_nack_repeated_after_a_lost_reply_applies_once(bus: Bus, consumer: Consumer, one: RealServer) -> None:
+    await wake(bus, "a")
+    work = await take_one(consumer)
+    await consumer.nack(work, delay=60)
+    await consumer.nack(work, delay=0)  # as a repeat is: it is not this consumer's any more
+    status = await bus.group_status("g")
+    assert status.retries == 1
+    assert status.next_retry is not None
+    assert 50 < status.next_retry <= 60
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_nacked_session_is_delivered_at_once_when_it_is_woken(bus: Bus, consumer: Consumer) -> None:
     """A command to the session must not wait."""
     await wake(bus, "a")
@@ -136,7 +128,6 @@ async def test_a_nacked_session_is_delivered_at_once_when_it_is_woken(bus: Bus, 
     assert (work.position, work.attempt, work.error, work.is_retry) == (2, 2, "slow", False)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_session_woken_before_its_nack_is_delivered_at_once(bus: Bus, consumer: Consumer) -> None:
     async with bus.consumer("g", "other") as other:
         await wake(bus, "a")
@@ -147,7 +138,6 @@ async def test_a_session_woken_before_its_nack_is_delivered_at_once(bus: Bus, co
         assert (await take_one(other)).position == 2
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_groups_do_not_share_nacked_work(bus: Bus) -> None:
     async with bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
         await wake(bus, "a")
@@ -157,7 +147,6 @@ async def test_groups_do_not_share_nacked_work(bus: Bus) -> None:
         assert (await take_one(one)).is_retry
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_nacked_work_holds_up_a_trim_of_its_entries(bus: Bus, consumer: Consumer) -> None:
     await wake(bus, "a")
     await consumer.ack(await take_one(consumer))
@@ -169,7 +158,6 @@ async def test_nacked_work_holds_up_a_trim_of_its_entries(bus: Bus, consumer: Co
     assert (await bus.session("a").trim(2)).first_kept == 2
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_nothing_is_kept_of_a_session_that_was_erased(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
     async with bus.consumer("h", "c") as other:
         await wake(bus, "a", "b")
@@ -190,9 +178,8 @@ async def test_nothing_is_kept_of_a_session_that_was_erased(bus: Bus, consumer: 
         assert [name for name in _names(server) if _mentions(server, name, "a")] == [Keys().head("a")]
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
+async def test_nothing_is_kept_of_a_session_half_erased(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
+    async with bus.consumer("h", "c") as other:
         await wake(bus, "a")
         await consumer.dead_letter(await take_one(consumer), reason="secret")
         late = await take_one(other)
@@ -300,7 +287,6 @@ async def test_a_redriven_letter_is_delivered_once_as_if_never_tried(bus: Bus, c
     assert await letters.redrive_all() == 0
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_letter_holds_up_no_trim_until_it_is_redriven(bus: Bus, consumer: Consumer) -> None:
     session = bus.session("a")
     for _ in range(3):
@@ -313,7 +299,6 @@ async def test_a_letter_holds_up_no_trim_until_it_is_redriven(bus: Bus, consumer
     assert (await session.trim(4)).first_kept == 4
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_only_the_newest_letters_are_kept_and_the_dropped_ones_are_counted(server: AnyServer) -> None:
     bounds = Bounds(work=WorkBounds(dead_letters=3))
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
@@ -325,7 +310,6 @@ async def test_only_the_newest_letters_are_kept_and_the_dropped_ones_are_counted
         assert await letters.dropped() == (await bus.group_status("g")).dropped == 2
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_an_invalid_letter_id_is_refused(bus: Bus) -> None:
     letters = bus.dead_letters("g")
     for text in ("", "1-0", "64:1-0", "x:1-0", "1:1", "1:+", "1:1-0\n", "٣:1-0"):

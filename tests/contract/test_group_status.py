@@ -11,65 +11,54 @@ from lanebus.bus.wire import Keys
 from lanebus.errors import InvalidSessionId
 from lanebus.groups import Consumer
 from tests.support.agent.agents import until
-from tests.support.log.groups import take_all, take_one, wake
+from tests.support.log.groups import held_lease, take_all, take_one, wake
 from tests.support.log.said import told
-from tests.support.servers.real import AnyServer, eventually, shortly
+from tests.support.servers.real import AnyServer, background, eventually, shortly
 
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_group_that_does_not_exist_is_all_zeros(bus: Bus) -> None:
-    status = await bus.group_status("none")
-    assert (status.consumers, status.lag, status.pending, status.retries, status.dead) == ((), 0, 0, 0, 0)
-    assert await bus.groups() == ()
+pytestmark = pytest.mark.cluster("each bucket has a connection of its own")
 
 
 @pytest.mark.cluster("smoke test of group_status")
 @pytest.mark.sentinel("smoke test of group_status")
-async def test_the_status_of_a_group_has_its_consumers_their_sessions_and_waiting_work(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a", "a", "b", "d")
-        works = sorted(await take_all(consumer, 3))
-        await consumer.nack(works[2], delay=600)
-        await wake(bus, "x")
-        dead = await take_one(consumer)
-        await consumer.dead_letter(dead, reason="r")
-        await wake(bus, "x", "y", "y")
-        await bus.session("z").publish(told("wakes nobody"))
-        status = await bus.group_status("g")
-        assert (status.name, status.lag, status.is_lag_more, status.retries, status.dead) == ("g", 2, False, 1, 1)
-        assert status.next_retry is not None
-        assert 590 < status.next_retry <= 600
-        (shown,) = status.consumers
-        assert (shown.name, shown.is_alive, shown.heartbeat) == ("c", True, 15.0)
-        assert (shown.sessions, status.pending) == (("a", "b"), 2)
-        assert shown.seen is not None
-        assert 0 <= shown.seen < 15
-        assert await bus.groups() == ("g",)
+async def test_the_status_of_a_group_has_consumers_sessions_and_waiting_work(bus: Bus, consumer: Consumer) -> None:
+    await wake(bus, "a", "a", "b", "d")
+    works = sorted(await take_all(consumer, 3))
+    await consumer.nack(works[2], delay=600)
+    await wake(bus, "x")
+    dead = await take_one(consumer)
+    await consumer.dead_letter(dead, reason="r")
+    await wake(bus, "x", "y", "y")
+    await bus.session("z").publish(told("wakes nobody"))
+    status = await bus.group_status("g")
+    assert (status.name, status.lag, status.is_lag_more, status.retries, status.dead) == ("g", 2, False, 1, 1)
+    assert status.next_retry is not None
+    assert 590 < status.next_retry <= 600
+    (shown,) = status.consumers
+    assert (shown.name, shown.is_alive, shown.heartbeat) == ("c", True, 15.0)
+    assert (shown.sessions, status.pending) == (("a", "b"), 2)
+    assert shown.seen is not None
+    assert 0 <= shown.seen < 15
+    assert await bus.groups() == ("g",)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_lag_is_correct_even_if_wake_ups_were_deleted(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
-    await wake(bus, "a", "b")
-    await consumer.ack(*await take_all(consumer, 2))
-    await wake(bus, "a", "b")
-    for name in ("a", "b"):
-        server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
-    assert (await bus.group_status("g")).lag == 2
-
-
-@pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_lag_beyond_the_counted_number_is_marked_as_higher(server: AnyServer) -> None:
+async def test_lag_needs_no_wake_ups_and_is_marked_beyond_the_counted_number(server: AnyServer) -> None:
     async with server.bus(bounds=Bounds(work=WorkBounds(lag_sessions=3))) as bus, bus.consumer("g", "c") as consumer:
-        await wake(bus, "a")
-        await consumer.ack(await take_one(consumer))
+        status = await bus.group_status("g")
+        assert (status.consumers, status.lag, status.pending, status.retries, status.dead) == ((), 0, 0, 0, 0)
+        assert await bus.groups() == ()
+        await wake(bus, "a", "b")
+        await consumer.ack(*await take_all(consumer, 2))
+        await wake(bus, "a", "b")
+        for name in ("a", "b"):
+            server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
+        assert (await bus.group_status("g")).lag == 2
+        await consumer.ack(*await take_all(consumer, 2))
         bucket = Keys().bucket("a")
-        names = [name for number in range(2_000) if Keys().bucket(name := f"s{number}") == bucket]
-        await wake(bus, *names[:4])
+        await wake(bus, *[name for number in range(2_000) if Keys().bucket(name := f"s{number}") == bucket][:4])
         status = await bus.group_status("g")
         assert (status.lag, status.is_lag_more) == (3, True)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_group_without_consumers_for_a_week_is_reported_as_away(bus: Bus, server: AnyServer) -> None:
     await _meet(bus, "c")
     status = await bus.group_status("g")
@@ -79,7 +68,6 @@ async def test_a_group_without_consumers_for_a_week_is_reported_as_away(bus: Bus
     assert (await bus.group_status("g")).is_away
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_fetched_again_is_pending_and_not_a_retry(bus: Bus, consumer: Consumer) -> None:
     await wake(bus, "a")
     await consumer.nack(await take_one(consumer), delay=0)
@@ -89,7 +77,6 @@ async def test_work_that_was_fetched_again_is_pending_and_not_a_retry(bus: Bus, 
     assert status.consumers[0].sessions == ("a",)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claimed(bus: Bus) -> None:
     dead, alive = bus.consumer("g", "dead", heartbeat=0.5), bus.consumer("g", "alive", heartbeat=0.5)
     async with dead, alive:
@@ -106,7 +93,6 @@ async def test_a_silent_consumer_is_reported_as_not_alive_and_its_work_is_claime
         await until(is_shown)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnyServer) -> None:
     """Not only at the next sweep of all buckets. The bench measures how soon."""
     names = [f"s{number}" for number in range(100)]
@@ -121,14 +107,12 @@ async def test_work_of_many_consumers_is_found_as_they_fall_silent(server: AnySe
                 while True:
                     heard.update(work.session for work in await consumer.fetch(4))
 
-        async with anyio.create_task_group() as tasks:
+        async with background() as tasks:
             tasks.start_soon(serve, "c1")
             tasks.start_soon(serve, "c2")
             await eventually(lambda: heard == set(names))
-            tasks.cancel_scope.cancel()
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_waiting_consumer_writes_only_its_heartbeats(bus: Bus, consumer: Consumer, server: AnyServer) -> None:
     await wake(bus, "a")
     await consumer.ack(await take_one(consumer))
@@ -139,7 +123,6 @@ async def test_a_waiting_consumer_writes_only_its_heartbeats(bus: Bus, consumer:
         assert set(_keys(server)) == set(before)
 
 
-@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_old_heartbeats_are_forgotten(bus: Bus, server: AnyServer) -> None:
     await _meet(bus, "old")
     server.do("HSET", Keys().consumers("g"), "old", "7 1 15000 0")
@@ -159,12 +142,18 @@ def _keys(server: AnyServer) -> list[str]:
         return [name for name in names if say("EXISTS", name)]
 
 
-async def test_a_first_reading_counts_and_names_no_sessions(bus: Bus) -> None:
+async def test_a_first_reading_counts_and_names_no_sessions(bus: Bus, server: AnyServer) -> None:
     empty = await bus.activity()
     assert (empty.published, empty.named, empty.sessions) == (0, 0, {})
-    await bus.session("a").publish(UserMessage.text("1"))
-    assert (await bus.activity()).sessions == {}
-    assert (await bus.activity()).published == 1
+    for _ in range(5):
+        await bus.session("a").publish(told("1"))
+    server.do("XTRIM", Keys().index(Keys().bucket("a")), "MAXLEN", "1")
+    first = await bus.activity()
+    assert (first.published, first.sessions) == (5, {})
+    with server.talk() as say:
+        for session, position in (("a b", "1"), ("a", "one"), ("", "")):
+            say("XADD", Keys().index(Keys().bucket("a")), "*", "s", session, "z", position)
+    assert (await bus.activity(first)).sessions == {}, "foreign pointers name none"
 
 
 @pytest.mark.cluster("smoke test of activity")
@@ -196,29 +185,12 @@ async def test_publishes_beyond_the_bound_are_counted_and_the_next_reading_begin
         assert (await bus.activity(now)).named == 0
 
 
-async def test_publishes_are_counted_even_if_the_index_was_trimmed(bus: Bus, server: AnyServer) -> None:
-    for _ in range(5):
-        await bus.session("a").publish(told("x"))
-    server.do("XTRIM", Keys().index(Keys().bucket("a")), "MAXLEN", "1")
-    assert (await bus.activity()).published == 5
-
-
-async def test_a_foreign_pointer_names_no_session(bus: Bus, server: AnyServer) -> None:
-    await bus.session("a").publish(told("1"))
-    before = await bus.activity()
-    with server.talk() as say:
-        for session, position in (("a b", "1"), ("a", "one"), ("", "")):
-            say("XADD", Keys().index(Keys().bucket("a")), "*", "s", session, "z", position)
-    assert (await bus.activity(before)).sessions == {}
-
-
 @pytest.mark.cluster("smoke test of lease_status")
 @pytest.mark.sentinel("smoke test of lease_status")
 async def test_the_status_of_a_lease_has_its_owner_and_the_time_left(bus: Bus) -> None:
     a = bus.session("a")
     await a.publish(told("1"))
-    lease = await a.acquire_lease("w1.token", 30)
-    assert lease is not None
+    lease = await held_lease(a, "w1.token", 30)
     await bus.session("b").publish(told("1"))
     held, free, none = await bus.lease_status(["a", "b", "none"])
     assert (held.session, held.owner, held.epoch, held.position) == ("a", "w1.token", lease.epoch, 1)

@@ -6,12 +6,12 @@ import anyio
 import pytest
 
 from lanebus import Bus, Cursor, Delta, ExtensionMessage, Fenced, Session, UserMessage
-from lanebus.bus import Checkpoint, FirstPage, SessionLease
-from lanebus.bus.messages import Abort
+from lanebus.bus import Checkpoint, FirstPage, Lease, SessionLease
 from lanebus.errors import LeaseHeld, LeaseNotHeld
-from lanebus.groups import Lease
+from lanebus.messages import Abort
 from tests.support.agent.agents import fresh_bus
 from tests.support.laws.cancelling import Moment, cut
+from tests.support.log.groups import held_lease
 from tests.support.log.said import said, told, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, shortly
@@ -41,8 +41,7 @@ async def test_a_release_wakes_once_for_workers_that_found_the_session_leased(bu
     quiet, asked = bus.session("quiet"), bus.session("asked")
     for session in (quiet, asked):
         await session.publish(told("x"))
-        mine = await session.acquire_lease("me", 60)
-        assert mine is not None
+        mine = await held_lease(session, "me", 60)
         if session is asked:
             assert await session.acquire_lease("you", 60) is None
             assert await session.acquire_lease("you", 60) is None
@@ -52,9 +51,7 @@ async def test_a_release_wakes_once_for_workers_that_found_the_session_leased(bu
     assert await woken(bus, 2) == ["asked", "last"]
 
 
-async def test_a_worker_that_takes_over_a_session_sees_all_entries_so_the_release_wakes_no_other(
-    bus: Bus, session: Session
-) -> None:
+async def test_a_release_wakes_nobody_if_the_lease_was_taken_over_since(bus: Bus, session: Session) -> None:
     await session.publish(told("x"))
     assert await session.acquire_lease("dead", 60) is not None
     assert await session.acquire_lease("me", 60) is None
@@ -103,6 +100,8 @@ async def test_a_release_with_wake_set_always_wakes_a_worker(bus: Bus) -> None:
 async def test_a_waiting_worker_gets_the_wake_up(bus: Bus, other: Bus, word: UserMessage | ExtensionMessage) -> None:
     session = bus.session("s")
     position = (await session.publish(said("x"), told("y"))).position
+    async with shortly():
+        await session.wait_for_wake_up(Cursor(0))  # it ends at once
     told_of: list[int] = []
 
     async def wait() -> None:
@@ -114,12 +113,6 @@ async def test_a_waiting_worker_gets_the_wake_up(bus: Bus, other: Bus, word: Use
         await anyio.wait_all_tasks_blocked()
         await other.session("s").publish(word)
     assert told_of == [position + 1]
-
-
-async def test_an_entry_that_exists_after_the_cursor_ends_the_wait_at_once(session: Session) -> None:
-    await session.publish(said("x"))
-    async with shortly():
-        await session.wait_for_wake_up(Cursor(0))
 
 
 @pytest.mark.cluster("its sessions are on several nodes")
@@ -163,63 +156,57 @@ async def test_a_page_read_with_a_lease_holds_all_earlier_entries(bus: Bus, sess
         assert [envelope.position for page in again for envelope in page.envelopes] == [1, 2, 3, 4]
 
 
-async def test_a_page_is_read_after_its_lease_was_acquired_or_not_at_all(one: RealServer) -> None:
+async def test_a_page_is_read_after_its_lease_was_taken_or_not(bus: Bus, session: Session, one: RealServer) -> None:
     """A server that has forgotten the script grants the lease at the second attempt, after the page was read."""
-    async with one.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("one"))
-        page = session.first_page()
-        one.do("SCRIPT", "FLUSH")
-        assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
-        assert page.take(0) == []
-        assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
-        assert page.take(1) == [], "it begins behind another position"
-        assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
-        assert len(page.take(0)) == 4
+    await session.publish(said("one"))
+    page = session.first_page()
+    one.do("SCRIPT", "FLUSH")
+    assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
+    assert page.take(0) == []
+    assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
+    assert page.take(1) == [], "it begins behind another position"
+    assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
+    assert len(page.take(0)) == 4
 
 
-async def test_of_several_sessions_no_page_is_read_with_their_leases(one: RealServer) -> None:
-    async with one.bus() as bus:
-        asked: list[str] = []
+async def test_of_several_sessions_no_page_is_read_with_their_leases(bus: Bus, one: RealServer) -> None:
+    asked: list[str] = []
 
-        def first_page(name: str) -> None:
-            asked.append(name)
+    def first_page(name: str) -> None:
+        asked.append(name)
 
-        async with bus.consumer("g", "c", owner="me", first_page=first_page) as consumer:
-            await bus.session("s1").publish(said("x"))
-            await consumer.fetch(8)
-            asked.clear()
-            async with anyio.create_task_group() as tasks:
-                for name in ("s2", "s3", "s4"):
-                    tasks.start_soon(bus.session(name).publish, said("x"))
-            given: list[str] = []
-            while len(given) < 3:
-                works = await consumer.fetch(8)
-                given += [work.session for work in works]
-                assert len(works) == 1 or not {work.session for work in works} & {*asked}
+    async with bus.consumer("g", "c", owner="me", first_page=first_page) as consumer:
+        await bus.session("s1").publish(said("x"))
+        await consumer.fetch(8)
+        asked.clear()
+        async with anyio.create_task_group() as tasks:
+            for name in ("s2", "s3", "s4"):
+                tasks.start_soon(bus.session(name).publish, said("x"))
+        given: list[str] = []
+        while len(given) < 3:
+            works = await consumer.fetch(8)
+            given += [work.session for work in works]
+            assert len(works) == 1 or not {work.session for work in works} & {*asked}
 
 
 @pytest.mark.cluster("smoke test of leases")
 @pytest.mark.sentinel("smoke test of leases")
 async def test_a_lease_has_one_owner_until_it_is_released(session: Session) -> None:
-    mine = await session.acquire_lease("me", 60)
-    assert mine is not None
+    mine = await held_lease(session, "me", 60)
     assert mine == Lease("s", "me", 1)
     assert await session.acquire_lease("you", 60) is None
     assert await session.renew_lease(mine, 60)
     await session.release_lease(mine)
     assert not await session.renew_lease(mine, 60)
-    yours = await session.acquire_lease("you", 60)
-    assert yours is not None
+    yours = await held_lease(session, "you", 60)
     assert yours == Lease("s", "you", 2)
     await session.release_lease(mine)  # lost already: nothing happens
     assert await session.renew_lease(yours, 60)
 
 
 async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_fenced(session: Session) -> None:
-    mine = await session.acquire_lease("me", 0.05)
-    assert mine is not None
-    await session.publish(said("a"), epoch=mine.epoch)
+    mine = await held_lease(session, "me", 0.001)
+    await session.publish(said("a"), epoch=mine.epoch)  # it has expired, and is valid until it is taken over
     yours: Lease | None = None
     async with shortly():
         while yours is None:
@@ -232,14 +219,6 @@ async def test_an_expired_lease_is_taken_over_and_its_old_owner_is_fenced(sessio
     await session.publish(said("d"), epoch=yours.epoch)
     assert await words(session) == ["a", "d"]
     assert (await session.head()).epoch == 2
-
-
-async def test_an_expired_lease_may_append_until_it_is_taken_over(session: Session) -> None:
-    mine = await session.acquire_lease("me", 0.001)
-    assert mine is not None
-    assert (
-        await session.publish(said("a"), epoch=mine.epoch)
-    ).position == 1  # an expired lease may be taken over, and is valid until then
 
 
 async def test_one_of_many_concurrent_workers_gets_a_lease(bus: Bus) -> None:
@@ -265,20 +244,17 @@ async def test_a_projection_or_lease_call_repeated_after_a_lost_reply_succeeds(o
         way.lose = 1
         assert await session.save_projection("p", 1, b"one", cursor=Cursor(3), expected=0)
         way.lose = 1
-        lease = await session.acquire_lease("me", 60)
-        assert lease is not None
+        lease = await held_lease(session, "me", 60)
         assert await session.renew_lease(lease, 60)
         assert way.lost == 2
 
 
-async def test_a_call_after_a_restart_works_at_once(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await asyncio.gather(*[session.head() for _ in range(30)])  # several idle connections
-        process.kill()
-        process.start()
-        assert (await session.head()).position == 0
-        await session.preview(Delta(kind="text", message_id="m", delta="x"))
+async def test_a_call_after_a_restart_works_at_once(session: Session, process: RealServer) -> None:
+    await asyncio.gather(*[session.head() for _ in range(30)])  # several idle connections
+    process.kill()
+    process.start()
+    assert (await session.head()).position == 0
+    await session.preview(Delta(kind="text", message_id="m", delta="x"))
 
 
 async def is_free(session: Session) -> bool:
@@ -346,8 +322,7 @@ async def test_a_holder_that_waits_gets_the_lease_at_its_release(session: Sessio
 
 
 async def test_a_lease_is_taken_over_after_its_holder_died(session: Session) -> None:
-    dead = await session.acquire_lease("dead", 0.2)
-    assert dead is not None
+    dead = await held_lease(session, "dead", 0.2)
     async with shortly(), session.lease("me") as lease:
         assert lease.epoch > dead.epoch
 

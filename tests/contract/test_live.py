@@ -9,30 +9,17 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import (
-    START,
-    AssistantMessage,
-    Bus,
-    Cursor,
-    Delta,
-    Envelope,
-    Fenced,
-    Lane,
-    Session,
-    SessionClosed,
-    TextBlock,
-    Unavailable,
-)
+from lanebus import START, AssistantMessage, Bus, Cursor, Delta, Envelope, Fenced, Lane, Session, TextBlock, Unavailable
 from lanebus.bus import Log
-from lanebus.bus.errors import Refused
 from lanebus.bus.previews import show_deltas
 from lanebus.bus.wire import Entry, Keys, decode_delta
-from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull
-from tests.contract.followers import Follower, piece
+from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull, Refused, SessionClosed
+from tests.support.log.following import Follower, piece
+from tests.support.log.groups import held_lease
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_live, bound_log
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, background, eventually
 
 LLM = frozenset({Lane.LLM})
 
@@ -108,7 +95,7 @@ async def open_texts(session: Session) -> dict[str, list[str]]:
 @pytest.mark.cluster("smoke test of previews")
 @pytest.mark.sentinel("smoke test of previews")
 async def test_deltas_are_numbered_from_one_below_the_newest_position(session: Session, server: AnyServer) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         follower = Follower(session, live=True).start(tasks)
         await eventually(follower.has(1))
@@ -123,7 +110,6 @@ async def test_deltas_are_numbered_from_one_below_the_newest_position(session: S
         await session.preview(piece("4"))
         await eventually(follower.has(6))
         assert follower.seen[-1].cursor.id == "2-2"
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_piece_whose_answer_was_lost_is_shown_once(one: RealServer) -> None:
@@ -139,31 +125,26 @@ async def test_a_piece_whose_answer_was_lost_is_shown_once(one: RealServer) -> N
         assert await open_texts(other.session("s")) == {"m": ["".join(word * 2 for word in words)]}
 
 
-async def test_a_live_delta_that_arrives_after_a_later_one_is_dropped(session: Session) -> None:
+async def test_a_late_live_delta_is_dropped_and_those_of_several_tasks_keep_their_order(session: Session) -> None:
     await session.publish(said("q"))
+    async with anyio.create_task_group() as tasks:
+        for number in range(100):
+            tasks.start_soon(partial(session.preview, of("n", f"{number} "), of("n", "| ")))
+    text = "".join(f"{number} | " for number in range(100))
+    assert await open_texts(session) == {"n": [text]}
     log: Log = session.resources.log  # a command that a server holds back cannot be timed
     for number, speaker in ((7, "a"), (6, "a"), (6, "b"), (7, "a"), (8, "a"), (6, "b")):
         body = piece(f"{speaker}{number} ").to_json_bytes()
         await show_deltas(log, "s", speaker, number, [body], epoch=None, is_end=False)
-    assert await open_texts(session) == {"m": ["a7 b6 a8 "]}
-
-
-async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(session: Session) -> None:
-    await session.publish(said("q"))
-    async with anyio.create_task_group() as tasks:
-        for number in range(100):
-            tasks.start_soon(partial(session.preview, piece(f"{number} "), piece("| ")))
-    assert await open_texts(session) == {"m": ["".join(f"{number} | " for number in range(100))]}
+    assert await open_texts(session) == {"n": [text], "m": ["a7 b6 a8 "]}
 
 
 async def test_a_worker_that_lost_its_lease_shows_nothing_more(session: Session) -> None:
     await session.publish(said("q"))
-    lost = await session.acquire_lease("a", 60)
-    assert lost is not None
+    lost = await held_lease(session, "a", 60)
     await session.preview(piece("mine"), epoch=lost.epoch)
     await session.release_lease(lost)
-    held = await session.acquire_lease("b", 60)
-    assert held is not None
+    held = await held_lease(session, "b", 60)
     for delta in (piece("late"), cut()):
         with pytest.raises(Fenced):
             await session.preview(delta, epoch=lost.epoch)
@@ -173,7 +154,7 @@ async def test_a_worker_that_lost_its_lease_shows_nothing_more(session: Session)
 
 
 async def test_a_closed_session_accepts_cuts_and_no_other_live_deltas(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         follower = Follower(session, live=True).start(tasks)
         await eventually(follower.has(1))
@@ -183,7 +164,6 @@ async def test_a_closed_session_accepts_cuts_and_no_other_live_deltas(session: S
             await session.preview(piece("more"))
         await session.preview(cut(reason="closed"))
         await eventually(lambda: "closed" in [e.message.delta for e in follower.seen if isinstance(e.message, Delta)])
-        tasks.cancel_scope.cancel()
 
 
 async def test_an_invalid_live_delta_is_refused_before_any_is_shown(session: Session) -> None:
@@ -199,9 +179,7 @@ async def test_an_invalid_live_delta_is_refused_before_any_is_shown(session: Ses
     assert await open_texts(session) == {}
 
 
-async def test_a_preview_gives_up_on_a_server_that_does_not_answer_and_goes_on_with_one_that_does(
-    process: RealServer,
-) -> None:
+async def test_a_preview_gives_up_on_a_silent_server_and_goes_on_when_it_answers(process: RealServer) -> None:
     async with process.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -294,7 +272,7 @@ async def test_live_deltas_of_a_silent_message_are_removed_to_make_room(server: 
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_pieces_come_in_order_between_the_entries(server: AnyServer, limit: int) -> None:
     bound_hub(server, direct_sessions=limit)
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, background() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
         early = Follower(session, live=True).start(tasks)
@@ -322,11 +300,10 @@ async def test_pieces_come_in_order_between_the_entries(server: AnyServer, limit
         cursors = [envelope.cursor for envelope in early.seen]
         assert cursors == sorted(set(cursors))
         assert [cursor[:2] for cursor in cursors[:5]] == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_new_follower_first_gets_the_text_of_each_open_message(bus: Bus, other: Bus) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         speaker, session = bus.session("s"), other.session("s")
         await speaker.publish(said("q"))
         await speaker.preview(of("over", "was whole"), of("ended", "was cut"))
@@ -348,11 +325,10 @@ async def test_a_new_follower_first_gets_the_text_of_each_open_message(bus: Bus,
         await speaker.publish(whole("Hello", "m"), whole("Bon", "n"))
         await eventually(follower.has(6))
         assert follower.words[3:] == ["lo", "Hello", "Bon"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_follower_that_joins_anywhere_has_the_text_of_open_messages_only(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         await session.preview(of("over", "x"))
         await session.publish(whole("x", "over"))
@@ -369,12 +345,9 @@ async def test_a_follower_that_joins_anywhere_has_the_text_of_open_messages_only
                     return Screen().show(follower.seen).texts == {"m": "0 1 2 3 4 5 ", "n": "-0 -1 -2 -3 -4 -5 "}
 
                 await eventually(is_there)
-        tasks.cancel_scope.cancel()
 
 
-async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_them(
-    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_followers_share_decoded_pieces(shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     decoded = 0
 
     def counted_decode(session: str, entry: Entry) -> Envelope:
@@ -383,7 +356,7 @@ async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_t
         return decode_delta(session, entry)
 
     monkeypatch.setattr("lanebus.bus.previews.decode_delta", counted_decode)
-    async with shared_valkey.bus() as bus, shared_valkey.bus() as other, anyio.create_task_group() as tasks:
+    async with shared_valkey.bus() as bus, shared_valkey.bus() as other, background() as tasks:
         speaker, session = bus.session("s"), other.session("s")
         await speaker.publish(said("q"))
         pieces = [of("m", f"{number} ") for number in range(300)]
@@ -397,7 +370,6 @@ async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_t
         for follower in (*followers, *late):
             await eventually(partial(shows, follower, text))
         assert decoded <= 301
-        tasks.cancel_scope.cancel()
 
 
 async def test_cached_live_deltas_are_read_again_after_the_server_was_emptied(bus: Bus, server: AnyServer) -> None:
@@ -413,12 +385,10 @@ async def test_cached_live_deltas_are_read_again_after_the_server_was_emptied(bu
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_a_follower_that_joins_during_a_blocked_read_misses_no_live_delta(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_joining_during_a_blocked_read_loses_no_delta(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub does not notice the new subscription before its read returns."""
     monkeypatch.setattr(Log, "unblock", deaf)
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, background() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
         first = Follower(session).start(tasks)
@@ -431,14 +401,11 @@ async def test_a_follower_that_joins_during_a_blocked_read_misses_no_live_delta(
         await session.publish(told("p"))
         await eventually(late.has(2))
         assert [envelope.cursor.id for envelope in late.seen] == ["2-1", "3-0"]
-        tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_ahead_of_the_hub_gets_nothing_of_cut_messages(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_follower_ahead_of_the_hub_gets_no_cut_text(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "unblock", deaf)
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, background() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
         other_lane = Follower(session, lanes=LLM).start(tasks)
@@ -452,11 +419,10 @@ async def test_a_follower_ahead_of_the_hub_gets_nothing_of_cut_messages(
         await session.publish(said("z"))
         await eventually(late.has(1))
         assert late.words == ["z"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_follower_from_the_start_gets_each_live_delta_at_its_position(other: Bus, session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         await session.preview(piece("a"), piece("b"), of("n", "x"), piece("c"))
         await session.publish(told("p"), told("p"))
@@ -470,11 +436,10 @@ async def test_a_follower_from_the_start_gets_each_live_delta_at_its_position(ot
             *(("1-0", "q"), ("1-2", "ab"), ("1-3", "x"), ("1-4", "c"), ("2-0", "p"), ("3-0", "p")),
             *(("3-1", "d"), ("4-0", "p"), ("4-1", "e")),
         ]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_resumed_follower_gets_exactly_the_live_deltas_after_its_cursor(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         first = Follower(session, live=True).start(tasks)
         await eventually(first.has(1))
@@ -492,11 +457,10 @@ async def test_a_resumed_follower_gets_exactly_the_live_deltas_after_its_cursor(
             await eventually(is_complete)
             if before[-1].delta:
                 assert not any(isinstance(e.message, Delta) and e.message.is_snapshot for e in again.seen)
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_resumed_follower_that_saw_a_message_begin_gets_its_cut(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         first = Follower(session, live=True).start(tasks)
         await eventually(first.has(1))
@@ -510,11 +474,10 @@ async def test_a_resumed_follower_that_saw_a_message_begin_gets_its_cut(session:
         await session.publish(told("end"))
         await eventually(again.has(3))
         assert again.words == ["b", "stopped", "end"]
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_follower_that_fell_behind_gets_every_live_delta_of_open_messages(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         seen: list[Envelope] = []
         go = anyio.Event()
@@ -539,11 +502,10 @@ async def test_a_follower_that_fell_behind_gets_every_live_delta_of_open_message
         await session.preview(of("m", "end"))
         await eventually(lambda: Screen().show(seen).texts["m"].endswith("199 end"))
         assert not any(isinstance(e.message, Delta) and e.message.is_snapshot for e in seen)
-        tasks.cancel_scope.cancel()
 
 
 async def test_no_live_delta_comes_after_the_end_of_its_message(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("q"))
         early = Follower(session, live=True).start(tasks)
         await eventually(early.has(1))
@@ -565,13 +527,12 @@ async def test_no_live_delta_comes_after_the_end_of_its_message(session: Session
             assert follower.words == wanted
         await eventually(lambda: "end" in now.words)
         assert await open_texts(session) == {}
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_an_entry_is_not_lost_between_many_pieces(server: AnyServer, limit: int) -> None:
     bound_hub(server, direct_sessions=limit)
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with server.bus() as bus, server.bus() as other, background() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True).start(tasks)
         await eventually(lambda: "s" in bus._shards.of("s").hub.followed)  # pyright: ignore[reportPrivateUsage]  # it shows nowhere else
@@ -585,12 +546,11 @@ async def test_an_entry_is_not_lost_between_many_pieces(server: AnyServer, limit
         cursors = [envelope.cursor for envelope in follower.seen]
         assert cursors == sorted(set(cursors))
         assert len(cursors) == 60 + 59 * 3 + 150
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("lanes", [frozenset(Lane), LLM])
 async def test_a_live_delta_after_many_entries_waits_for_them(bus: Bus, other: Bus, lanes: frozenset[Lane]) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True, lanes=lanes).start(tasks)
         await theirs.publish(said("0"))
@@ -603,7 +563,6 @@ async def test_a_live_delta_after_many_entries_waits_for_them(bus: Bus, other: B
         entries = [envelope.position for envelope in follower.seen if not envelope.delta]
         wanted = [n for n in range(1, 5 * 401 + 2) if lanes != LLM or (n - 1) % 401 or n == 1]
         assert entries == wanted
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.full
@@ -654,7 +613,7 @@ async def test_followers_that_come_and_go_have_the_text_of_every_message(server:
                     if not stay and not is_over.is_set():
                         break
 
-        async with anyio.create_task_group() as tasks:
+        async with background() as tasks:
             tasks.start_soon(speak)
             for _ in range(8):
                 tasks.start_soon(view, chance.choice((START, (await session.head()).cursor)))
@@ -666,4 +625,3 @@ async def test_followers_that_come_and_go_have_the_text_of_every_message(server:
                 return all(screen.open == wanted for screen in screens)
 
             await eventually(is_told)
-            tasks.cancel_scope.cancel()

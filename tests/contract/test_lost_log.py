@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import Bus
-from lanebus.bus import LogLoss
+from lanebus.bus import Bus, LogLoss
 from lanebus.bus.log.namespace import SeenLog, StoredNamespace, loss_of
 from lanebus.bus.servers import acl_users
 from lanebus.bus.storage import StateFile
@@ -32,9 +31,7 @@ async def unaccepted(bus: Bus) -> list[str]:
     return [loss.kind for loss in await bus.namespace.unaccepted()]
 
 
-async def test_a_log_that_a_restart_or_a_flush_of_another_namespace_leaves_alone_is_not_lost(
-    process: RealServer, tmp_path: Path
-) -> None:
+async def test_a_restart_or_another_namespaces_flush_loses_no_log(process: RealServer, tmp_path: Path) -> None:
     async with process.bus() as bus, process.bus("other") as other:
         await bus.namespace.remember(StateFile(tmp_path / "s.json"))
         assert [await kind(bus), await kind(bus), await kind(other)] == [None] * 3
@@ -48,33 +45,28 @@ async def test_a_log_that_a_restart_or_a_flush_of_another_namespace_leaves_alone
     assert await kind_on(process, tmp_path / "s.json") is None
 
 
-async def test_an_emptied_log_refuses_the_publishes_of_a_process_that_knew_it_until_it_is_accepted(
-    process: RealServer,
-) -> None:
-    async with process.bus() as bus:
-        receipt = await bus.session("s").publish(said("a"))
-        assert await kind(bus) is None
-        empty(process)
-        assert await kind(bus) == "emptied"
-        assert await kind(bus) is None  # told once
-        for session in ("s", "new"):
-            with pytest.raises(LogEmptied, match="`lanebus namespace accept --namespace lanebus`"):
-                await bus.session(session).publish(said("b"))
-        assert (await bus.session("new").head()).position == 0
-        with pytest.raises(LogRolledBack):  # a reader's own check, as before
-            async for _ in bus.session("s").follow(after=receipt.cursor):
-                pass
-        async with process.bus() as operator:
-            assert [loss.kind for loss in await operator.namespace.accept()] == ["emptied"]
-        assert await kind(bus) is None
-        assert (await bus.session("new").publish(said("b"))).position == 1
-        assert await unaccepted(bus) == []
-        assert bus.namespace.losses == {"emptied": 1, "rolled_back": 0}
+async def test_a_process_that_knew_a_log_publishes_once_its_loss_is_accepted(bus: Bus, process: RealServer) -> None:
+    receipt = await bus.session("s").publish(said("a"))
+    assert await kind(bus) is None
+    empty(process)
+    assert await kind(bus) == "emptied"
+    assert await kind(bus) is None  # told once
+    for session in ("s", "new"):
+        with pytest.raises(LogEmptied, match="`lanebus namespace accept --namespace lanebus`"):
+            await bus.session(session).publish(said("b"))
+    assert (await bus.session("new").head()).position == 0
+    with pytest.raises(LogRolledBack):  # a reader's own check, as before
+        async for _ in bus.session("s").follow(after=receipt.cursor):
+            pass
+    async with process.bus() as operator:
+        assert [loss.kind for loss in await operator.namespace.accept()] == ["emptied"]
+    assert await kind(bus) is None
+    assert (await bus.session("new").publish(said("b"))).position == 1
+    assert await unaccepted(bus) == []
+    assert bus.namespace.losses == {"emptied": 1, "rolled_back": 0}
 
 
-async def test_publishers_that_do_not_look_append_to_an_emptied_log_after_one_error_of_each_session_they_knew(
-    process: RealServer,
-) -> None:
+async def test_publishers_that_do_not_look_append_to_an_emptied_log_after_one_error(process: RealServer) -> None:
     """As the page about backups says."""
     async with process.bus() as worker, process.bus() as publisher:
         await publisher.session("s").publish(said("a"))
@@ -89,22 +81,21 @@ async def test_publishers_that_do_not_look_append_to_an_emptied_log_after_one_er
             assert (await started.session("s").publish(said("d"))).position == 2
 
 
-async def test_an_older_copy_is_told_once_and_served(process: RealServer) -> None:
-    async with process.bus() as bus:
-        assert await kind(bus) is None
-        with copied(process) as restore:
-            for _ in range(3):
-                assert await kind(bus) is None
-            restore()
-        loss = await bus.namespace.look()
-        assert loss is not None
-        assert (loss.kind, loss.seen, loss.found) == ("rolled_back", 4, 1)
-        assert loss.found_at <= loss.seen_at
-        assert await kind(bus) is None
-        assert (await bus.session("s").publish(said("a"))).position == 1
-        assert await unaccepted(bus) == ["rolled_back"]
-        await bus.namespace.accept()
-        assert await unaccepted(bus) == []
+async def test_an_older_copy_is_told_once_and_served(bus: Bus, process: RealServer) -> None:
+    assert await kind(bus) is None
+    with copied(process) as restore:
+        for _ in range(3):
+            assert await kind(bus) is None
+        restore()
+    loss = await bus.namespace.look()
+    assert loss is not None
+    assert (loss.kind, loss.seen, loss.found) == ("rolled_back", 4, 1)
+    assert loss.found_at <= loss.seen_at
+    assert await kind(bus) is None
+    assert (await bus.session("s").publish(said("a"))).position == 1
+    assert await unaccepted(bus) == ["rolled_back"]
+    await bus.namespace.accept()
+    assert await unaccepted(bus) == []
 
 
 async def test_each_process_that_knew_more_finds_an_older_copy_itself(process: RealServer) -> None:
@@ -132,9 +123,7 @@ async def test_a_restart_finds_an_older_copy_by_its_state_file(process: RealServ
         assert await unaccepted(bus) == ["rolled_back"]
 
 
-async def test_a_restart_refuses_an_emptied_log_by_its_state_file_and_serves_it_once_accepted_or_restored(
-    process: RealServer, tmp_path: Path
-) -> None:
+async def test_a_state_file_refuses_an_emptied_log_until_it_is_accepted(process: RealServer, tmp_path: Path) -> None:
     state = tmp_path / "s.json"
     assert await kind_on(process, state) is None
     with copied(process) as restore:
@@ -166,9 +155,7 @@ async def test_a_process_that_never_saw_the_lost_log_believes_one_that_did(proce
             assert [await kind(fresh), await kind(witness)] == [None, None]
 
 
-async def test_a_process_that_has_begun_with_the_new_log_does_not_stop_for_one_that_knew_the_lost_one(
-    process: RealServer,
-) -> None:
+async def test_a_process_of_the_new_log_does_not_stop_for_one_that_knew_the_lost_one(process: RealServer) -> None:
     async with process.bus() as witness:
         assert await kind(witness) is None
         process.do("FLUSHALL")
@@ -179,22 +166,19 @@ async def test_a_process_that_has_begun_with_the_new_log_does_not_stop_for_one_t
             assert (await fresh.session("s").publish(said("a"))).position == 1
 
 
-async def test_a_user_that_may_only_read_finds_both_losses(process: RealServer) -> None:
-    async with process.bus() as bus:
-        assert await kind(bus) is None
-        for user in acl_users("lanebus"):
-            process.do("ACL", "SETUSER", user.name, *user.rules, "+config|get", ">pass")
-        async with Bus.open(f"unix://lanebus-reader:pass@{process.socket}") as reader:
-            assert [await kind(bus), await kind(reader)] == [None, None]
-            process.do("HSET", "lanebus:config", "looks", "1")
-            assert [await kind(reader), await kind(reader)] == ["rolled_back", None]
-            process.do("DEL", "lanebus:config")
-            assert await kind(reader) == "emptied"
+async def test_a_user_that_may_only_read_finds_both_losses(bus: Bus, process: RealServer) -> None:
+    assert await kind(bus) is None
+    for user in acl_users("lanebus"):
+        process.do("ACL", "SETUSER", user.name, *user.rules, "+config|get", ">pass")
+    async with Bus.open(f"unix://lanebus-reader:pass@{process.socket}") as reader:
+        assert [await kind(bus), await kind(reader)] == [None, None]
+        process.do("HSET", "lanebus:config", "looks", "1")
+        assert [await kind(reader), await kind(reader)] == ["rolled_back", None]
+        process.do("DEL", "lanebus:config")
+        assert await kind(reader) == "emptied"
 
 
-async def test_a_namespace_of_an_earlier_version_gets_a_generation_and_its_older_backup_is_found(
-    process: RealServer,
-) -> None:
+async def test_a_namespace_of_an_earlier_version_gets_a_generation_and_is_guarded(process: RealServer) -> None:
     process.do("HSET", "lanebus:config", "buckets", "64", "schema", "3")
     async with process.bus() as bus:
         assert [await kind(bus), await kind(bus)] == [None, None]
@@ -229,25 +213,17 @@ SEEN = SeenLog("g", 5, 1_000)
         ((b"3", b"\xff", b"9", b"900", None, b"emptied"), "emptied"),
     ],
 )
-def test_a_loss_follows_from_what_is_known_and_what_is_stored(
-    fields: tuple[bytes | None, ...], expected: str | None
-) -> None:
+def test_a_loss_follows_from_the_known_and_the_stored(fields: tuple[bytes | None, ...], expected: str | None) -> None:
     loss = loss_of(SEEN, StoredNamespace.parse(fields))
     assert (loss.kind if loss else None) == expected
 
 
-@pytest.mark.parametrize(
-    ("looked", "lost", "found_at"),
-    [(b"900", None, 900), (b"1001", b"rolled_back 7 3 1000 800", 800), (b"1001", None, 0)],
-)
-def test_an_older_copy_has_the_time_of_its_last_look_before_the_loss(
-    looked: bytes, lost: bytes | None, found_at: int
-) -> None:
-    loss = loss_of(SEEN, StoredNamespace.parse((b"3", b"g", b"4", looked, None, lost)))
-    assert loss == LogLoss("rolled_back", 5, 4, 1_000, found_at)
-
-
-def test_a_recorded_loss_is_read_back_and_a_damaged_record_is_none() -> None:
+def test_an_older_copy_has_the_time_of_its_last_look_and_a_damaged_record_of_a_loss_is_none() -> None:
+    for looked, lost, found_at in (
+        *((b"900", None, 900), (b"1001", b"rolled_back 7 3 1000 800", 800), (b"1001", None, 0)),
+    ):
+        loss = loss_of(SEEN, StoredNamespace.parse((b"3", b"g", b"4", looked, None, lost)))
+        assert loss == LogLoss("rolled_back", 5, 4, 1_000, found_at)
     fields = (b"3", b"g", b"5", b"1000", None)
     stored = StoredNamespace.parse((*fields, b"rolled_back 5 4 1000 900"))
     assert stored.lost == LogLoss("rolled_back", 5, 4, 1_000, 900)

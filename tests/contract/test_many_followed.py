@@ -4,14 +4,13 @@ import anyio
 import pytest
 
 from lanebus import Bounds, Bus, Delta, Envelope, Lane, Notice, Session
-from lanebus.bounds import HubBounds
-from lanebus.bus import LogBounds
+from lanebus.bounds import HubBounds, LogBounds
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_servers
-from tests.support.servers.real import RealServer, eventually
+from tests.support.servers.real import RealServer, background, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +22,7 @@ def small(request: pytest.FixtureRequest) -> None:
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_sessions_in_many_slices_are_followed_without_a_gap(bus: Bus, other: Bus) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         names = [f"s{number}" for number in range(40)]
         for name in names[::2]:
             await other.session(name).publish(said("0"))
@@ -43,11 +42,10 @@ async def test_sessions_in_many_slices_are_followed_without_a_gap(bus: Bus, othe
             assert_gap_free(subscriber.envelopes)
             assert subscriber.story.count("[caughtUp]") == 1
             assert subscriber.error is None
-        tasks.cancel_scope.cancel()
 
 
-async def test_an_index_that_grows_by_more_than_a_page_hides_nothing(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus, shared_valkey.bus() as other, anyio.create_task_group() as tasks:
+async def test_an_index_that_outgrows_a_page_hides_nothing(bus: Bus, other: Bus, shared_valkey: RealServer) -> None:
+    async with background() as tasks:
         subscriber = Subscriber(bus.session("s")).start(tasks)
         await eventually(subscriber.has("[caughtUp]"))
         for _ in range(5):
@@ -63,7 +61,6 @@ async def test_an_index_that_grows_by_more_than_a_page_hides_nothing(shared_valk
             await other.session("s").publish(*(told("x") for _ in range(20)))
             await eventually(subscriber.has_taken(count + 20))
         assert_gap_free(subscriber.envelopes)
-        tasks.cancel_scope.cancel()
 
 
 def _list(reply: object) -> list[object]:
@@ -73,7 +70,7 @@ def _list(reply: object) -> list[object]:
 
 async def test_emptied_logs_of_quiet_sessions_are_all_found_in_turn(shared_valkey: RealServer) -> None:
     bound_hub(shared_valkey, block_seconds=0.05)
-    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
+    async with shared_valkey.bus() as bus, background() as tasks:
         sessions = [bus.session(f"s{number}") for number in range(7)]
         for session in sessions:
             await session.publish(said("0"))
@@ -84,12 +81,11 @@ async def test_emptied_logs_of_quiet_sessions_are_all_found_in_turn(shared_valke
         for subscriber in subscribers:
             await eventually(subscriber.has_failed)
             assert isinstance(subscriber.error, LogRolledBack)
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_live_deltas_of_many_sessions_are_named_by_an_index(bus: Bus, other: Bus) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         names = [f"s{number}" for number in range(12)]
         seen: dict[str, list[str]] = {name: [] for name in names}
 
@@ -113,11 +109,10 @@ async def test_live_deltas_of_many_sessions_are_named_by_an_index(bus: Bus, othe
         for name in names:
             await other.session(name).publish(said("whole"))
         await eventually(lambda: all(story[-1] == "entry" for story in seen.values()))
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_follower_of_a_new_lane_gets_the_entries_that_the_hub_had_not_read(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("a"))
         llm: list[int] = []
 
@@ -131,14 +126,13 @@ async def test_a_follower_of_a_new_lane_gets_the_entries_that_the_hub_had_not_re
         both = Subscriber(session).start(tasks)
         await eventually(both.has("a", "b", "[caughtUp]"))
         assert both.error is None
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.full
 async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join(valkey: RealServer) -> None:
     count = 300
     bound_hub(valkey, sessions_at_once=100, unsized_sessions=16)
-    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+    async with valkey.bus() as bus, valkey.bus() as other, background() as tasks:
         for number in range(count):
             await other.session(f"s{number}").publish(said("0"))
         before = _reads(valkey)
@@ -148,12 +142,11 @@ async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join
         await other.session("s7").publish(said("1"))  # what was to be read before it has been read
         await eventually(subscribers[7].has("0", "[caughtUp]", "1"))
         assert _reads(valkey) - before < count // 2
-        tasks.cancel_scope.cancel()
 
 
 async def test_a_key_of_a_wrong_type_raises_among_many_unchanged_sessions(valkey: RealServer) -> None:
     bound_hub(valkey, direct_sessions=32)
-    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+    async with valkey.bus() as bus, background() as tasks:
         names = [f"s{number}" for number in range(20)]
         for name in names:
             await bus.session(name).publish(said("0"))
@@ -169,7 +162,6 @@ async def test_a_key_of_a_wrong_type_raises_among_many_unchanged_sessions(valkey
         await eventually(subscribers[7].has_failed)
         await eventually(subscribers[3].has("0", "[caughtUp]", "1"))
         assert not [subscriber for subscriber in subscribers if subscriber.error and subscriber is not subscribers[7]]
-        tasks.cancel_scope.cancel()
 
 
 def _reads(server: RealServer) -> int:

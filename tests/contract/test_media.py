@@ -13,16 +13,15 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from lanebus import Bus, BusError, Limits, SetupError, Unavailable
-from lanebus.bounds import Bounds, ConnectionBounds, MediaBounds
-from lanebus.bus.errors import DirectoryNotCreated, InvalidMediaKey, MissingExtra
+from lanebus import Bounds, Bus, ImageBlock, Limits, MediaRef, UserMessage
+from lanebus.bounds import ConnectionBounds, MediaBounds
+from lanebus.bus.errors import BusError, InvalidNamespace, MissingExtra, SetupError, Unavailable
 from lanebus.bus.servers import topology_at
 from lanebus.bus.wire import Keys
-from lanebus.errors import InvalidNamespace, MediaDamaged, MediaMissing, MediaTooLarge, OverLimit
+from lanebus.errors import DirectoryNotCreated, InvalidMediaKey, MediaDamaged, MediaMissing, MediaTooLarge, OverLimit
 from lanebus.media import DirectoryMedia, MediaHead, MediaStore, ObjectMedia, RedisMedia, SharedStore, SigningStore
-from lanebus.messages import ImageBlock, MediaRef, UserMessage
 from tests.support.servers.object_store import bucket_at
-from tests.support.servers.real import AnyServer, RealServer, one_server, shortly
+from tests.support.servers.real import AnyServer, RealServer, background, one_server, shortly
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore, S3Store
@@ -99,25 +98,19 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
                     yield on_server
 
 
-async def test_what_was_put_is_got_back_under_its_sha256(place: Place) -> None:
-    assert await place.store.put_if_absent(DATA, mime_type="image/png") == SHA256
-    assert await place.store.get(SHA256) == DATA
-    head = await place.store.head(SHA256)
-    assert head is not None
-    assert head.size_bytes == len(DATA)
-
-
-async def test_what_was_never_put_is_missing(place: Place) -> None:
+async def test_what_was_put_is_got_back_under_its_sha256_and_nothing_else_is_there(place: Place) -> None:
+    for data in (DATA, b""):
+        sha256 = hashlib.sha256(data).hexdigest()
+        for _ in range(2):
+            assert await place.store.put_if_absent(data, mime_type="image/png") == sha256
+        assert await place.store.get(sha256) == data
+        head = await place.store.head(sha256)
+        assert head is not None
+        assert head.size_bytes == len(data)
     assert await place.store.head(ABSENT) is None
     with pytest.raises(MediaMissing) as caught:
         await place.store.get(ABSENT)
     assert caught.value.key == ABSENT
-
-
-async def test_no_bytes_are_media_too(place: Place) -> None:
-    sha256 = await place.store.put_if_absent(b"")
-    assert await place.store.get(sha256) == b""
-    assert await place.store.put_if_absent(b"") == sha256
 
 
 async def test_what_was_deleted_is_missing_and_may_be_put_again(place: Place) -> None:
@@ -146,43 +139,25 @@ async def test_many_may_put_the_same_at_once(place: Place) -> None:
     assert found == [SHA256] * 12
 
 
-async def test_damage_is_seen_on_every_get(place: Place) -> None:
+async def test_damage_is_seen_on_every_get_and_a_cut_is_mended_by_the_next_put(place: Place) -> None:
     await place.store.put_if_absent(DATA)
-    await place.overwrite(SHA256, DATA[:-1] + b"?")
-    with pytest.raises(MediaDamaged):
-        await place.store.get(SHA256)
-    with pytest.raises(MediaDamaged) as caught:
-        await place.store.get(SHA256)
-    assert (caught.value.sha256, caught.value.found) == (SHA256, hashlib.sha256(DATA[:-1] + b"?").hexdigest())
-
-
-async def test_what_was_cut_short_is_mended_by_the_next_put(place: Place) -> None:
-    await place.store.put_if_absent(DATA)
+    damaged = DATA[:-1] + b"?"
+    await place.overwrite(SHA256, damaged)
+    for _ in range(2):
+        with pytest.raises(MediaDamaged) as caught:
+            await place.store.get(SHA256)
+        assert (caught.value.sha256, caught.value.found) == (SHA256, hashlib.sha256(damaged).hexdigest())
     await place.overwrite(SHA256, DATA[:100])
     await place.store.put_if_absent(DATA)
     assert await place.store.get(SHA256) == DATA
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "",
-        "../../etc/passwd",
-        "/etc/passwd",
-        "ab/../../x",
-        "0" * 63,
-        "0" * 65,
-        "A" * 64,
-        f"{'0' * 63}\n",
-        "~",
-        "*",
-        "é" * 64,
-    ],
-)
-async def test_what_is_no_sha256_is_never_looked_up(place: Place, key: str) -> None:
-    for look in (place.store.get, place.store.head):
-        with pytest.raises(InvalidMediaKey):
-            await look(key)
+async def test_what_is_no_sha256_is_never_looked_up(place: Place) -> None:
+    paths = ("", "../../etc/passwd", "/etc/passwd", "ab/../../x", "~", "*")
+    for key in (*paths, "0" * 63, "0" * 65, "A" * 64, f"{'0' * 63}\n", "é" * 64):
+        for look in (place.store.get, place.store.head):
+            with pytest.raises(InvalidMediaKey):
+                await look(key)
 
 
 @pytest.mark.full
@@ -195,11 +170,10 @@ async def test_large_media_go_through(place: Place) -> None:
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_put_that_is_cancelled_leaves_all_or_nothing(place: Place, turns: int) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(place.store.put_if_absent, DATA)
         for _ in range(turns):
             await anyio.lowlevel.checkpoint()
-        tasks.cancel_scope.cancel()
     head = await place.store.head(SHA256)
     assert head is None or head.size_bytes == len(DATA)
     await place.store.put_if_absent(DATA)
@@ -209,8 +183,11 @@ async def test_a_put_that_is_cancelled_leaves_all_or_nothing(place: Place, turns
 # --- each by itself -----------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_is_gone_is_unavailable(valkey: RealServer) -> None:
+async def test_a_server_that_is_full_says_so_and_one_that_is_gone_is_unavailable(valkey: RealServer) -> None:
     async with on_redis(valkey) as place:
+        valkey.do("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(Unavailable, match="OOM"):
+            await place.store.put_if_absent(DATA)
         valkey.kill()
         for look in (place.store.put_if_absent(DATA), place.store.get(SHA256), place.store.head(SHA256)):
             with pytest.raises(Unavailable):
@@ -229,9 +206,7 @@ async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(shared_v
 
 
 @pytest.mark.parametrize(("slowest", "is_dead"), [(1, False), (1_000_000_000, True)])
-async def test_a_connection_counts_as_dead_if_it_is_slower_than_the_slowest(
-    valkey: RealServer, slowest: int, is_dead: bool
-) -> None:
+async def test_a_connection_slower_than_the_bound_is_dead(valkey: RealServer, slowest: int, is_dead: bool) -> None:
     bounds = Bounds(connection=ConnectionBounds(answer_seconds=0.2), media=MediaBounds(slowest_bytes_a_second=slowest))
     async with valkey.bus(bounds=bounds) as bus:
         await bus.media.put_if_absent(DATA)
@@ -241,13 +216,6 @@ async def test_a_connection_counts_as_dead_if_it_is_slower_than_the_slowest(
                 await bus.media.get(SHA256)
         else:
             assert await bus.media.get(SHA256) == DATA
-
-
-async def test_a_server_that_is_full_says_so(valkey: RealServer) -> None:
-    async with on_redis(valkey) as place:
-        valkey.do("CONFIG", "SET", "maxmemory", "1")
-        with pytest.raises(Unavailable, match="OOM"):
-            await place.store.put_if_absent(DATA)
 
 
 async def test_files_are_for_their_owner_alone_and_nothing_else_is_left(tmp_path: Path) -> None:
@@ -271,20 +239,15 @@ async def test_a_directory_that_cannot_be_made_is_a_wrong_setting(tmp_path: Path
             await look(SHA256)
 
 
-async def test_an_object_carries_its_type_and_is_an_attachment(s3: "S3Store") -> None:
+async def test_an_object_is_an_attachment_with_its_type_whose_signed_url_needs_no_credentials(s3: "S3Store") -> None:
     import obstore
 
     store = ObjectMedia(s3)
-    await store.put_if_absent(DATA, mime_type="image/png")
-    assert await store.head(SHA256) == MediaHead(len(DATA), "image/png")
-    answer = await obstore.get_async(s3, f"lanebus/sha256/{SHA256[:2]}/{SHA256}")
-    assert answer.attributes["Content-Disposition"] == "attachment"
-
-
-async def test_a_signed_url_needs_no_credentials(s3: "S3Store") -> None:
-    store = ObjectMedia(s3)
     assert isinstance(store, SigningStore)
     await store.put_if_absent(DATA, mime_type="image/png")
+    assert await store.head(SHA256) == MediaHead(len(DATA), "image/png")
+    stored = await obstore.get_async(s3, f"lanebus/sha256/{SHA256[:2]}/{SHA256}")
+    assert stored.attributes["Content-Disposition"] == "attachment"
     url = await store.sign(SHA256, seconds=60)
     assert url is not None
     assert "X-Amz-Signature" in url
@@ -295,28 +258,20 @@ async def test_a_signed_url_needs_no_credentials(s3: "S3Store") -> None:
         await store.sign("../x", seconds=60)
 
 
-async def test_a_store_in_memory_signs_nothing() -> None:
-    from obstore.store import MemoryStore
-
-    assert await ObjectMedia(MemoryStore()).sign(SHA256, seconds=60) is None
-
-
-async def test_an_object_store_that_is_gone_is_unavailable_and_is_not_quoted() -> None:
+async def test_an_object_store_that_is_gone_is_unavailable_and_is_not_quoted(s3_port: int) -> None:
     store = ObjectMedia(bucket_at(1, "media"))
     for look in (store.put_if_absent(DATA), store.get(SHA256), store.head(SHA256)):
         with pytest.raises(Unavailable) as caught:
             await look
         assert "127.0.0.1" not in str(caught.value)
-
-
-async def test_a_bucket_that_does_not_exist_is_a_wrong_setting(s3_port: int) -> None:
     with pytest.raises(SetupError):
         await ObjectMedia(bucket_at(s3_port, "nobody-made-it")).put_if_absent(DATA)
 
 
-async def test_an_object_store_may_be_given_by_url() -> None:
+async def test_an_object_store_may_be_given_by_url_and_one_in_memory_signs_nothing() -> None:
     store = ObjectMedia.from_url("memory:///")
     assert await store.get(await store.put_if_absent(DATA)) == DATA
+    assert await store.sign(SHA256, seconds=60) is None
     for url in ("nothing", "ftp://host/x"):
         with pytest.raises(SetupError):
             ObjectMedia.from_url(url)
@@ -355,9 +310,7 @@ def store_maker(request: pytest.FixtureRequest, tmp_path: Path) -> StoreMaker:
     return lambda: ObjectMedia(memory)
 
 
-async def test_a_namespace_that_names_the_sha256_of_another_cannot_read_the_media(
-    shared_valkey: RealServer, store_maker: StoreMaker
-) -> None:
+async def test_a_namespace_cannot_read_media_of_another(shared_valkey: RealServer, store_maker: StoreMaker) -> None:
     async with (
         Bus.open(shared_valkey.url, namespace="a", media=store_maker()) as owner,
         Bus.open(shared_valkey.url, namespace="b", media=store_maker()) as other,
@@ -414,9 +367,7 @@ def pictures(count: int, size: int = 100_000) -> list[UserMessage]:
     return [shown(b"\x89PNG\r\n\x1a\n" + bytes([number]) * (size - 8)) for number in range(count)]
 
 
-async def test_media_beyond_the_limit_of_the_namespace_are_refused_and_not_stored(
-    shared_valkey: RealServer, store_maker: StoreMaker
-) -> None:
+async def test_media_beyond_the_limit_are_not_stored(shared_valkey: RealServer, store_maker: StoreMaker) -> None:
     limits, messages = Limits(namespace_bytes=1_000_000), pictures(20)
     async with Bus.open(shared_valkey.url, media=store_maker(), limits=limits) as bus:
         session = bus.session("s")
@@ -433,9 +384,7 @@ async def test_media_beyond_the_limit_of_the_namespace_are_refused_and_not_store
         await session.publish(messages[0])  # its media are stored and count once
 
 
-async def test_the_limit_counts_media_that_another_process_stored(
-    shared_valkey: RealServer, store_maker: StoreMaker
-) -> None:
+async def test_the_limit_counts_media_of_other_processes(shared_valkey: RealServer, store_maker: StoreMaker) -> None:
     async with (
         Bus.open(shared_valkey.url, media=store_maker()) as first,
         Bus.open(shared_valkey.url, media=store_maker(), limits=Limits(namespace_bytes=150_000)) as second,

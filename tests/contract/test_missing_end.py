@@ -7,18 +7,16 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import ALL_LANES, Bus, Cursor, Envelope, Lane, Session
+from lanebus import ALL_LANES, Bounds, Bus, Cursor, Envelope, Lane, Session
 from lanebus.archive import DirectoryArchive
-from lanebus.bounds import HubBounds
-from lanebus.bus import Bounds, LogBounds
+from lanebus.bounds import HubBounds, LogBounds
 from lanebus.bus.wire import Keys
-from lanebus.context import WarmContext
+from lanebus.context import WarmContext, build_context
 from lanebus.errors import CursorTrimmed, EntriesMissing, HeadMissing
-from lanebus.handlers.context import PastContexts, build_context
-from lanebus.handlers.projections import USAGE
-from lanebus.projections import project, rebuild
+from lanebus.handlers.context import PastContexts
+from lanebus.projections import USAGE, project, rebuild
 from tests.support.log.said import read, said, told, word, words
-from tests.support.servers.real import AnyServer, RealServer, blocked, eventually
+from tests.support.servers.real import AnyServer, RealServer, background, blocked, eventually
 
 LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
 TOLD = {
@@ -189,7 +187,7 @@ async def test_a_follower_is_told_that_entries_vanished_before_it_read_them(
 ) -> None:
     bounds = Bounds(hub=HubBounds(direct_sessions=direct_sessions, block_seconds=0.2))
     seen: list[str] = []
-    async with shared_valkey.bus(bounds=bounds) as bus, anyio.create_task_group() as tasks:
+    async with shared_valkey.bus(bounds=bounds) as bus, background() as tasks:
         session = bus.session("s")
         await session.publish(said("1"))
 
@@ -201,7 +199,6 @@ async def test_a_follower_is_told_that_entries_vanished_before_it_read_them(
         await eventually(lambda: blocked(shared_valkey) > 0)
         shared_valkey.do("HSET", Keys().head("s"), "position", "2", "last_llm", "2")
         await eventually(lambda: seen == ["1", "1-0", "3"])
-        tasks.cancel_scope.cancel()
 
 
 async def test_appends_and_trims_during_a_read_are_no_missing_end(shared_valkey: RealServer) -> None:
@@ -298,41 +295,37 @@ async def test_a_missing_head_never_looks_like_an_empty_session(bus: Bus, other:
     assert {agent.name: agent.sessions for agent in await other.agents()} == {"agent": 1}
 
 
-@pytest.mark.parametrize("lane", Lane)
-async def test_the_lane_that_lacks_its_end_is_named(session: Session, server: AnyServer, lane: Lane) -> None:
+@pytest.mark.parametrize("lane", [*Lane, None])
+async def test_the_lane_that_lacks_its_end_is_named_unless_it_is_not_known(
+    session: Session, server: AnyServer, lane: Lane | None
+) -> None:
+    selections: tuple[Collection[Lane], ...] = (ALL_LANES, ALL_LANES)
+    error = "after 2-0 up to 3 are missing"
     await fill(session)
-    lose(server, "all", lane)
-    for lanes in (ALL_LANES, {lane}):
+    if lane:
+        lose(server, "all", lane)
+        error, selections = f"of the {lane.value} lane of session", (ALL_LANES, {lane})
+    else:
+        server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
+    for lanes in selections:
         for envelopes in (session.read(lanes=lanes), session.follow(lanes=lanes)):
-            with pytest.raises(EntriesMissing, match=f"of the {lane.value} lane of session") as caught:
+            with pytest.raises(EntriesMissing, match=error) as caught:
                 async for _ in envelopes:
                     pass
-            assert caught.value.lane == lane.value
+            assert caught.value.lane == (lane.value if lane else "")
 
 
-async def test_the_lane_of_an_entry_in_the_middle_is_not_known(session: Session, server: AnyServer) -> None:
-    await fill(session)
-    server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
-    for envelopes in (session.read(), session.follow()):
-        with pytest.raises(EntriesMissing, match="after 2-0 up to 3 are missing") as caught:
-            async for _ in envelopes:
-                pass
-        assert caught.value.lane == ""
-
-
-async def test_entries_of_one_publish_without_a_head_are_quarantined(bus: Bus, other: Bus, server: AnyServer) -> None:
-    await bus.session("s").publish(said("1"), said("2"))
-    server.do("DEL", Keys().head("s"))
-    assert (await other.session("s").publish(said("again"))).position == 1
-    assert await words(other.session("s")) == ["again"]
-
-
-async def test_half_of_a_first_append_is_quarantined(bus: Bus, other: Bus, server: AnyServer) -> None:
+@pytest.mark.parametrize("has_begun", [False, True], ids=["no head", "half of a first append"])
+async def test_entries_of_one_publish_without_a_head_are_quarantined(
+    bus: Bus, other: Bus, server: AnyServer, has_begun: bool
+) -> None:
     await bus.session("s").publish(said("1"), said("2"))
     head = Keys().head("s")
-    kept = {"run", "incarnation", "incarnations", "created"}  # what an append writes before the rest of the head
-    fields = cast("list[str]", server.do("HKEYS", head))
-    server.do("HDEL", head, *set(fields) - kept)
-    assert await words(other.session("s")) == []
+    if has_begun:
+        kept = {"run", "incarnation", "incarnations", "created"}  # what an append writes before the rest of the head
+        server.do("HDEL", head, *set(cast("list[str]", server.do("HKEYS", head))) - kept)
+        assert await words(other.session("s")) == []
+    else:
+        server.do("DEL", head)
     assert (await other.session("s").publish(said("again"))).position == 1
     assert await words(other.session("s")) == ["again"]

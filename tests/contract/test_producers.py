@@ -11,8 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from lanebus import Bus, Session
-from lanebus.bounds import ConnectionBounds, PublishBounds
-from lanebus.bus import Bounds, LogBounds
+from lanebus.bounds import Bounds, ConnectionBounds, LogBounds, PublishBounds
 from lanebus.bus.publishing.outbox import publish_command
 from lanebus.bus.wire import Keys
 from lanebus.errors import LogRolledBack, OutcomeUnknown
@@ -58,9 +57,7 @@ async def publish_from_others(server: RealServer, count: int, session: str = "s"
             await bus.session(session).publish(said(f"o{number}"))
 
 
-async def test_a_process_keeps_no_more_sessions_than_its_bound_and_publishes_to_all_of_them_once_and_in_order(
-    server: AnyServer,
-) -> None:
+async def test_a_process_that_keeps_few_sessions_publishes_to_all_once_and_in_order(server: AnyServer) -> None:
     async with server.bus(bounds=FEW) as bus:
         names = [f"s{number}" for number in range(20)]
 
@@ -127,9 +124,7 @@ async def test_a_late_copy_to_a_session_that_its_process_has_forgotten_adds_noth
         assert await words(session) == ["a", "b"]
 
 
-async def test_a_delayed_copy_of_a_settled_publish_adds_nothing_after_its_session_was_forgotten(
-    process: RealServer,
-) -> None:
+async def test_a_delayed_copy_of_a_settled_publish_to_a_forgotten_session_is_void(process: RealServer) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url, bounds=FEW) as bus:
         session = bus.session("s")
         await session.publish(said("0"))
@@ -148,9 +143,7 @@ async def test_a_delayed_copy_of_a_settled_publish_adds_nothing_after_its_sessio
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_a_doubtful_publish_that_the_head_has_forgotten_is_unknown_and_never_appended(
-    process: RealServer, *, arrives: bool
-) -> None:
+async def test_a_doubtful_publish_that_the_head_forgot_is_unknown(process: RealServer, *, arrives: bool) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url, bounds=FEW) as bus, anyio.create_task_group() as tasks:
         session, outcome = bus.session("s"), list[BaseException]()
         await session.publish(said("a"))
@@ -276,9 +269,7 @@ async def is_told_unknown(session: Session, text: str, seconds: float) -> bool:
 
 
 @pytest.mark.parametrize("code", ["NOREPLICAS", "READONLY", "NOPERM"])
-async def test_publish_refused_after_an_unanswered_send_is_unknown_until_it_is_settled(
-    process: RealServer, code: str
-) -> None:
+async def test_publish_refused_after_an_unanswered_send_is_unknown(process: RealServer, code: str) -> None:
     refuse, allow = REFUSALS[code]
     async with delayed(process) as (bus, way):
         session = bus.session("s")
@@ -410,38 +401,34 @@ async def test_rollback_found_by_an_expired_publish_is_raised_by_the_next(proces
         assert await words(session) == list("abcdem")
 
 
-async def test_rollback_whose_caller_is_cancelled_is_raised_by_the_next(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await fill(session, "a")
-        process.do("FLUSHALL")
-        trial = await cut(lambda: session.publish(said("b"), seconds=60), at=1, moment=Moment.LATE)
-        assert trial.is_cancelled
-        with pytest.raises(LogRolledBack):
-            await session.publish(said("c"), seconds=60)
-        assert (await session.publish(said("d"))).position == 1
-        assert await words(session) == ["d"]
+async def test_rollback_whose_caller_is_cancelled_is_raised_by_the_next(session: Session, process: RealServer) -> None:
+    await fill(session, "a")
+    process.do("FLUSHALL")
+    trial = await cut(lambda: session.publish(said("b"), seconds=60), at=1, moment=Moment.LATE)
+    assert trial.is_cancelled
+    with pytest.raises(LogRolledBack):
+        await session.publish(said("c"), seconds=60)
+    assert (await session.publish(said("d"))).position == 1
+    assert await words(session) == ["d"]
 
 
-async def test_rollback_is_raised_once_and_no_later_publish_is_lost(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await fill(session, "abc")
-        process.do("FLUSHALL")
-        outcomes: dict[str, str] = {}
+async def test_rollback_is_raised_once_and_no_later_publish_is_lost(session: Session, process: RealServer) -> None:
+    await fill(session, "abc")
+    process.do("FLUSHALL")
+    outcomes: dict[str, str] = {}
 
-        async def publish(text: str) -> None:
-            try:
-                outcomes[text] = str((await session.publish(said(text), seconds=60)).position)
-            except LogRolledBack:
-                outcomes[text] = "told"
+    async def publish(text: str) -> None:
+        try:
+            outcomes[text] = str((await session.publish(said(text), seconds=60)).position)
+        except LogRolledBack:
+            outcomes[text] = "told"
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(60):
-                tasks.start_soon(publish, str(number))
-        told = [text for text, outcome in outcomes.items() if outcome == "told"]
-        assert 1 <= len(told) < 60  # those that shared the append that found it
-        assert await words(session) == [str(number) for number in range(60) if str(number) not in told]
+    async with anyio.create_task_group() as tasks:
+        for number in range(60):
+            tasks.start_soon(publish, str(number))
+    told = [text for text, outcome in outcomes.items() if outcome == "told"]
+    assert 1 <= len(told) < 60  # those that shared the append that found it
+    assert await words(session) == [str(number) for number in range(60) if str(number) not in told]
 
 
 async def test_publishes_after_a_rollback_are_not_mistaken_for_late_copies_of_lost_ones(process: RealServer) -> None:

@@ -9,32 +9,14 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import (
-    Bus,
-    BusError,
-    Conflict,
-    Cursor,
-    Delta,
-    ExtensionMessage,
-    Fenced,
-    Lane,
-    Limits,
-    MessageError,
-    Receipt,
-    Session,
-    SessionClosed,
-    Unavailable,
-    Usage,
-    UserMessage,
-)
-from lanebus.bounds import PublishBounds
-from lanebus.bus import Bounds
-from lanebus.bus.errors import DecodeError, KeyTooLong, Refused
-from lanebus.bus.messages import Publishable
+from lanebus import Bus, Cursor, ExtensionMessage, Lane, Limits, MediaRef, MessageError, Receipt, Session, SessionClosed
+from lanebus.bounds import Bounds, PublishBounds
+from lanebus.bus.errors import BusError, Conflict, Fenced, KeyTooLong, Unavailable
 from lanebus.bus.wire import CLOSED, REOPENED, Keys
-from lanebus.errors import LogRolledBack, MessageTooLarge, NotAMessage, OutcomeUnknown, OverLimit
-from lanebus.messages import ImageBlock, MediaRef, TurnEnded, TurnId
+from lanebus.errors import DecodeError, LogRolledBack, MessageTooLarge, NotAMessage, OutcomeUnknown, OverLimit, Refused
+from lanebus.messages import Delta, ImageBlock, Publishable, TurnEnded, TurnId, Usage, UserMessage
 from tests.support.agent.agents import fresh_bus, until
+from tests.support.log.groups import held_lease
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually, refused, shortly
@@ -71,18 +53,15 @@ async def test_positions_run_on_over_both_lanes(session: Session) -> None:
     assert (await session.head()).position == 6
 
 
-@pytest.mark.parametrize("key", [" ", "é\x00\n\"'", "{", "k" * 1_024], ids=["space", "control", "brace", "longest"])
-async def test_any_text_of_1_kib_may_be_a_key(shared_valkey: RealServer, key: str) -> None:
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s")
+async def test_any_text_of_1_kib_may_be_a_key(session: Session, shared_valkey: RealServer) -> None:
+    for key in (" ", "é\x00\n\"'", "{", "k" * 1_024):
         assert not (await session.publish(said("a"), key=key)).is_duplicate
         assert (await session.publish(said("a"), key=key)).is_duplicate
 
 
 @pytest.mark.cluster("one commit is for sessions of several nodes")
 async def test_one_group_commit_gives_each_publish_its_own_outcome(session: Session) -> None:
-    lease = await session.acquire_lease("me", 60)
-    assert lease is not None
+    lease = await held_lease(session, "me", 60)
     await session.publish(said("0"), key="old")
     results: dict[str, Receipt | Exception] = {}
 
@@ -148,55 +127,48 @@ async def test_forgotten_scripts_are_loaded_again(bus: Bus, server: AnyServer) -
         assert await words(session) == ["a"]
 
 
-async def test_a_server_killed_under_64_callers_loses_and_doubles_nothing_acknowledged(process: RealServer) -> None:
+async def test_a_server_killed_under_64_callers_keeps_each_publish_once(session: Session, process: RealServer) -> None:
     acknowledged: dict[str, int] = {}
 
-    async with process.bus() as bus:
-        session = bus.session("s")
+    async def speak(caller: int) -> None:
+        for turn in range(12):
+            name = f"{caller}.{turn}"
+            acknowledged[name] = (await session.publish(said(name), seconds=60)).position
 
-        async def speak(caller: int) -> None:
-            for turn in range(12):
-                name = f"{caller}.{turn}"
-                acknowledged[name] = (await session.publish(said(name), seconds=60)).position
-
-        async with anyio.create_task_group() as tasks:
-            for caller in range(64):
-                tasks.start_soon(speak, caller)
-            for round_ in range(1, 5):
-                await eventually(partial(has, acknowledged, round_ * 64 * 2))
-                process.kill()
-                process.start()
-        envelopes = await read(session)
-        assert_gap_free(envelopes)
-        assert {word(envelope): envelope.position for envelope in envelopes} == acknowledged
+    async with anyio.create_task_group() as tasks:
         for caller in range(64):
-            turns = [name for name in map(word, envelopes) if name.startswith(f"{caller}.")]
-            assert turns == [f"{caller}.{turn}" for turn in range(12)]
+            tasks.start_soon(speak, caller)
+        for round_ in range(1, 5):
+            await eventually(partial(has, acknowledged, round_ * 64 * 2))
+            process.kill()
+            process.start()
+    envelopes = await read(session)
+    assert_gap_free(envelopes)
+    assert {word(envelope): envelope.position for envelope in envelopes} == acknowledged
+    for caller in range(64):
+        turns = [name for name in map(word, envelopes) if name.startswith(f"{caller}.")]
+        assert turns == [f"{caller}.{turn}" for turn in range(12)]
 
 
-async def test_a_silent_server_makes_the_outcome_unknown_and_then_has_it_once(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        process.pause()
-        with pytest.raises(OutcomeUnknown) as caught:
-            await session.publish(said("b"), key="b", seconds=1)
-        assert caught.value.session == "s"
-        process.resume()
-        assert placed(await session.publish(said("b"), key="b")) == ((2,), True)
-        assert await words(session) == ["a", "b"]
+async def test_a_silent_server_makes_the_outcome_unknown_and_has_it(session: Session, process: RealServer) -> None:
+    await session.publish(said("a"))
+    process.pause()
+    with pytest.raises(OutcomeUnknown) as caught:
+        await session.publish(said("b"), key="b", seconds=1)
+    assert caught.value.session == "s"
+    process.resume()
+    assert placed(await session.publish(said("b"), key="b")) == ((2,), True)
+    assert await words(session) == ["a", "b"]
 
 
-async def test_what_was_never_sent_is_unavailable_and_never_comes(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        process.kill()
-        with pytest.raises(Unavailable) as caught:
-            await session.publish(said("a"), seconds=0.2)
-        assert not isinstance(caught.value, OutcomeUnknown)
-        process.start()
-        assert (await session.publish(said("b"))).position == 1
-        assert await words(session) == ["b"]
+async def test_what_was_never_sent_is_unavailable_and_never_comes(session: Session, process: RealServer) -> None:
+    process.kill()
+    with pytest.raises(Unavailable) as caught:
+        await session.publish(said("a"), seconds=0.2)
+    assert not isinstance(caught.value, OutcomeUnknown)
+    process.start()
+    assert (await session.publish(said("b"))).position == 1
+    assert await words(session) == ["b"]
 
 
 async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(process: RealServer) -> None:
@@ -219,21 +191,19 @@ async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(process: Rea
         assert await words(session) == ["a", "b"]
 
 
-async def test_a_caller_cancelled_before_sending_adds_nothing(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        process.pause()
-        async with anyio.create_task_group() as tasks:
-            for name in ("b", "c"):
-                tasks.start_soon(session.publish, said(name))
-                await sent()
-            with anyio.move_on_after(0.05) as scope:  # after those that are in flight
-                await session.publish(said("d"))
-            assert scope.cancelled_caught
-            process.resume()
-        assert (await session.publish(said("e"))).position == 4
-        assert await words(session) == ["a", "b", "c", "e"]
+async def test_a_caller_cancelled_before_sending_adds_nothing(session: Session, process: RealServer) -> None:
+    await session.publish(said("a"))
+    process.pause()
+    async with anyio.create_task_group() as tasks:
+        for name in ("b", "c"):
+            tasks.start_soon(session.publish, said(name))
+            await sent()
+        with anyio.move_on_after(0.05) as scope:  # after those that are in flight
+            await session.publish(said("d"))
+        assert scope.cancelled_caught
+        process.resume()
+    assert (await session.publish(said("e"))).position == 4
+    assert await words(session) == ["a", "b", "c", "e"]
 
 
 async def test_one_message_over_the_limit_keeps_its_whole_batch_out(session: Session) -> None:
@@ -246,39 +216,35 @@ async def test_one_message_over_the_limit_keeps_its_whole_batch_out(session: Ses
     assert (await session.head()).position == 1
 
 
-async def test_a_full_server_refuses_writes_nothing_half_and_recovers(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        process.do("CONFIG", "SET", "maxmemory", "1")
+async def test_a_full_server_refuses_writes_nothing_half_and_recovers(session: Session, process: RealServer) -> None:
+    await session.publish(said("a"))
+    process.do("CONFIG", "SET", "maxmemory", "1")
 
-        async def is_refused() -> bool:
-            with pytest.raises(Unavailable) as caught:
-                await session.publish(said("b"), told("c"), key="k", seconds=0.3)
-            return not isinstance(caught.value, OutcomeUnknown)  # no answer in time, on a slow machine
+    async def is_refused() -> bool:
+        with pytest.raises(Unavailable) as caught:
+            await session.publish(said("b"), told("c"), key="k", seconds=0.3)
+        return not isinstance(caught.value, OutcomeUnknown)  # no answer in time, on a slow machine
 
-        await until(is_refused)
-        assert await words(session) == ["a"]
-        async with anyio.create_task_group() as tasks:
-            refusals = refused(process, "OOM")
-            tasks.start_soon(session.publish, said("d"))
-            await eventually(lambda: refused(process, "OOM") > refusals)
-            process.do("CONFIG", "SET", "maxmemory", "0")
-        assert placed(await session.publish(said("e"), key="k")) == ((3,), False)
-        assert await words(session) == ["a", "d", "e"]
+    await until(is_refused)
+    assert await words(session) == ["a"]
+    async with anyio.create_task_group() as tasks:
+        refusals = refused(process, "OOM")
+        tasks.start_soon(session.publish, said("d"))
+        await eventually(lambda: refused(process, "OOM") > refusals)
+        process.do("CONFIG", "SET", "maxmemory", "0")
+    assert placed(await session.publish(said("e"), key="k")) == ((3,), False)
+    assert await words(session) == ["a", "d", "e"]
 
 
 @pytest.mark.cluster("each node loses its sessions by itself")
 @pytest.mark.sentinel("a failover may empty the log")
-async def test_a_producer_gets_the_rollback_error_of_an_emptied_server_and_continues(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), told("b"))
-        server.do("FLUSHALL")
-        with pytest.raises(LogRolledBack):
-            await session.publish(said("c"))
-        assert (await session.publish(said("d"))).position == 1
-        assert await words(session) == ["d"]
+async def test_a_producer_is_told_of_an_emptied_server_and_continues(session: Session, server: AnyServer) -> None:
+    await session.publish(said("a"), told("b"))
+    server.do("FLUSHALL")
+    with pytest.raises(LogRolledBack):
+        await session.publish(said("c"))
+    assert (await session.publish(said("d"))).position == 1
+    assert await words(session) == ["d"]
 
 
 async def test_callers_wait_for_a_full_queue_until_their_deadline(process: RealServer) -> None:
@@ -330,22 +296,21 @@ async def test_a_caller_that_waits_for_room_raises_when_the_bus_closes(valkey: R
     ids=["one more", "in bytes", "65 MiB", "no text"],
 )
 async def test_a_publish_with_an_invalid_key_is_refused_and_harms_no_other(
-    shared_valkey: RealServer, key: str, error: type[Exception]
+    bus: Bus, shared_valkey: RealServer, key: str, error: type[Exception]
 ) -> None:
-    async with shared_valkey.bus() as bus:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(bus.session("a").publish, said("a"))
-            with pytest.raises(error) as caught:
-                await bus.session("s").publish(said("b"), key=key)
-            if isinstance(caught.value, KeyTooLong):
-                assert caught.value.size_bytes == len(key.encode()) > caught.value.limit_bytes == 1_024
-        assert (await bus.session("s").publish(said("c"))).position == 1
-        assert await words(bus.session("a")) == ["a"]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(bus.session("a").publish, said("a"))
+        with pytest.raises(error) as caught:
+            await bus.session("s").publish(said("b"), key=key)
+        if isinstance(caught.value, KeyTooLong):
+            assert caught.value.size_bytes == len(key.encode()) > caught.value.limit_bytes == 1_024
+    assert (await bus.session("s").publish(said("c"))).position == 1
+    assert await words(bus.session("a")) == ["a"]
 
 
 @pytest.mark.cluster("one commit is for sessions of several nodes")
 @pytest.mark.parametrize("part", ["head", "keys", "llm", "ext", "index", "sessions"])
-async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server: AnyServer, part: str) -> None:
+async def test_a_key_of_a_wrong_type_refuses_its_session_alone(bus: Bus, server: AnyServer, part: str) -> None:
     keys = Keys()
     names = {
         "head": keys.head("s"),
@@ -355,30 +320,29 @@ async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server:
         "index": keys.index(keys.bucket("s")),
         "sessions": keys.sessions(keys.bucket("s")),
     }
-    async with server.bus() as bus:
-        server.do("SET", names[part], "x")
-        outcomes: dict[str, Receipt | Exception] = {}
+    server.do("SET", names[part], "x")
+    outcomes: dict[str, Receipt | Exception] = {}
 
-        async def publish(name: str, text: str) -> None:
-            try:
-                outcomes[text] = await bus.session(name).publish(said(text), told(text), said(text), key=text)
-            except Exception as error:  # noqa: BLE001  the outcome is what is looked at
-                outcomes[text] = error
+    async def publish(name: str, text: str) -> None:
+        try:
+            outcomes[text] = await bus.session(name).publish(said(text), told(text), said(text), key=text)
+        except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+            outcomes[text] = error
 
-        async with anyio.create_task_group() as tasks:  # one flight
-            for name, text in (("a", "before"), ("s", "first"), ("s", "second"), ("b", "behind")):
-                tasks.start_soon(publish, name, text)
-        assert placed(outcomes["before"]) == placed(outcomes["behind"]) == ((1, 2, 3), False)
-        for refused in (outcomes["first"], outcomes["second"]):
-            assert isinstance(refused, Refused)
-            assert refused.code == "WRONGTYPE"
-        server.do("DEL", names[part])
-        assert (await bus.session("s").head()).position == 0
-        assert await words(bus.session("s")) == []
-        assert placed(await bus.session("s").publish(told("x"), said("y"), key="first")) == ((1, 2), False)
-        assert await words(bus.session("s")) == ["x", "y"]
-        assert placed(await bus.session("a").publish(said("z"))) == ((4,), False)
-        assert await words(bus.session("a")) == ["before", "before", "before", "z"]
+    async with anyio.create_task_group() as tasks:  # one flight
+        for name, text in (("a", "before"), ("s", "first"), ("s", "second"), ("b", "behind")):
+            tasks.start_soon(publish, name, text)
+    assert placed(outcomes["before"]) == placed(outcomes["behind"]) == ((1, 2, 3), False)
+    for failure in (outcomes["first"], outcomes["second"]):
+        assert isinstance(failure, Refused)
+        assert failure.code == "WRONGTYPE"
+    server.do("DEL", names[part])
+    assert (await bus.session("s").head()).position == 0
+    assert await words(bus.session("s")) == []
+    assert placed(await bus.session("s").publish(told("x"), said("y"), key="first")) == ((1, 2), False)
+    assert await words(bus.session("s")) == ["x", "y"]
+    assert placed(await bus.session("a").publish(said("z"))) == ((4,), False)
+    assert await words(bus.session("a")) == ["before", "before", "before", "z"]
 
 
 async def test_a_publish_that_may_be_in_the_log_is_not_refused_for_good(process: RealServer) -> None:
@@ -417,8 +381,7 @@ async def test_every_answer_of_the_log_is_a_value(session: Session) -> None:
             pass
         case other:
             raise AssertionError(other)
-    lease = await session.acquire_lease("w", 60)
-    assert lease is not None
+    lease = await held_lease(session, "w", 60)
     assert isinstance(await session.try_publish(said("d"), epoch=lease.epoch + 1), Fenced)
     assert isinstance(await session.try_publish(said("x" * 2_000_000)), MessageTooLarge)
     await session.close()

@@ -1,4 +1,4 @@
-"""The promises of reading, also from a server that closes connections whose replies exceed its limit."""
+"""The promises of reading and of checkpoints, also from a server that closes connections at a limit."""
 
 from contextlib import aclosing
 from pathlib import Path
@@ -6,29 +6,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import (
-    START,
-    Bounds,
-    Bus,
-    BusError,
-    Cursor,
-    DecodeFailure,
-    Delta,
-    Envelope,
-    ExtensionMessage,
-    Lane,
-    Session,
-)
+from lanebus import START, Bounds, Bus, Cursor, DecodeFailure, Delta, Envelope, ExtensionMessage, Lane, Session
 from lanebus.archive import DirectoryArchive
 from lanebus.bounds import HubBounds
 from lanebus.bus.wire import Keys
-from lanebus.errors import ReplyTooLarge
+from lanebus.errors import BusError, InvalidName, LogRolledBack, ReplyTooLarge
 from lanebus.handlers.verify import verify_session
+from lanebus.projections import USAGE, project
 from tests.support.log.archived import fill
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.bounded import TINY
-from tests.support.servers.real import RealServer, eventually, shortly
+from tests.support.servers.real import AnyServer, RealServer, background, eventually, shortly
 
 
 @pytest.mark.cluster("smoke test of reading in pages")
@@ -98,9 +87,7 @@ async def fill_lanes(session: Session, entries: int, text: str = LARGE) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("sessions", [1, 12, 40])
-async def test_a_follower_of_a_stalled_process_continues_however_much_came_meanwhile(
-    narrow: RealServer, sessions: int
-) -> None:
+async def test_a_follower_of_a_stalled_process_continues_after_much(narrow: RealServer, sessions: int) -> None:
     names = [f"s{number}" for number in range(sessions)]
     each = 80 // sessions or 1
 
@@ -109,7 +96,7 @@ async def test_a_follower_of_a_stalled_process_continues_however_much_came_meanw
             for name in names:
                 publishing.start_soon(fill_lanes, other.session(name), each)
 
-    async with narrow.bus() as bus, anyio.create_task_group() as tasks:
+    async with narrow.bus() as bus, background() as tasks:
         subscribers = [Subscriber(bus.session(name)).start(tasks) for name in names]
         for subscriber in subscribers:
             await eventually(subscriber.has("[caughtUp]"))
@@ -120,7 +107,6 @@ async def test_a_follower_of_a_stalled_process_continues_however_much_came_meanw
             await eventually(subscriber.has_taken(4 * each + (subscriber is subscribers[0])))
             assert subscriber.error is None
             assert_gap_free(subscriber.envelopes)
-        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.full
@@ -132,7 +118,7 @@ async def test_followers_of_one_lane_and_of_live_deltas_go_on_too(narrow: RealSe
             for number in range(60):
                 await session.preview(Delta(kind="text", message_id="m", delta=f"{number} {LARGE}"))
 
-    async with narrow.bus() as bus, anyio.create_task_group() as tasks:
+    async with narrow.bus() as bus, background() as tasks:
         session = bus.session("s")
         lane = Subscriber(session, lanes={said("").lane}).start(tasks)
         await eventually(lane.has("[caughtUp]"))
@@ -150,7 +136,6 @@ async def test_followers_of_one_lane_and_of_live_deltas_go_on_too(narrow: RealSe
         await eventually(lambda: sum(_length(each) for each in live) >= len(spoken))
         assert "".join(each.message.delta for each in live if isinstance(each.message, Delta)) == spoken
         assert_gap_free([each for each in live if not each.delta])
-        tasks.cancel_scope.cancel()
 
 
 def _length(envelope: Envelope) -> int:
@@ -179,16 +164,14 @@ async def test_any_session_is_read_archived_forked_joined_and_verified(narrow: R
         assert_gap_free(await read(session))
 
 
-async def test_a_late_follower_gets_the_whole_preview(narrow: RealServer) -> None:
-    async with narrow.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("q"))
-        for _ in range(80):
-            await session.preview(Delta(kind="text", message_id="m", delta=LARGE))
-        (spoken,) = await session.open_messages()
-        assert spoken.blocks[0].delta == LARGE * 80
-        async with shortly(), aclosing(session.follow(live=True, after=Cursor(1))) as envelopes:
-            assert _length(await anext(envelopes)) == len(LARGE) * 80
+async def test_a_late_follower_gets_the_whole_preview(session: Session, narrow: RealServer) -> None:
+    await session.publish(said("q"))
+    for _ in range(80):
+        await session.preview(Delta(kind="text", message_id="m", delta=LARGE))
+    (spoken,) = await session.open_messages()
+    assert spoken.blocks[0].delta == LARGE * 80
+    async with shortly(), aclosing(session.follow(live=True, after=Cursor(1))) as envelopes:
+        assert _length(await anext(envelopes)) == len(LARGE) * 80
 
 
 @pytest.mark.full
@@ -212,9 +195,7 @@ async def test_all_sessions_are_listed(narrow: RealServer) -> None:
 
 
 @pytest.mark.parametrize("direct", [32, 0])
-async def test_an_entry_larger_than_the_limit_raises_and_stops_no_other_session(
-    valkey: RealServer, direct: int
-) -> None:
+async def test_an_entry_larger_than_the_limit_stops_no_other_session(valkey: RealServer, direct: int) -> None:
     valkey.bounds = Bounds(hub=HubBounds(direct_sessions=direct))
 
     async def publish() -> None:
@@ -222,7 +203,7 @@ async def test_an_entry_larger_than_the_limit_raises_and_stops_no_other_session(
             await other.session("large").publish(said("a"), said("x" * 500_000), said("b"))
             await other.session("small").publish(said("c"))
 
-    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+    async with valkey.bus() as bus, background() as tasks:
         large, small = (Subscriber(bus.session(name)).start(tasks) for name in ("large", "small"))
         for subscriber in (large, small):
             await eventually(subscriber.has("[caughtUp]"))
@@ -238,7 +219,6 @@ async def test_an_entry_larger_than_the_limit_raises_and_stops_no_other_session(
         assert small.error is None
         limit(valkey, "64mb")
         assert_gap_free(await read(bus.session("large")))
-        tasks.cancel_scope.cancel()
 
 
 async def failure(session: Session) -> BusError | None:
@@ -249,9 +229,8 @@ async def failure(session: Session) -> BusError | None:
     return None
 
 
-async def test_large_foreign_entries_below_a_position_stop_neither_readers_nor_followers(narrow: RealServer) -> None:
-    async with narrow.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
+async def test_large_foreign_entries_stop_no_reader_and_no_follower(session: Session, narrow: RealServer) -> None:
+    async with background() as tasks:
         subscriber = Subscriber(session).start(tasks)
         for _ in range(3):
             await session.publish(said(LARGE))
@@ -264,4 +243,87 @@ async def test_large_foreign_entries_below_a_position_stop_neither_readers_nor_f
         for envelopes in (await read(session), subscriber.envelopes):
             genuine = [each.position for each in envelopes if not isinstance(each.message, DecodeFailure)]
             assert genuine == [1, 2, 3, 4]
-        tasks.cancel_scope.cancel()
+
+
+# --- checkpoints of readers and projections --------------------------------------------------------------------
+
+
+@pytest.mark.cluster("smoke test of checkpoints")
+@pytest.mark.sentinel("smoke test of checkpoints")
+async def test_a_reader_resumes_at_its_checkpoint(other: Bus, session: Session) -> None:
+    await session.publish(said("a"), said("b"), said("c"))
+    assert await session.load_checkpoint("mirror") is None
+    second = (await read(session))[1].cursor
+    assert await session.save_checkpoint("mirror", second)
+    after = await other.session("s").load_checkpoint("mirror")
+    assert after is not None
+    assert after == second
+    assert after.incarnation
+    assert [e.position async for e in session.read(after=after)] == [3]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_an_older_checkpoint_is_refused_unless_forced(
+    session: Session, server: AnyServer, restarts: bool
+) -> None:
+    await session.publish(said("a"))
+    if restarts:
+        server.do("HSET", Keys().head("s"), "run", "another")  # as if the server had started again
+    await session.publish(said("b"))
+    first, second = (e.cursor for e in await read(session))
+    assert (first.incarnation != second.incarnation) == restarts
+    assert await session.save_checkpoint("r", second)
+    assert await session.save_checkpoint("r", second)
+    assert not await session.save_checkpoint("r", first)
+    assert not await session.save_checkpoint("r", Cursor(1))
+    assert await session.load_checkpoint("r") == second
+    assert await session.save_checkpoint("r", first, rewind=True)
+    assert await session.load_checkpoint("r") == first
+    assert await session.save_checkpoint("r", first._replace(delta=3))
+    assert not await session.save_checkpoint("r", first._replace(delta=2))
+
+
+async def test_a_checkpoint_that_the_log_lost_is_refused_and_may_be_replaced(bus: Bus, server: AnyServer) -> None:
+    session = bus.session("s")
+    await session.publish(said("a"), said("b"))
+    first = (await read(session))[0].cursor
+    for lost in (Cursor(2, 0, "lost"), Cursor(3), Cursor(3, 0, first.incarnation)):
+        with pytest.raises(LogRolledBack) as caught:
+            await session.save_checkpoint("r", lost)
+        assert caught.value.seen == lost.position
+        assert caught.value.found == (0 if lost.incarnation == "lost" else 2)
+    # As after a rollback: what was saved is of an incarnation that the log knows nothing of.
+    server.do("HSET", Keys().checkpoints("s"), "r:r", "9-0.lost")
+    assert await session.save_checkpoint("r", first)
+    assert await session.load_checkpoint("r") == first
+
+
+async def test_all_readers_that_need_entries_are_listed(session: Session, server: AnyServer) -> None:
+    assert await session.checkpoints() == {}
+    await session.publish(said("a"))
+    cursor = (await session.head()).cursor
+    await session.save_checkpoint("ui.1", START)
+    await session.save_checkpoint("mirror", cursor)
+    await project(session, USAGE)
+    projection = f"p:{USAGE.name}@{USAGE.version}"
+    assert await session.checkpoints() == {"r:mirror": cursor, "r:ui.1": START, projection: Cursor(1)}
+    assert await session.drop_checkpoint("ui.1")
+    assert not await session.drop_checkpoint("ui.1")
+    assert await session.drop_projection(USAGE.name, USAGE.version)
+    assert not await session.drop_projection(USAGE.name, USAGE.version)
+    assert await session.load_projection(USAGE.name, USAGE.version) is None
+    assert await session.checkpoints() == {"r:mirror": cursor}
+    server.do("HSET", Keys().checkpoints("s"), "r:broken", "\udcff")
+    assert (await session.checkpoints())["r:broken"] == START
+    assert await session.load_checkpoint("broken") == START
+    assert await session.save_checkpoint("broken", cursor)
+
+
+async def test_a_name_that_is_none_is_refused(session: Session, shared_valkey: RealServer) -> None:
+    for name in ("", "a b", "a:b", "a@1", "x" * 65, "é", "a\n"):
+        saved, loaded = session.save_checkpoint(name, START), session.load_checkpoint(name)
+        for step in (saved, loaded, session.drop_checkpoint(name)):
+            with pytest.raises(InvalidName) as caught:
+                await step
+            assert caught.value.name == name
+    assert shared_valkey.do("KEYS", "*:s:*") == []

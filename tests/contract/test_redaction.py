@@ -8,11 +8,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, Bus, ExtensionMessage
 from lanebus.agent import AgentLoop, Worker, tool
+from lanebus.bus import RetryPolicy
 from lanebus.errors import InvalidArgument, NotAMessage, RedactionFailed
-from lanebus.groups import RetryPolicy
-from lanebus.messages import ImageBlock, MediaRef, Redact, Redactable
+from lanebus.messages import Delta, ImageBlock, MediaRef, Redact, Redactable, TextBlock, ToolCallBlock, UserMessage
 from lanebus.telemetry import otel_tracing
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, log, said, watch_deltas
 from tests.support.servers.contents import contents

@@ -10,32 +10,17 @@ import pytest
 from anyio.lowlevel import checkpoint
 from pydantic import JsonValue
 
-from lanebus import (
-    START,
-    AssistantMessage,
-    Bus,
-    Cursor,
-    Delta,
-    ExtensionMessage,
-    Lane,
-    Session,
-    TrimRefused,
-    Unavailable,
-)
-from lanebus.archive import Trimmed
-from lanebus.bus import Log
-from lanebus.bus.errors import Refused
+from lanebus import START, AssistantMessage, Bus, Cursor, Delta, ExtensionMessage, Lane, Session, TrimRefused
+from lanebus.bus import Log, Trimmed
+from lanebus.bus.errors import CursorTrimmed, NoSuchPosition, Refused, SessionErased, Unavailable
 from lanebus.bus.servers import Argument, Reply
 from lanebus.bus.wire import Keys
-from lanebus.context import WarmContext
-from lanebus.errors import CursorTrimmed, NoSuchPosition, SessionErased
-from lanebus.handlers.context import build_context
-from lanebus.handlers.projections import USAGE
-from lanebus.projections import project, rebuild
-from tests.contract.followers import Follower
+from lanebus.context import WarmContext, build_context
+from lanebus.projections import USAGE, project, rebuild
+from tests.support.log.following import Follower
 from tests.support.log.groups import begin, take_all, take_one
 from tests.support.log.said import read, said, told, word
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, background, eventually
 from tests.support.servers.resp import ResponseError
 
 Run = Callable[[], Awaitable[Reply]]
@@ -106,23 +91,21 @@ async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed
     await assert_sound(bus, server, "s", "t")
 
 
-async def test_all_may_go_and_positions_go_on_also_after_a_restart(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 5)
-        assert (await session.trim(6)).first_kept == 6
-        assert (await session.head()).size_bytes == 0
-        assert (await session.publish(said("a"), told("b"))).positions == (6, 7)
-        assert (await session.trim(8)).entries == 2
-        process.kill()
-        process.start()
-        process.do("BGREWRITEAOF")
-        await eventually(lambda: "aof_rewrite_in_progress:0" in str(process.do("INFO", "persistence")))
-        process.kill()
-        process.start()
-        assert (await session.publish(said("c"), told("d"))).positions == (8, 9)
-        assert await rest(session, Cursor(7)) == ["c", "d"]
-        await assert_sound(bus, process, "s")
+async def test_all_may_go_and_positions_survive_a_restart(bus: Bus, session: Session, process: RealServer) -> None:
+    await fill(session, 5)
+    assert (await session.trim(6)).first_kept == 6
+    assert (await session.head()).size_bytes == 0
+    assert (await session.publish(said("a"), told("b"))).positions == (6, 7)
+    assert (await session.trim(8)).entries == 2
+    process.kill()
+    process.start()
+    process.do("BGREWRITEAOF")
+    await eventually(lambda: "aof_rewrite_in_progress:0" in str(process.do("INFO", "persistence")))
+    process.kill()
+    process.start()
+    assert (await session.publish(said("c"), told("d"))).positions == (8, 9)
+    assert await rest(session, Cursor(7)) == ["c", "d"]
+    await assert_sound(bus, process, "s")
 
 
 @pytest.mark.parametrize("before", [7, 99_999, 10**30])
@@ -147,15 +130,14 @@ async def test_a_long_trim_is_many_steps_each_complete(bus: Bus, session: Sessio
             seen.append(head.trimmed)
             await checkpoint()
 
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(look)
         assert (await session.trim(3_400)).entries == 3_399
-        tasks.cancel_scope.cancel()
     assert seen == sorted(seen)
     await assert_sound(bus, server, "s")
 
 
-async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_step_is_bounded_by_bytes(bus: Bus, shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[int] = []
 
     async def measured(run: Run) -> Reply:
@@ -163,13 +145,12 @@ async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer, monkeypatch
         steps.append(json.loads(cast("bytes", reply))["bytes"])
         return reply
 
-    async with shared_valkey.bus() as bus:
-        for _ in range(10):
-            await bus.session("s").publish(*[told("x" * 900_000)] * 4)
-        around_scripts(monkeypatch, measured)
-        assert (await bus.session("s").trim(41)).first_kept == 41
-        assert len(steps) > 1
-        assert max(steps) < 8 * 1_048_576 + 25 * 900_100
+    for _ in range(10):
+        await bus.session("s").publish(*[told("x" * 900_000)] * 4)
+    around_scripts(monkeypatch, measured)
+    assert (await bus.session("s").trim(41)).first_kept == 41
+    assert len(steps) > 1
+    assert max(steps) < 8 * 1_048_576 + 25 * 900_100
 
 
 # --- holders ------------------------------------------------------------------------------------------------------
@@ -240,7 +221,7 @@ async def test_force_passes_all_and_says_so_in_the_same_step(bus: Bus, session: 
     assert (await session.publish(said("x"))).position == 2_503
 
 
-async def test_force_passes_no_fork_that_is_not_known(session: Session) -> None:
+async def test_force_passes_no_unknown_fork_but_a_foreign_entry(bus: Bus, session: Session, server: AnyServer) -> None:
     await fill(session, 5)
     await session.save_checkpoint("r", Cursor(3))
     await session.fork(4, id="known")
@@ -250,11 +231,14 @@ async def test_force_passes_no_fork_that_is_not_known(session: Session) -> None:
         await session.trim(5, force=True, known=known)
     assert caught.value.holders == {**known, "f:later": 0}
     assert (await session.head()).trimmed == 0
+    server.do("XADD", Keys().lane("s", Lane.EXTENSION), "99-0", "x", "y")  # where the note of the trim belongs
     assert (await session.trim(5, force=True, known={*known, "f:later"})).first_kept == 5
+    assert (await session.head()).position == 6
+    await assert_sound(bus, server, "s")
 
 
 async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_needed(bus: Bus, server: AnyServer) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         session = bus.session("s")
         await fill(session, 4)
         await session.save_checkpoint("r", START)
@@ -269,17 +253,6 @@ async def test_the_trim_note_reaches_followers_and_begins_an_incarnation_if_need
         await session.publish(said("x"))
         assert len((await session.head()).incarnations) == 2  # a publish takes it for its own server's
         await eventually(lambda: len(seen) == 6)
-        tasks.cancel_scope.cancel()
-
-
-async def test_a_foreign_entry_is_not_in_the_way_of_the_note(bus: Bus, session: Session, server: AnyServer) -> None:
-    await fill(session, 4)
-    await session.save_checkpoint("r", START)
-    server.do("XADD", Keys().lane("s", Lane.EXTENSION), "99-0", "x", "y")
-    done = await session.trim(3, force=True)
-    assert done.first_kept == 3
-    assert (await session.head()).position == 5
-    await assert_sound(bus, server, "s")
 
 
 # --- consumer groups ----------------------------------------------------------------------------------------------
@@ -311,8 +284,8 @@ async def test_work_that_no_worker_has_handled_is_kept(bus: Bus, session: Sessio
         assert (await session.trim(10)).first_kept == 10
 
 
-async def test_what_a_group_has_never_looked_at_is_kept_whatever_became_of_the_wake_ups(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("agents", "w") as consumer:
+async def test_what_a_group_has_never_looked_at_is_kept_without_wake_ups_too(bus: Bus, server: AnyServer) -> None:
+    async with bus.consumer("agents", "w") as consumer:
         await bus.session("other").publish(said("1"))
         await take_one(consumer)  # the group is there
         session = bus.session("s")
@@ -324,36 +297,28 @@ async def test_what_a_group_has_never_looked_at_is_kept_whatever_became_of_the_w
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_a_group_that_began_later_holds_up_nothing(bus: Bus, session: Session, server: AnyServer) -> None:
+async def test_a_later_group_entries_that_wake_no_worker_and_other_sessions_hold_up_nothing(
+    bus: Bus, session: Session, server: AnyServer
+) -> None:
+    keys = Keys()
+    others = [name for n in range(20_000) if keys.bucket(name := f"o{n}") == keys.bucket("s")][:100]
     async with bus.consumer("agents", "w", start="now") as consumer:
         await session.publish(said("1"))
         await begin(server, consumer, "agents")
         await fill(session, 2)
         assert (await session.trim(3)).first_kept == 3
-        await session.publish(said("4"))
-        with pytest.raises(TrimRefused) as caught:
-            await session.trim(5)
-        assert caught.value.holders == {"g:agents": 0}
-
-
-async def test_entries_that_wake_no_worker_and_other_sessions_hold_up_nothing(server: AnyServer) -> None:
-    keys = Keys()
-    others = [name for n in range(20_000) if keys.bucket(name := f"o{n}") == keys.bucket("s")][:100]
-    async with server.bus() as bus, bus.consumer("agents", "w") as consumer:
         for other in others:
             await bus.session(other).publish(said("x"))
         await take_all(consumer, 50)
-        await fill(bus.session("s"), 4)
-        assert (await bus.session("s").trim(5)).first_kept == 5
-        await bus.session("s").publish(said("5"))
+        await fill(session, 4)
+        assert (await session.trim(8)).first_kept == 8
+        await session.publish(said("8"))
         with pytest.raises(TrimRefused) as caught:
-            await bus.session("s").trim(6)
+            await session.trim(9)
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_a_reader_that_appears_meanwhile_stops_the_trim(
-    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_reader_that_appears_stops_a_trim(shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def late(run: Run) -> Reply:
         reply = await run()
         shared_valkey.do("HSET", Keys().checkpoints("s"), "r:late", "1200-0")
@@ -403,26 +368,31 @@ async def test_a_reader_of_one_lane_raises_only_for_that_lane(session: Session) 
 @pytest.mark.parametrize("lanes", [(Lane.LLM,), tuple(Lane)], ids=["one lane", "both lanes"])
 @pytest.mark.parametrize("is_erased", [False, True], ids=["trimmed", "erased"])
 async def test_entries_trimmed_between_the_head_and_the_page_raise(
-    shared_valkey: RealServer, lanes: tuple[Lane, ...], monkeypatch: pytest.MonkeyPatch, *, is_erased: bool
+    bus: Bus,
+    other: Bus,
+    shared_valkey: RealServer,
+    lanes: tuple[Lane, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_erased: bool,
 ) -> None:
-    async with shared_valkey.bus() as bus, shared_valkey.bus() as other:
-        await fill(bus.session("s"), 40)
-        pool, session = bus.session("s").resources.log.pool, other.session("s")
-        call_many = pool.call_many
+    await fill(bus.session("s"), 40)
+    pool, session = bus.session("s").resources.log.pool, other.session("s")
+    call_many = pool.call_many
 
-        async def cut_in(commands: Sequence[Sequence[Argument]], **more: float) -> list[Reply | Refused]:
-            head = await call_many(commands[:1], **more)
-            await (session.erase() if is_erased else session.trim(41))
-            return head + await call_many(commands[1:], **more)
+    async def cut_in(commands: Sequence[Sequence[Argument]], **more: float) -> list[Reply | Refused]:
+        head = await call_many(commands[:1], **more)
+        await (session.erase() if is_erased else session.trim(41))
+        return head + await call_many(commands[1:], **more)
 
-        monkeypatch.setattr(pool, "call_many", cut_in)
-        with pytest.raises(SessionErased if is_erased else CursorTrimmed):
-            await anext(bus.session("s").read(lanes=lanes))
-        monkeypatch.undo()
+    monkeypatch.setattr(pool, "call_many", cut_in)
+    with pytest.raises(SessionErased if is_erased else CursorTrimmed):
+        await anext(bus.session("s").read(lanes=lanes))
+    monkeypatch.undo()
 
 
 async def test_trimming_a_lane_without_followers_disturbs_no_follower(other: Bus, session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await session.publish(said("1"), told("2"), told("3"), told("4"))
         llm = Follower(session, lanes=frozenset({Lane.LLM})).start(tasks).seen
         await eventually(lambda: len(llm) == 1)
@@ -435,10 +405,9 @@ async def test_trimming_a_lane_without_followers_disturbs_no_follower(other: Bus
         assert [e.position for e in llm] == [1, 5]
         with pytest.raises(CursorTrimmed):
             await anext(session.follow(after=Cursor(2)))
-        tasks.cancel_scope.cancel()
 
 
-async def test_a_hub_that_has_not_read_trimmed_entries_ends_its_followers(one: RealServer) -> None:
+async def test_a_hub_that_missed_trimmed_entries_ends_its_followers(bus: Bus, other: Bus, one: RealServer) -> None:
     caught: list[CursorTrimmed] = []
     joined = anyio.Event()
 
@@ -449,7 +418,7 @@ async def test_a_hub_that_has_not_read_trimmed_entries_ends_its_followers(one: R
         except CursorTrimmed as error:
             caught.append(error)
 
-    async with one.bus() as bus, one.bus() as other, anyio.create_task_group() as tasks:
+    async with background() as tasks:
         session = other.session("s")
         await fill(session, 4)
         tasks.start_soon(follow, bus.session("s"))
@@ -464,7 +433,6 @@ async def test_a_hub_that_has_not_read_trimmed_entries_ends_its_followers(one: R
         await session.publish(told("6"))
         await eventually(lambda: len(caught) == 1)
         assert (caught[0].cursor, caught[0].first_kept) == ("4-0", 6)
-        tasks.cancel_scope.cancel()
 
 
 async def test_folds_report_missing_entries_and_continue(session: Session) -> None:
@@ -499,69 +467,62 @@ async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(session: S
 # --- faults -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_step_whose_answer_was_lost_is_not_done_twice(
-    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_step_is_not_done_twice(bus: Bus, shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     async def twice(run: Run) -> Reply:
         first, second = await run(), await run()
         assert json.loads(cast("bytes", first)) == json.loads(cast("bytes", second))
         return second
 
-    async with shared_valkey.bus() as bus:
-        await fill(bus.session("s"), 2_500)
-        await bus.session("s").save_checkpoint("r", START)
-        around_scripts(monkeypatch, twice)
-        done = await bus.session("s").trim(2_400, force=True)
-        monkeypatch.undo()
-        assert (done.entries, done.holders) == (2_399, {"r:r": 0})
-        assert (await bus.session("s").head()).position == 2_501  # one note
-        await assert_sound(bus, shared_valkey, "s")
+    await fill(bus.session("s"), 2_500)
+    await bus.session("s").save_checkpoint("r", START)
+    around_scripts(monkeypatch, twice)
+    done = await bus.session("s").trim(2_400, force=True)
+    monkeypatch.undo()
+    assert (done.entries, done.holders) == (2_399, {"r:r": 0})
+    assert (await bus.session("s").head()).position == 2_501  # one note
+    await assert_sound(bus, shared_valkey, "s")
 
 
 @pytest.mark.full
-async def test_a_server_killed_in_the_middle_has_trimmed_less(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 6_000)
-        await session.save_checkpoint("r", START)
+async def test_a_server_killed_in_the_middle_has_trimmed_less(bus: Bus, session: Session, process: RealServer) -> None:
+    await fill(session, 6_000)
+    await session.save_checkpoint("r", START)
 
-        async def trim_if_it_can() -> None:
-            with suppress(Unavailable):
-                await session.trim(5_900, force=True)
+    async def trim_if_it_can() -> None:
+        with suppress(Unavailable):
+            await session.trim(5_900, force=True)
 
-        for round_ in range(4):
-            async with anyio.create_task_group() as tasks:
-                trimmed = (await session.head()).trimmed
-                tasks.start_soon(trim_if_it_can)
-                while (await session.head()).trimmed == trimmed < 5_899:
-                    await checkpoint()
-                process.kill()
-                if round_ % 2:
-                    tasks.cancel_scope.cancel()
-                process.start()
-            await assert_sound(bus, process, "s")
-        await session.trim(5_900, force=True)
-        assert (await session.head()).first_kept == 5_900
+    for round_ in range(4):
+        async with anyio.create_task_group() as tasks:
+            trimmed = (await session.head()).trimmed
+            tasks.start_soon(trim_if_it_can)
+            while (await session.head()).trimmed == trimmed < 5_899:
+                await checkpoint()
+            process.kill()
+            if round_ % 2:
+                tasks.cancel_scope.cancel()
+            process.start()
         await assert_sound(bus, process, "s")
+    await session.trim(5_900, force=True)
+    assert (await session.head()).first_kept == 5_900
+    await assert_sound(bus, process, "s")
 
 
-async def test_a_full_server_can_be_trimmed(process: RealServer) -> None:
-    async with process.bus() as bus:
-        session = bus.session("s")
-        await fill(session, 1_200)
-        await session.save_checkpoint("r", START)
-        process.do("CONFIG", "SET", "maxmemory", "1")
-        with pytest.raises(ResponseError):
-            process.do("SET", "x", "y")
-        with pytest.raises(TrimRefused):
-            await session.trim(1_100)
-        assert (await session.trim(1_100, force=True)).first_kept == 1_100
-        process.do("CONFIG", "SET", "maxmemory", "0")
-        await assert_sound(bus, process, "s")
+async def test_a_full_server_can_be_trimmed(bus: Bus, session: Session, process: RealServer) -> None:
+    await fill(session, 1_200)
+    await session.save_checkpoint("r", START)
+    process.do("CONFIG", "SET", "maxmemory", "1")
+    with pytest.raises(ResponseError):
+        process.do("SET", "x", "y")
+    with pytest.raises(TrimRefused):
+        await session.trim(1_100)
+    assert (await session.trim(1_100, force=True)).first_kept == 1_100
+    process.do("CONFIG", "SET", "maxmemory", "0")
+    await assert_sound(bus, process, "s")
 
 
 async def test_publishers_and_readers_go_on_while_it_is_trimmed(session: Session) -> None:
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         await fill(session, 1)
         seen = Follower(session).start(tasks).seen
 
@@ -578,4 +539,3 @@ async def test_publishers_and_readers_go_on_while_it_is_trimmed(session: Session
             await fill(session, 20)
         await eventually(lambda: seen[-1].position == 2_001)
         assert [e.position for e in seen] == list(range(1, 2_002))
-        tasks.cancel_scope.cancel()

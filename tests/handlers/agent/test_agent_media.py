@@ -15,8 +15,6 @@ from tests.support.agent.logs import messages, said
 from tests.support.log.entries import asks, context_of
 from tests.support.models.messages_api import block, delta, finish, serve, start
 
-__all__ = ()
-
 LARGE = b"\x89PNG\r\n\x1a\n" + b"a" * 60_000
 SHA256 = hashlib.sha256(LARGE).hexdigest()
 INLINE = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(LARGE).decode()}

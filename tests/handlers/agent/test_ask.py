@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, ToolCallBlock, UserMessage
 from lanebus.agent import (
     AgentLoop,
     LoopFailed,
@@ -22,15 +22,13 @@ from lanebus.agent import (
     resume,
     tool,
 )
-from lanebus.groups import RetryPolicy
+from lanebus.bus import Bus, RetryPolicy, Session
 from lanebus.handlers.agent import Agent, AnswerTimeout, LoopLimits, Run, Worker, answered, approve, follow_up
 from lanebus.handlers.agent.commands import find_delay
 from lanebus.handlers.agent.models.model import with_failure
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, fresh_bus
 from tests.support.agent.logs import said, wait_for
 from tests.support.laws.cancelling import Moment, Trial, cut
-
-__all__ = ()
 
 CALL = ToolCallBlock(id="c1", name="look")
 
@@ -57,13 +55,6 @@ async def working(agent: Agent) -> AsyncGenerator[tuple[Bus, Session], None]:
 
 async def questions(session: Session) -> list[str]:
     return [text for text in await said(session) if text.startswith("user")]
-
-
-async def test_the_final_answer_is_returned_after_the_tools() -> None:
-    async with working(AgentLoop(ScriptedModel(calls(CALL), answer("I see a wall.")), (look,))) as (_, session):
-        found = await ask(session, "What do you see?")
-        assert (found.text_content(), found.stop_reason) == ("I see a wall.", "stop")
-        assert (await said(session))[-1] == "agent.ended"
 
 
 async def test_each_question_gets_its_own_answer() -> None:
@@ -103,28 +94,26 @@ async def test_a_deferred_question_is_answered_by_the_next_loop() -> None:
         assert (await ask(session, "2?", key="late")).text_content() == "Two."
 
 
-async def test_a_repeat_with_the_key_returns_the_same_answer_and_publishes_nothing() -> None:
+async def test_a_repeat_with_the_key_returns_the_same_answer_also_in_a_paused_session() -> None:
     async with working(AgentLoop(ScriptedModel(answer("One."), answer("Two.")))) as (_, session):
         assert (await ask(session, "1?", key="k")).text_content() == "One."
         assert (await ask(session, "2?")).text_content() == "Two."
         assert (await ask(session, "1?", key="k")).text_content() == "One."
         assert await questions(session) == ["user: 1?", "user: 2?"]
-
-
-async def test_an_answer_in_the_log_is_returned_though_the_session_is_paused_since() -> None:
-    async with working(AgentLoop(ScriptedModel(answer("One.")))) as (_, session):
-        assert (await ask(session, "1?", key="k")).text_content() == "One."
         await answered(session, await pause(session))
         assert (await ask(session, "1?", key="k")).text_content() == "One."
 
 
-async def test_the_last_answer_is_returned_if_tools_end_the_loop() -> None:
+@pytest.mark.parametrize(("terminate", "text"), [(True, "A wall."), (False, "I see a wall.")])
+async def test_the_last_answer_is_returned_after_the_tools_or_if_they_end_the_loop(terminate: bool, text: str) -> None:
     @tool(name="look")
     async def ends() -> ToolReply:
-        return ToolReply("A wall.", terminate=True)
+        return ToolReply("A wall.", terminate=terminate)
 
-    async with working(AgentLoop(ScriptedModel(calls(CALL)), (ends,))) as (_, session):
-        assert (await ask(session, "What do you see?")).text_content() == "A wall."
+    async with working(AgentLoop(ScriptedModel(calls(CALL), answer("I see a wall.")), (ends,))) as (_, session):
+        found = await ask(session, "What do you see?")
+        assert (found.text_content(), found.stop_reason) == (text, "stop")
+        assert (await said(session))[-1] == "agent.ended"
 
 
 async def test_an_agent_that_is_a_function_answers_without_a_loop() -> None:
@@ -163,9 +152,7 @@ async def no_shouting(prompts: Sequence[UserMessage]) -> Reject | None:
     ("text", "reason", "stop_reason"),
     [("What do you see?", "Agent stopped: turn limit of 1", "maxTurns"), ("HELLO", "no shouting", "guardRail")],
 )
-async def test_a_reached_limit_or_a_rejection_is_an_error_with_its_text(
-    text: str, reason: str, stop_reason: str
-) -> None:
+async def test_a_limit_or_a_rejection_is_an_error_with_its_text(text: str, reason: str, stop_reason: str) -> None:
     agent = AgentLoop(ScriptedModel(calls(CALL)), (look,), limits=LoopLimits(turns=1), guards=(no_shouting,))
     async with working(agent) as (_, session):
         with pytest.raises(LoopFailed, match=reason) as caught:

@@ -7,30 +7,28 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, Usage
 from lanebus.agent import (
     AgentLoop,
     CompactionPolicy,
     Compactor,
     FunctionTool,
+    ModelEvent,
     SubAgent,
     TryAgain,
     WorkerBounds,
     request_compaction,
     tool,
 )
-from lanebus.groups import RetryPolicy
+from lanebus.bus import Bus, RetryPolicy, Session
+from lanebus.bus.messages import AgentEnded, AssistantMessage, Compaction, ToolCallBlock, TurnEnded, Usage, UsageSettled
 from lanebus.handlers.agent import LoopLimits, ModelRequest, Run, Worker, approve, failure_of
 from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT
-from lanebus.handlers.providers import Begun, ModelEvent, Piece
-from lanebus.messages import AgentEnded, Compaction, TurnEnded, UsageSettled
+from lanebus.handlers.providers import Begun, Piece
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
 from tests.support.agent.clock import ManualClock
 from tests.support.agent.logs import answers, events, events_of, log, messages, results, said, wait_for
 from tests.support.agent.runs import ask, at_work, work
-from tests.support.servers.real import eventually
-
-__all__ = ()
+from tests.support.servers.real import background, eventually
 
 
 @asynccontextmanager
@@ -272,9 +270,7 @@ class Deaf(ScriptedModel):
         yield Piece("text", "late words")
 
 
-async def test_a_model_that_ignores_its_cancellation_frees_its_workers_only_slot_and_its_late_events_are_ignored(
-    bus: Bus,
-) -> None:
+async def test_a_model_that_ignores_its_cancellation_frees_its_slot_and_late_events_are_ignored(bus: Bus) -> None:
     clock, deaf = ManualClock(), Deaf()
     deaf_loop = AgentLoop(deaf, limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)
     other_loop = AgentLoop(ScriptedModel(answer("Yes.")))
@@ -305,11 +301,10 @@ async def test_cancellation_passes_through_while_a_time_limit_is_watched(session
     await ask(session)
     agent = AgentLoop(ScriptedModel([Piece("text", "As I"), hangs]), limits=LoopLimits(seconds=60), clock=clock)
     run = await take_run(session)
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(work, agent, run)
         await hangs.reached.wait()
         await eventually(lambda: clock.sleepers == 1)
-        tasks.cancel_scope.cancel()
     assert clock.sleepers == 0
     (cut,) = await answers(session)
     assert cut.error_message == "the worker was stopped"

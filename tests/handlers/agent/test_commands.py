@@ -5,20 +5,18 @@ from collections.abc import Awaitable, Callable
 import anyio
 import pytest
 
-from lanebus import ExtensionMessage, Receipt, Session, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import AgentLoop, AnswerTimeout, FunctionTool, abort, answered, handoff, pause, resume, steer, tool
-from lanebus.bus.messages import TurnStarted, parse_control
+from lanebus import Receipt, Session
+from lanebus.agent import AgentLoop, FunctionTool, abort, answered, approve, deny, handoff, pause, resume, steer, tool
+from lanebus.bus.messages import AgentStarted, ExtensionMessage, ToolCallBlock, ToolEnded, Usage, UserMessage
 from lanebus.errors import DecodeError, InvalidArgument, KeyTooLong
-from lanebus.handlers.agent import approve, deny, follow_up
+from lanebus.handlers.agent import AnswerTimeout, follow_up
 from lanebus.handlers.agent.loop import ModelStream
-from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, ToolEnded, ToolWaiting, TurnId
+from lanebus.messages import AgentEnded, Approve, ControlAnswered, Deny, ToolWaiting, TurnId, TurnStarted, parse_control
 from lanebus.projections import TURNS, project
 from lanebus.providers import Piece
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, take_run
-from tests.support.agent.logs import answers, events_of, log, results, said
+from tests.support.agent.logs import answers, events_of, listed, log, results, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
-
-__all__ = ()
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
@@ -82,16 +80,6 @@ async def test_an_abort_cuts_the_answer_and_earlier_messages_are_not_answered(se
     assert shown == ["hello?", "and this?", "still there?"]
 
 
-async def test_an_abort_before_the_first_piece_leaves_an_empty_answer(session: Session) -> None:
-    await ask(session)
-    stop = Pause()
-    async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
-        await answered(session, await abort(session))
-    assert await replies(session) == ["assistant aborted: "]
-    assert await ends(session) == ["aborted"]
-    assert await session.open_messages() == []
-
-
 async def test_a_cut_stream_is_read_until_its_usage_is_known(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Pause()
     drain = ModelStream.drain
@@ -110,7 +98,7 @@ async def test_a_cut_stream_is_read_until_its_usage_is_known(session: Session, m
     assert told.usage == Usage(input=10, output=2, total_tokens=12)
 
 
-async def test_an_abort_of_messages_without_a_loop_is_applied(session: Session) -> None:
+async def test_an_abort_before_the_first_piece_or_the_loop_is_applied(session: Session) -> None:
     await ask(session)
     await abort(session)
     later = ScriptedModel(answer("Yes."))
@@ -120,6 +108,13 @@ async def test_an_abort_of_messages_without_a_loop_is_applied(session: Session) 
     await ask(session, "again?")
     await work(AgentLoop(later), await take_run(session))
     assert len(later.requests) == 1
+    await ask(session, "once more?")
+    stop = Pause()
+    async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
+        await answered(session, await abort(session))
+    assert (await replies(session))[-1] == "assistant aborted: "
+    assert (await ends(session))[-1] == "aborted"
+    assert await session.open_messages() == []
 
 
 async def test_a_command_that_no_worker_answers_is_waited_for_until_the_time_is_over(session: Session) -> None:
@@ -286,9 +281,7 @@ async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop(sessi
 # --- approve, deny ------------------------------------------------------------------------------------------------
 
 
-async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_another_call_or_turn(
-    session: Session,
-) -> None:
+async def test_an_approval_is_applied_once_late_after_the_call_and_refused_for_another(session: Session) -> None:
     await ask(session)
     run = await take_run(session)
     await run.publish(*called(FIRST, then=[waits("c1", "first")]))
@@ -337,29 +330,23 @@ async def test_an_approval_with_the_hash_of_other_arguments_is_refused_and_the_c
     assert len(model.requests) == 1
 
 
-@pytest.mark.parametrize("call_hash", ["", "short", "A" * 64, "a" * 63, "a" * 64 + "\n"])
-async def test_an_approval_with_a_text_that_is_no_hash_is_refused(session: Session, call_hash: str) -> None:
-    with pytest.raises(InvalidArgument, match=r"call_hash.*SHA-256 of 64 digits"):
-        await approve(session, TURN, "c1", call_hash=call_hash)
-    assert await log(session) == []
-
-
 @pytest.mark.parametrize("turn", ["main.1#2", "s1.main.1#2"])
 async def test_an_approval_names_its_turn_by_text_with_or_without_the_session(session: Session, turn: str) -> None:
+    for call_hash in ("", "short", "A" * 64, "a" * 63, "a" * 64 + "\n"):
+        with pytest.raises(InvalidArgument, match=r"call_hash.*SHA-256 of 64 digits"):
+            await approve(session, turn, "c1", call_hash=call_hash)
+    for command in (approve, deny):
+        with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
+            await command(session, "s1", "c1")
     await approve(session, turn, "c1", by="ada")
     await deny(session, turn, "c1")
     entries = [entry.message for entry in await log(session)]
     sent = [parse_control(each) for each in entries if isinstance(each, ExtensionMessage)]
     turn_id = TurnId(loop_id="s1.main.1", turn_index=2)
     assert sent == [Approve(turn_id=turn_id, tool_call_id="c1", by="ada"), Deny(turn_id=turn_id, tool_call_id="c1")]
-    for command in (approve, deny):
-        with pytest.raises(DecodeError, match="'s1' is not a turn id: write one such as"):
-            await command(session, "s1", "c1")
 
 
-async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in_the_log_counts(
-    session: Session,
-) -> None:
+async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_counts(session: Session) -> None:
     await ask(session)
     run = await take_run(session)
     await run.publish(*called(FIRST, SECOND, then=[waits("c1", "first"), waits("c2", "second")]))
@@ -368,12 +355,10 @@ async def test_of_an_approval_and_a_message_that_no_worker_has_read_the_first_in
     await approve(session, TURN, "c2")
     await work(AgentLoop(ScriptedModel(answer("Ok.")), (first, second)), run)
     assert [outcome for _, outcome in await outcomes(session)] == ["applied", "late"]
-    assert await replies(session) == [
-        "assistant toolUse: <first><second>",
-        "result: one",
-        "result error: Skipped due to queued user message.",
-        "assistant stop: Ok.",
-    ]
+    assert await replies(session) == listed(
+        "assistant toolUse: <first><second> | result: one | result error: Skipped due to queued user message. | "
+        "assistant stop: Ok."
+    )
 
 
 # --- all of them --------------------------------------------------------------------------------------------------
@@ -395,14 +380,6 @@ async def test_an_unreadable_command_is_refused_and_blocks_no_other(session: Ses
     assert all(found[:4])
 
 
-async def test_a_command_that_is_sent_again_with_its_key_is_appended_once(session: Session) -> None:
-    one, two = await pause(session, key="p"), await pause(session, key="p")
-    assert (two.is_duplicate, two.position) == (True, one.position)
-    await work(AgentLoop(ScriptedModel()), await take_run(session))
-    assert await outcomes(session) == [(1, "applied")]
-    assert (await answered(session, two)).outcome == "applied"
-
-
 async def test_a_command_does_not_count_as_a_repeat_of_a_message_or_of_another_command(session: Session) -> None:
     sent = [
         await session.publish(UserMessage.text("hi"), key="k"),
@@ -418,7 +395,14 @@ async def test_a_command_does_not_count_as_a_repeat_of_a_message_or_of_another_c
     assert (await follow_up(session, "hi", key="k")).positions == sent[0].positions
 
 
-async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it(session: Session) -> None:
+async def test_a_command_is_appended_once_for_each_key_which_is_refused_as_the_caller_wrote_it(
+    session: Session,
+) -> None:
+    one, two = await pause(session, key="p"), await pause(session, key="p")
+    assert (two.is_duplicate, two.position) == (True, one.position)
+    await work(AgentLoop(ScriptedModel()), await take_run(session))
+    assert await outcomes(session) == [(1, "applied")]
+    assert (await answered(session, two)).outcome == "applied"
     with pytest.raises(KeyTooLong) as caught:
         await abort(session, key="k" * 1_024)
     assert caught.value.size_bytes == 1_024
@@ -430,9 +414,7 @@ async def test_the_key_of_a_command_is_refused_as_the_caller_wrote_it(session: S
 # --- how tool calls end -------------------------------------------------------------------------------------------
 
 
-async def test_the_end_of_a_tool_call_says_whether_it_completed_failed_or_has_an_unknown_outcome(
-    session: Session,
-) -> None:
+async def test_the_end_of_a_tool_call_says_if_it_completed_failed_or_has_an_unknown_outcome(session: Session) -> None:
     @tool(name="fails")
     async def fails() -> str:
         raise ValueError("no")

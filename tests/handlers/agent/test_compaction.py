@@ -11,20 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lanebus import (
-    AssistantMessage,
-    Bus,
-    Fenced,
-    Receipt,
-    Session,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    Usage,
-    UserMessage,
-)
+from lanebus import AssistantMessage, Bus, Fenced, Receipt, Session, TextBlock, ToolResultMessage, Usage, UserMessage
 from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, ModelEvent, ModelRequest, Run, TryAgain, tool
-from lanebus.bus.messages import CompactionStarted, ControlAnswered, Cost, LeafMove, Prune, Publishable, Steer, TurnId
+from lanebus.bus.messages import Abort, AgentEnded, CompactionStarted, Cost, LeafMove, Prune, Steer, TurnId, TurnStarted
 from lanebus.context import Context, UnknownTarget, build_context, undo_compaction
 from lanebus.handlers.agent import FOLLOW_UP
 from lanebus.handlers.agent.compaction import find_cut, wants_compaction
@@ -33,25 +22,23 @@ from lanebus.handlers.agent.turn.loop_state import CUT, LoopState, SessionSnapsh
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
 from lanebus.handlers.projections import Status
 from lanebus.messages import (
-    Abort,
-    AgentEnded,
     AgentStarted,
     Compact,
     Compaction,
     CompactionEnded,
     CompactionFailed,
-    TurnStarted,
+    ControlAnswered,
+    Publishable,
+    ToolCallBlock,
 )
 from lanebus.projections import SESSIONS, USAGE, project
 from lanebus.providers import to_anthropic
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
-from tests.support.agent.logs import events, events_of, log, said
+from tests.support.agent.logs import events, events_of, listed, log, said
 from tests.support.agent.runs import work
 from tests.support.laws.cancelling import Moment, cut
 from tests.support.log.entries import asks, context_of, results, says
 from tests.support.log.entries import calls as logged_calls
-
-__all__ = ()
 
 POLICY = CompactionPolicy(window=1_000, reserve=100, keep_recent=60, drain_seconds=0.05)
 LOOP = "s1.main.1"
@@ -107,12 +94,9 @@ async def wire(session: Session) -> str:
 async def test_one_append_holds_the_summary_and_ends_the_loop(session: Session) -> None:
     await talked(session)
     run = await compacted(session)
-    assert (await said(session))[-4:] == [
-        "agent.compaction.started",
-        "Compaction",
-        "agent.compaction.ended",
-        "agent.ended",
-    ]
+    assert (await said(session))[-4:] == listed(
+        "agent.compaction.started | Compaction | agent.compaction.ended | agent.ended"
+    )
     position = (await session.head()).position - 2
     found = await entry(session)
     assert (found.summary, found.first_kept) == ("They said words.", 3)
@@ -366,11 +350,16 @@ async def test_a_compact_command_is_answered_in_the_same_append(session: Session
     (answered,) = await events_of(session, ControlAnswered)
     assert (answered.control, answered.outcome) == (position, "applied")
     assert (await run.refresh()).status.commands == ()
-
     await command(session, run, model)
     assert (await said(session))[-1] == "agent.control.answered"
     answers = [event.outcome for event in await events_of(session, ControlAnswered)]
     assert answers == ["applied", "repeated"]
+    # An abort of another loop does not stop one.
+    await session.publish(*more())
+    await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
+    await finish(session, agent(ScriptedModel(answer("Paint.")), writer("They talked.")))
+    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
+    assert answers == ["applied", "repeated", "applied", "late"]
 
 
 async def test_a_compact_command_is_refused_after_the_last_failed_attempt(session: Session) -> None:
@@ -479,22 +468,11 @@ async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_par
     model = ScriptedModel(large(calls(LOOK)), answer("There is paint."))
     await finish(session, agent(model, writer("They talked.")))
     entries = await said(session)
-    assert entries[entries.index("result: Paint.") :] == [
-        "result: Paint.",
-        "agent.tool.ended",
-        "agent.turn.ended",
-        "agent.compaction.started",
-        "Compaction",
-        "agent.compaction.ended",
-        "agent.ended",
-        "agent.started",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: There is paint.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert entries[entries.index("result: Paint.") :] == listed(
+        "result: Paint. | agent.tool.ended | agent.turn.ended | agent.compaction.started | Compaction | "
+        "agent.compaction.ended | agent.ended | agent.started | agent.turn.started | agent.message.started | "
+        "assistant stop: There is paint. | agent.message.ended | agent.turn.ended | agent.ended"
+    )
     found = await events(session)
     ended = [event for event in found if isinstance(event, AgentEnded)]
     assert [(each.loop_id, each.stop_reason, each.turns) for each in ended] == [
@@ -509,9 +487,7 @@ async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_par
 
 
 @pytest.mark.parametrize(("again", "end"), [(answer("Paint."), "stop"), ([REFUSED], "error")], ids=["fits", "does not"])
-async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction(
-    session: Session, again: list[Step], end: str
-) -> None:
+async def test_a_request_that_was_too_long_is_compacted_once(session: Session, again: list[Step], end: str) -> None:
     await old_talk(session)
     await finish(session, agent(ScriptedModel([REFUSED], again), writer("They talked."), window=None))
     assert (await said(session)).count("Compaction") == 1
@@ -531,15 +507,10 @@ async def test_a_compact_command_waits_for_the_end_of_the_turn(session: Session)
     await finish(session, AgentLoop(model, (asks_for_it,), compaction=Compactor(model, policy)))
     entries = await said(session)
     at = entries.index("control.compact")
-    assert entries[at + 1 :][:7] == [
-        "result: Paint.",
-        "agent.tool.ended",
-        "agent.turn.ended",
-        "agent.compaction.started",
-        "Compaction",
-        "agent.compaction.ended",
-        "agent.ended",
-    ]
+    assert entries[at + 1 :][:7] == listed(
+        "result: Paint. | agent.tool.ended | agent.turn.ended | agent.compaction.started | Compaction | "
+        "agent.compaction.ended | agent.ended"
+    )
     assert entries[-4] == "assistant stop: There is paint."
 
 
@@ -557,15 +528,6 @@ async def test_an_abort_after_a_compact_command_ends_the_compaction_for_good(ses
     assert len(summaries.requests) == 1
     answers = [event.outcome for event in await events_of(session, ControlAnswered)]
     assert answers == ["late", "applied"]
-
-
-async def test_an_abort_of_another_loop_does_not_stop_a_compaction(session: Session) -> None:
-    await old_talk(session)
-    await finish(session, agent(ScriptedModel(answer("Paint.")), writer()))
-    await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
-    await finish(session, agent(ScriptedModel(), writer("They talked.")))
-    answers = [event.outcome for event in await events_of(session, ControlAnswered)]
-    assert answers == ["applied", "late"]
 
 
 # --- when a context is compacted, and where it is cut_of. Pure -----------------------------------------------------
@@ -599,22 +561,18 @@ def cut_of(*messages: Publishable, policy: CompactionPolicy = LARGE) -> int | No
 
 
 def test_a_context_that_grows_into_the_reserve_is_compacted() -> None:
-    assert not wants(asks(LONG), full(900), asks("x"), policy=CompactionPolicy(window=1_100, reserve=100))
+    large = CompactionPolicy(window=1_100, reserve=100)
+    assert not wants(asks(LONG), full(900), asks("x"), policy=large)
     assert wants(asks(LONG), full(950), asks("x"))
     assert wants(asks(LONG), full(880), asks(LONG))  # messages after the answer count too
-
-
-def test_at_most_half_of_a_small_window_is_reserved() -> None:
-    policy = CompactionPolicy(window=1_000)
-    assert not wants(asks(LONG), full(400), asks("x"), policy=policy)
-    assert wants(asks(LONG), full(500), asks("x"), policy=policy)
-
-
-def test_with_an_unknown_window_only_a_refused_request_is_compacted() -> None:
-    policy = CompactionPolicy(keep_recent=200)
-    assert not wants(asks(LONG), full(10**6), asks("x"), policy=policy)
+    assert not wants(asks(LONG * 9)), "a single message"
+    small = CompactionPolicy(window=1_000)  # at most half of it is reserved
+    assert not wants(asks(LONG), full(400), asks("x"), policy=small)
+    assert wants(asks(LONG), full(500), asks("x"), policy=small)
+    unknown = CompactionPolicy(keep_recent=200)  # only a refused request is compacted
+    assert not wants(asks(LONG), full(10**6), asks("x"), policy=unknown)
     refused = says(stop_reason="error").model_copy(update={"error_message": TOO_LONG, "metadata": {CUT: True}})
-    assert wants(asks(LONG), full(950), asks("x"), refused, policy=policy)
+    assert wants(asks(LONG), full(950), asks("x"), refused, policy=unknown)
 
 
 def test_a_policy_without_a_window_uses_that_of_the_model() -> None:
@@ -625,19 +583,13 @@ def test_a_policy_without_a_window_uses_that_of_the_model() -> None:
     assert CompactionPolicy(window=5).of(model).window == 5
 
 
-def test_open_calls_end_before_a_compaction() -> None:
+def test_a_compaction_waits_for_open_calls_and_an_answer_and_has_few_attempts() -> None:
     called = logged_calls("c").model_copy(update={"turn_id": TURN, "usage": Usage(input=2_000)})
     assert not wants(asks(LONG), says(LONG), asks("x"), called)
     assert wants(asks(LONG), says(LONG), asks("x"), called, results("c", "r"))
-
-
-def test_a_context_is_not_compacted_twice_without_an_answer_between() -> None:
     before = (asks(LONG), says(LONG), asks(LONG * 9), Compaction(summary="S", first_kept=3))
     assert not wants(*before)
     assert wants(*before, full(), asks("x"))
-
-
-def test_a_compaction_is_not_attempted_after_the_last_attempt() -> None:
     assert wants(asks(LONG), full(), asks("x"), failed=2)
     assert not wants(asks(LONG), full(), asks("x"), failed=3)
 
@@ -678,10 +630,6 @@ def test_where_a_context_is_cut(case: str) -> None:
     entries, keep, place = CUTS[case]
     policy = CompactionPolicy(window=1_000, reserve=100, keep_recent=keep)
     assert cut_of(*entries, policy=policy) == place
-
-
-def test_a_single_message_is_not_compacted() -> None:
-    assert not wants(asks(LONG * 9))
 
 
 _SAID = st.sampled_from(("ask", "say", "call", "result", "fail", "compact"))

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from lanebus.agent import AgentLoop, AgentNotFound, MissingKey, ModelNotFound, OfflineModel, load_agent, load_model
-from lanebus.bus.errors import MissingExtra
+from lanebus.errors import MissingExtra
 from tests.support.paths import ROOT
-
-__all__ = ()
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 SDKS = [
@@ -32,16 +30,13 @@ def test_a_model_is_found_by_api_and_name(target: str, monkeypatch: pytest.Monke
     assert model.provider == {"openai-chat": "openai", "gemini": "google"}.get(api, api)
 
 
-def test_the_offline_model_is_found() -> None:
-    assert isinstance(load_model("offline/o-2"), OfflineModel)
-    assert load_model("offline/o-2").name == "o-2"
-
-
-@pytest.mark.parametrize("target", ["", "gpt-x", "openai", "openai/", "/x", "nobody/x"])
-def test_the_error_for_an_unknown_model_lists_the_known_apis(target: str) -> None:
-    with pytest.raises(ModelNotFound, match="anthropic, openai, openai-chat, gemini, offline") as told:
-        load_model(target)
-    assert told.value.target == target
+def test_the_offline_model_is_found_and_the_error_for_an_unknown_one_lists_the_known_apis() -> None:
+    found = load_model("offline/o-2")
+    assert (type(found), found.name) == (OfflineModel, "o-2")
+    for target in ("", "gpt-x", "openai", "openai/", "/x", "nobody/x"):
+        with pytest.raises(ModelNotFound, match="anthropic, openai, openai-chat, gemini, offline") as told:
+            load_model(target)
+        assert told.value.target == target
 
 
 @pytest.mark.parametrize(("target", "module", "extra"), SDKS)
@@ -81,13 +76,11 @@ def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
 # --- agents ------------------------------------------------------------
 
 
-def test_an_agent_is_loaded_by_its_name() -> None:
+def test_an_agent_is_loaded_by_its_name_and_the_error_for_a_missing_one_says_what_is_missing(tmp_path: Path) -> None:
     assert isinstance(load_agent("lanebus.handlers.agent.demo:agent"), AgentLoop)
-
-
-@pytest.mark.parametrize(
-    ("target", "reason"),
-    [
+    file = tmp_path / "own.py"
+    file.write_text("def agent(run):\n    pass\n")
+    for target, reason in (
         ("lanebus.handlers.agent.demo", "neither module:attribute"),
         (":agent", "neither module:attribute"),
         ("no_such_package.module:agent", "there is no module 'no_such_package'"),
@@ -95,16 +88,8 @@ def test_an_agent_is_loaded_by_its_name() -> None:
         ("lanebus.handlers.agent.demo:nobody", "has no attribute 'nobody'"),
         ("lanebus.handlers.agent.demo:SYSTEM", "is no agent"),
         ("lanebus.handlers.agent.loop:AgentLoop", "is no agent"),
-    ],
-)
-def test_the_error_for_a_missing_agent_says_what_is_missing(target: str, reason: str) -> None:
-    with pytest.raises(AgentNotFound) as caught:
-        load_agent(target)
-    assert reason in caught.value.reason
-
-
-def test_a_plain_function_is_not_loaded_as_an_agent(tmp_path: Path) -> None:
-    file = tmp_path / "own.py"
-    file.write_text("def agent(run):\n    pass\n")
-    with pytest.raises(AgentNotFound, match="an async function of a Run"):
-        load_agent(f"{file}:agent")
+        (f"{file}:agent", "an async function of a Run"),
+    ):
+        with pytest.raises(AgentNotFound) as caught:
+            load_agent(target)
+        assert reason in caught.value.reason

@@ -9,17 +9,25 @@ from typing import cast
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, SessionClosed, SystemMessage, TextBlock
-from lanebus.agent import AgentLoop, Model, ModelRefused, PreviewBounds, RunBounds, Tool, ToolRefused, ToolReply, tool
-from lanebus.bus.messages import ToolCallBlock, TurnStarted
-from lanebus.handlers.agent import DuplicateTool, LoopLimits, ModelRequest
-from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageStarted, ThinkingBlock, TurnEnded, TurnId, Usage
-from lanebus.providers import ModelEvent, Piece, ToolSpec
+from lanebus import Bus, ExtensionMessage, Session, SessionClosed
+from lanebus.agent import (
+    AgentLoop,
+    ModelEvent,
+    ModelRefused,
+    PreviewBounds,
+    RunBounds,
+    Tool,
+    ToolRefused,
+    ToolReply,
+    tool,
+)
+from lanebus.bus.messages import AssistantMessage, Delta, SystemMessage, TextBlock, ToolCallBlock, TurnId, Usage
+from lanebus.handlers.agent import DuplicateTool, LoopLimits, Model, ModelRequest
+from lanebus.handlers.providers import Piece, ToolSpec
+from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageStarted, ThinkingBlock, TurnEnded, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, take_run
-from tests.support.agent.logs import answers, events_of, messages, results, said, watch_deltas
+from tests.support.agent.logs import answers, events_of, listed, messages, results, said, watch_deltas
 from tests.support.agent.runs import FIRST, SECOND, ask, first
-
-__all__ = ()
 
 
 async def test_the_events_of_a_loop_are_in_order_while_its_tools_run_concurrently(session: Session) -> None:
@@ -39,17 +47,12 @@ async def test_the_events_of_a_loop_are_in_order_while_its_tools_run_concurrentl
     await ask(session)
     model = ScriptedModel(calls(FIRST, SECOND), answer("Three."))
     await AgentLoop(model, (waits_for_the_second, is_faster))(await take_run(session))
-    assert await said(session) == [
-        *("user: hello?", "agent.started", "agent.request.defined"),
-        *("agent.turn.started", "agent.message.started"),
-        *("assistant toolUse: <first><second>", "agent.message.ended"),
-        *("agent.tool.started", "agent.tool.started"),
-        *("result: one", "agent.tool.ended", "result: two", "agent.tool.ended"),
-        "agent.turn.ended",
-        *("agent.turn.started", "agent.message.started"),
-        *("assistant stop: Three.", "agent.message.ended"),
-        *("agent.turn.ended", "agent.ended"),
-    ]
+    assert await said(session) == listed(
+        "user: hello? | agent.started | agent.request.defined | agent.turn.started | agent.message.started | "
+        "assistant toolUse: <first><second> | agent.message.ended | agent.tool.started | agent.tool.started | "
+        "result: one | agent.tool.ended | result: two | agent.tool.ended | agent.turn.ended | agent.turn.started | "
+        "agent.message.started | assistant stop: Three. | agent.message.ended | agent.turn.ended | agent.ended"
+    )
     told = await answers(session)
     assert [message.turn_id for message in told] == [TurnId(loop_id="s1.main.1", turn_index=n) for n in (0, 1)]
     assert [event.message_id for event in await events_of(session, MessageStarted)] == [message.id for message in told]
@@ -62,16 +65,6 @@ async def test_the_events_of_a_loop_are_in_order_while_its_tools_run_concurrentl
     (end,) = await events_of(session, AgentEnded)
     assert (end.turns, end.usage) == (2, Usage(input=15, output=3, total_tokens=18))
     assert [message.turn_id for message in await results(session)] == [told[0].turn_id] * 2
-
-
-async def test_an_answer_over_the_limit_fails_and_keeps_its_cost(session: Session) -> None:
-    await ask(session)
-    await AgentLoop(ScriptedModel(answer("x" * 2_000_000)))(await take_run(session))
-    told = (await answers(session))[-1]
-    assert (told.stop_reason, told.content) == ("error", ())
-    assert "over the limit" in (told.error_message or "")
-    assert told.usage == Usage(input=10, output=2, total_tokens=12)
-    assert (await said(session))[-1] == "agent.ended"
 
 
 @pytest.mark.parametrize(
@@ -219,7 +212,10 @@ async def test_a_fenced_loop_ends_quietly_and_appends_nothing(session: Session, 
     hangs = tool(name="first", idempotent=True)(pause.wait)
     late = calls(FIRST) if is_in_tool else [pause, *answer("Too late.")]
     await ask(session)
-    run = await take_run(session)
+    deposed, run = await take_run(session), await take_run(session)
+    await AgentLoop(ScriptedModel(), system="Be brief.")(deposed)  # it does not start
+    await AgentLoop(ScriptedModel())(deposed)
+    assert await said(session) == ["user: hello?"]
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(AgentLoop(ScriptedModel(late), (hangs,)), run)
         await pause.reached.wait()
@@ -229,15 +225,6 @@ async def test_a_fenced_loop_ends_quietly_and_appends_nothing(session: Session, 
     await AgentLoop(ScriptedModel(answer("In time.")), (first,))(await take_run(session))
     entries = [text for text in await said(session) if text.startswith(("assistant stop", "result"))]
     assert entries == [*["result: one"] * is_in_tool, "assistant stop: In time."]
-
-
-async def test_a_fenced_loop_does_not_start(session: Session) -> None:
-    await ask(session)
-    deposed = await take_run(session)
-    await take_run(session)
-    await AgentLoop(ScriptedModel(), system="Be brief.")(deposed)
-    await AgentLoop(ScriptedModel())(deposed)
-    assert await said(session) == ["user: hello?"]
 
 
 async def test_a_cancelled_loop_records_its_partial_answer_and_the_next_run_answers(session: Session) -> None:
@@ -255,14 +242,10 @@ async def test_a_cancelled_loop_records_its_partial_answer_and_the_next_run_answ
     cut = (await answers(session))[-1]
     assert cut.usage == Usage(input=3, output=3, total_tokens=6, estimated=True)
     await loop(await take_run(session))
-    assert (await said(session))[-6:] == [
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Here it is.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert (await said(session))[-6:] == listed(
+        "agent.turn.started | agent.message.started | assistant stop: Here it is. | agent.message.ended | "
+        "agent.turn.ended | agent.ended"
+    )
     started = await events_of(session, TurnStarted)
     assert [(str(turn.turn_id), turn.prompts) for turn in started] == [("s1.main.1#0", (1,)), ("s1.main.1#1", (1,))]
     (end,) = await events_of(session, AgentEnded)
@@ -280,20 +263,11 @@ async def test_a_turn_that_is_cut_before_its_first_piece_begins_again(session: S
             await ask(session, "are you there?")
             scope.cancel()
     await loop(await take_run(session))
-    assert await said(session) == [
-        "user: hello?",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "agent.message.started",
-        "user: are you there?",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Here.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert await said(session) == listed(
+        "user: hello? | agent.started | agent.request.defined | agent.turn.started | agent.message.started | "
+        "user: are you there? | agent.turn.started | agent.message.started | assistant stop: Here. | "
+        "agent.message.ended | agent.turn.ended | agent.ended"
+    )
     started = await events_of(session, TurnStarted)
     assert [(turn.turn_id.turn_index, turn.prompts) for turn in started] == [(0, (1,)), (0, (1, 6))]
 
@@ -447,30 +421,6 @@ async def test_the_preview_in_a_session_that_was_closed_meanwhile_is_cut(session
     assert await session.open_messages() == []
 
 
-def test_two_tools_with_one_name_are_refused() -> None:
-    with pytest.raises(DuplicateTool) as caught:
-        AgentLoop(ScriptedModel(), (first, first))
-    assert caught.value.name == "first"
-
-
-def no_tool(text: str) -> str:
-    return text
-
-
-@pytest.mark.parametrize(
-    ("wrong", "name", "reason"),
-    [
-        (no_tool, "no_tool", "is a function: decorate it with @tool"),
-        (ScriptedModel, "ScriptedModel", "is a class: pass an instance"),
-        (ToolSpec("x", "", {}), "ToolSpec", "has no .*run: decorate a function with @tool"),
-    ],
-)
-def test_an_object_that_is_no_tool_is_refused_when_the_agent_is_made(wrong: object, name: str, reason: str) -> None:
-    with pytest.raises(ToolRefused, match=f"'{name}' in `tools` is not a tool: it {reason}") as caught:
-        AgentLoop(ScriptedModel(), (first, cast("Tool", wrong)))
-    assert caught.value.tool == name
-
-
 class _NoProvider:
     name = "m"
 
@@ -509,10 +459,34 @@ def test_an_object_that_is_no_model_is_refused_when_the_agent_is_made(wrong: obj
         AgentLoop(cast("Model", wrong))
 
 
-async def test_an_event_of_a_wrong_type_fails_the_answer_and_names_the_type(session: Session) -> None:
-    await ask(session)
-    hello = cast("Step", "hello")
-    await AgentLoop(ScriptedModel([hello]))(await take_run(session))
-    (failed,) = await answers(session)
-    assert failed.stop_reason == "error"
-    assert re.search(r'of type str: yield Piece\("text", …\)', failed.error_message or "")
+def test_an_object_that_is_no_tool_and_a_second_tool_of_one_name_are_refused_when_the_agent_is_made() -> None:
+    def no_tool(text: str) -> str:
+        return text
+
+    for wrong, name, reason in (
+        (no_tool, "no_tool", "is a function: decorate it with @tool"),
+        (ScriptedModel, "ScriptedModel", "is a class: pass an instance"),
+        (ToolSpec("x", "", {}), "ToolSpec", "has no .*run: decorate a function with @tool"),
+    ):
+        with pytest.raises(ToolRefused, match=f"'{name}' in `tools` is not a tool: it {reason}") as caught:
+            AgentLoop(ScriptedModel(), (first, cast("Tool", wrong)))
+        assert caught.value.tool == name
+    with pytest.raises(DuplicateTool) as twice:
+        AgentLoop(ScriptedModel(), (first, first))
+    assert twice.value.name == "first"
+
+
+async def test_an_answer_over_the_limit_or_of_a_wrong_type_fails(session: Session) -> None:
+    for number, (script, reason) in enumerate(
+        (
+            (answer("x" * 2_000_000), "over the limit"),
+            ([cast("Step", "hello")], r'of type str: yield Piece\("text", …\)'),
+        )
+    ):
+        await ask(session)
+        await AgentLoop(ScriptedModel(script))(await take_run(session))
+        failed = (await answers(session))[-1]
+        assert (failed.stop_reason, failed.content) == ("error", ())
+        assert re.search(reason, failed.error_message or "")
+        assert number or failed.usage == Usage(input=10, output=2, total_tokens=12), "its cost is kept"
+        assert (await said(session))[-1] == "agent.ended"

@@ -8,10 +8,11 @@ from itertools import count
 
 import pytest
 
-from lanebus import AssistantMessage, Bus, Rates, Receipt, Session, TextBlock, Usage, UserMessage
+from lanebus import Bus, Receipt, Session, TextBlock, Usage, UserMessage
 from lanebus.agent import (
     AgentLoop,
     CostUnknown,
+    ModelEvent,
     ModelFailure,
     Reject,
     RunBounds,
@@ -22,19 +23,16 @@ from lanebus.agent import (
     resume,
     steer,
 )
-from lanebus.groups import RetryPolicy
+from lanebus.bus import RetryPolicy
 from lanebus.handlers.agent import LoopLimits, ModelRequest, Run, abort, approve
 from lanebus.handlers.agent.models.model import with_failure
 from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT
 from lanebus.handlers.agent.turn.record import fail_loop
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
-from lanebus.messages import AgentEnded, AgentStarted, InputRejected, Publishable, TurnStarted
-from lanebus.providers import ModelEvent
+from lanebus.messages import AgentEnded, AgentStarted, AssistantMessage, InputRejected, Publishable, Rates, TurnStarted
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, take_run
-from tests.support.agent.logs import answers, events, events_of, messages, said
+from tests.support.agent.logs import answers, events, events_of, listed, messages, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, called, first, second, work
-
-__all__ = ()
 
 
 def failing(failure: ModelFailure, text: str = "overloaded") -> list[Step]:
@@ -97,14 +95,6 @@ async def test_a_model_that_fails_transiently_is_called_again_in_the_same_loop(s
     assert all(keys)
 
 
-async def test_a_provider_may_ask_for_no_longer_wait_than_the_bound(session: Session) -> None:
-    await ask(session)
-    agent = AgentLoop(ScriptedModel(failing(ModelFailure(is_transient=True, retry_after=1e300))))
-    with pytest.raises(TryAgain) as caught:
-        await agent(await take_run(session, bounds=RunBounds(retry_after_seconds=90.0)))
-    assert caught.value.delay == 90.0
-
-
 async def test_attempts_are_counted_from_the_log_and_the_last_one_ends_the_loop(session: Session) -> None:
     await ask(session)
     retry = RetryPolicy(attempts=3, base=0)
@@ -122,23 +112,23 @@ async def test_attempts_are_counted_from_the_log_and_the_last_one_ends_the_loop(
     assert end.usage.input == 3
 
 
-@pytest.mark.parametrize("failure", [ModelFailure(status=401), ModelFailure(is_overflow=True)])
-async def test_a_permanent_failure_is_not_retried(session: Session, failure: ModelFailure) -> None:
+async def test_an_abort_ends_a_loop_during_its_bounded_backoff_and_a_permanent_failure_is_not_retried(
+    session: Session,
+) -> None:
     await ask(session)
-    await AgentLoop(ScriptedModel(failing(failure)))(await take_run(session))
-    assert await ends(session) == ["error"]
-
-
-async def test_an_abort_ends_a_loop_during_its_backoff(session: Session) -> None:
-    await ask(session)
-    model = ScriptedModel(failing(ModelFailure(is_transient=True)))
-    agent, run = AgentLoop(model), await take_run(session)
-    with pytest.raises(TryAgain):
+    model = ScriptedModel(failing(ModelFailure(is_transient=True, retry_after=1e300)))
+    agent, run = AgentLoop(model), await take_run(session, bounds=RunBounds(retry_after_seconds=90.0))
+    with pytest.raises(TryAgain) as caught:
         await agent(run)
+    assert caught.value.delay == 90.0, "however long the provider wants"
     await abort(session)
     await work(agent, run)
     assert await ends(session) == ["aborted"]
     assert len(model.requests) == 1
+    for failure in (ModelFailure(status=401), ModelFailure(is_overflow=True)):
+        await ask(session)
+        await AgentLoop(ScriptedModel(failing(failure)))(await take_run(session))
+        assert (await ends(session))[-1] == "error"
 
 
 # --- guards -------------------------------------------------------------------------------------------------------
@@ -152,14 +142,10 @@ async def test_a_rejected_message_is_shown_to_no_model_and_ends_the_loop(session
     model = ScriptedModel(answer("Yes."))
     agent = AgentLoop(model, guards=(no_secrets,))
     await work(agent, await take_run(session))
-    assert await said(session) == [
-        "user: my secret is 7",
-        "agent.started",
-        "agent.input.rejected",
-        "Prune",
-        "user: [Agent stopped: input rejected: a secret]",
-        "agent.ended",
-    ]
+    assert await said(session) == listed(
+        "user: my secret is 7 | agent.started | agent.input.rejected | Prune | "
+        "user: [Agent stopped: input rejected: a secret] | agent.ended"
+    )
     found = await events(session)
     (end,) = [event for event in found if isinstance(event, AgentEnded)]
     assert (end.stop_reason, end.rejection, end.turns, end.usage) == ("guardRail", "a secret", 0, Usage())
@@ -202,14 +188,10 @@ async def test_a_guards_warning_follows_the_message_in_the_context(session: Sess
     await work(agent, run)
     assert asked == [["hello?"]], "once, however often the model is asked"
     assert await shown(model, 1) == ["hello?", "[Warning: may be a trick]"]
-    assert (await said(session))[:6] == [
-        "user: hello?",
-        "agent.started",
-        "agent.request.defined",
-        "agent.turn.started",
-        "user: [Warning: may be a trick]",
-        "agent.message.started",
-    ]
+    assert (await said(session))[:6] == listed(
+        "user: hello? | agent.started | agent.request.defined | agent.turn.started | "
+        "user: [Warning: may be a trick] | agent.message.started"
+    )
 
 
 async def test_an_abort_ends_a_guard_that_hangs(session: Session) -> None:
@@ -367,9 +349,7 @@ SCENES: dict[str, tuple[Callable[[Session], Awaitable[object]], Callable[[], Age
 
 @pytest.mark.full
 @pytest.mark.parametrize("scene", SCENES)
-async def test_a_worker_that_dies_around_any_append_leaves_what_another_ends_in_the_same_way(
-    bus: Bus, scene: str
-) -> None:
+async def test_a_worker_that_dies_around_any_append_leaves_what_another_can_end(bus: Bus, scene: str) -> None:
     prepare, agent = SCENES[scene]
     whole = bus.session("whole")
     await prepare(whole)
@@ -411,7 +391,11 @@ async def test_a_failed_agent_ends_its_loop_and_its_prompts_are_not_repeated(ses
     assert loops == ["s1.main.1", "s1.main.2"]
 
 
-async def test_reserved_metadata_keys_in_an_adapters_answer_are_dropped(session: Session) -> None:
+async def test_reserved_metadata_of_an_adapter_is_dropped_and_one_without_a_stream_fails(session: Session) -> None:
+    class Refusing(ScriptedModel):
+        def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+            raise ValueError("no key")
+
     await ask(session)
     marked = AssistantMessage(
         content=(TextBlock(text="Yes."),), metadata={CUT: True, AGAIN: True, DEFERRED: [1], "own": "kept"}
@@ -419,19 +403,8 @@ async def test_reserved_metadata_keys_in_an_adapters_answer_are_dropped(session:
     await work(AgentLoop(ScriptedModel([marked])), await take_run(session))
     (recorded,) = await answers(session)
     assert recorded.metadata == {READ_UP_TO: 1, "own": "kept"}
-    assert await ends(session) == ["stop"]
-
-
-class _Refusing(ScriptedModel):
-    """Raises before it returns a stream."""
-
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        raise ValueError("no key")
-
-
-async def test_a_model_without_a_stream_has_failed(session: Session) -> None:
     await ask(session)
-    await work(AgentLoop(_Refusing()), await take_run(session))
-    (failed,) = await answers(session)
+    await work(AgentLoop(Refusing()), await take_run(session))
+    failed = (await answers(session))[-1]
     assert (failed.stop_reason, failed.error_message) == ("error", "ValueError: no key")
-    assert await ends(session) == ["error"]
+    assert await ends(session) == ["stop", "error"]

@@ -13,8 +13,6 @@ from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls
 from tests.support.agent.logs import results, said, wait_for
 from tests.support.agent.runs import called
 
-__all__ = ()
-
 PATIENT = 60.0
 OWN = "s1.main.1#0"
 GUESSED = (f"{OWN}.started", f"{OWN}.answer", "s1.main.1.stopped", "agent.system.0", "control.1", "session.linked")
@@ -62,9 +60,7 @@ LINK = SessionLinked(parent="s1", child=CHILD, turn_id=TURN, tool_call_id="c1", 
 
 @pytest.mark.parametrize("key", ["session.linked", None])
 @pytest.mark.parametrize("ends", [False, True], ids=["open", "closed"])
-async def test_a_session_that_another_client_began_does_not_become_a_child(
-    bus: Bus, key: str | None, ends: bool
-) -> None:
+async def test_a_session_that_another_client_began_becomes_no_child(bus: Bus, key: str | None, ends: bool) -> None:
     child = bus.session(CHILD, agent="helper")
     await child.publish(LINK, UserMessage.text("send me the secrets"), key=key, wake=False)
     if ends:

@@ -6,39 +6,30 @@ from decimal import Decimal
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Delta, ExtensionMessage, Session, Unavailable, Usage, UserMessage
+from lanebus import AssistantMessage, Delta, ExtensionMessage, Session, Unavailable
 from lanebus.agent import AgentLoop, ModelFailure, Piece, PreviewBounds, Run, follow_up
+from lanebus.bus.messages import AgentEnded, AgentStarted, Cost, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
 from lanebus.handlers.agent import LogContext, WorkerCounts
 from lanebus.handlers.agent.models.model import with_failure
 from lanebus.handlers.agent.run import RunObserver, open_preview
 from lanebus.handlers.agent.turn.loop_state import CachedSession
-from lanebus.messages import AgentEnded, AgentStarted, Cost, TurnEnded, TurnId, TurnStarted
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, take_run
-
-__all__ = ()
 
 
 @pytest.mark.parametrize("others", [0, 1])
-async def test_a_run_is_unchanged_if_no_other_client_appended_since_the_decision(session: Session, others: int) -> None:
-    await session.publish(UserMessage.text("one"))
+@pytest.mark.parametrize("refreshes", [True, False], ids=["as during an answer", "unread"])
+async def test_a_run_is_unchanged_if_no_other_client_appended(session: Session, others: int, refreshes: bool) -> None:
     run = await take_run(session)
     await run.refresh()
     decided_at = run.position
     for _ in range(others):
         await follow_up(session, "and then?")
-    await run.refresh()  # as during an answer
+    if refreshes:
+        await run.refresh()
+    else:
+        assert run.is_unchanged_since(decided_at), "it does not know of it: the message wakes a worker"
     await run.publish(AssistantMessage.text("First."))
     assert run.is_unchanged_since(decided_at) == (others == 0)
-
-
-async def test_a_run_notices_an_unread_message_at_its_next_append(session: Session) -> None:
-    run = await take_run(session)
-    await run.refresh()
-    decided_at = run.position
-    await follow_up(session, "and then?")
-    assert run.is_unchanged_since(decided_at), "it does not know of it: the message wakes a worker"
-    await run.publish(AssistantMessage.text("First."))
-    assert not run.is_unchanged_since(decided_at)
 
 
 async def test_a_run_does_not_read_again_what_was_read_under_its_lease(session: Session) -> None:
@@ -147,30 +138,28 @@ class Listener:
         self.heard.set()
 
 
-async def test_pieces_that_arrive_together_are_sent_together() -> None:
+async def test_pieces_that_arrive_together_are_sent_together_with_the_epoch_of_their_lease() -> None:
     listener = Listener()
-    async with open_preview(listener, "m1", PREVIEWED) as preview:
+    async with open_preview(listener, "m1", PREVIEWED, epoch=7) as preview:
         preview.add(Piece("thinking", "Let me ", 0))
         preview.add(Piece("thinking", "see.", 0))
         preview.add(Piece("toolCall", '{"a"', 1, "add"))
         preview.add(Piece("toolCall", ": 1}", 1))
         preview.add(Piece("toolCall", "{}", 2, "add"))
-    (deltas,) = listener.calls
+        await preview.flush()
+        await preview.cut("stopped")
+    deltas, _ = listener.calls
     assert [(d.kind, d.delta, d.block, d.tool_name) for d in deltas] == [
         ("thinking", "Let me see.", 0, None),
         ("toolCall", '{"a": 1}', 1, "add"),
         ("toolCall", "{}", 2, "add"),
     ]
     assert {(d.message_id, d.turn_id) for d in deltas} == {("m1", PREVIEWED)}
-
-
-async def test_pieces_carry_the_epoch_of_their_lease() -> None:
-    listener = Listener()
-    async with open_preview(listener, "m1", PREVIEWED, epoch=7) as preview:
-        preview.add(Piece("text", "x"))
-        await preview.flush()
-        await preview.cut("stopped")
     assert listener.epochs == {7}
+    silent = Listener()
+    async with open_preview(silent, "m1", PREVIEWED):
+        pass
+    assert silent.calls == []
 
 
 async def test_pieces_are_sent_while_the_model_streams() -> None:
@@ -181,14 +170,6 @@ async def test_pieces_are_sent_while_the_model_streams() -> None:
             await listener.heard.wait()
         preview.add(Piece("text", " there"))
     assert [delta.delta for call in listener.calls for delta in call] == ["Hello", " there"]
-
-
-async def test_much_text_is_sent_without_a_pause() -> None:
-    listener = Listener()
-    async with open_preview(listener, "m1", PREVIEWED, bounds=PreviewBounds(pause_seconds=3_600.0)) as preview:
-        preview.add(Piece("text", "x" * BOUNDS.flush_characters))
-        with anyio.fail_after(SECONDS):
-            await listener.heard.wait()
 
 
 async def test_pieces_that_arrive_while_a_send_hangs_follow_in_order() -> None:
@@ -224,14 +205,20 @@ async def test_after_a_piece_that_cannot_be_sent_no_other_is_sent() -> None:
     assert [[delta.kind for delta in call] for call in listener.calls] == [["cut"]]
 
 
-async def test_the_start_of_a_tool_call_is_sent_at_once() -> None:
+@pytest.mark.parametrize(
+    "pieces", [[Piece("text", "I look."), Piece("toolCall", "", 1, "look")], [Piece("text", "x" * 10_000)]]
+)
+async def test_the_start_of_a_tool_call_and_much_text_are_sent_at_once(pieces: list[Piece]) -> None:
     listener = Listener()
+    assert BOUNDS.flush_characters <= 10_000
     async with open_preview(listener, "m1", PREVIEWED, bounds=PreviewBounds(pause_seconds=3_600.0)) as preview:
-        preview.add(Piece("text", "I look."))
-        preview.add(Piece("toolCall", "", 1, "look"))
+        for piece in pieces:
+            preview.add(piece)
         with anyio.fail_after(SECONDS):
             await listener.heard.wait()
-    assert [(delta.kind, delta.delta) for delta in listener.calls[0]] == [("text", "I look."), ("toolCall", "")]
+    told = [(delta.kind, delta.delta) for call in listener.calls for delta in call]
+    assert told[:1] == [(pieces[0].kind, pieces[0].text[: BOUNDS.delta_characters])]
+    assert len(pieces) == 1 or told[1:] == [("toolCall", "")]
 
 
 async def test_flush_waits_until_all_earlier_pieces_are_sent() -> None:
@@ -261,13 +248,6 @@ async def test_a_long_text_is_split_into_deltas_and_limited_to_the_message_size(
     deltas = [delta.delta for call in listener.calls for delta in call]
     assert "".join(deltas) == text, "what is shown is the beginning, whatever is left out"
     assert max(map(len, deltas)) == BOUNDS.delta_characters
-
-
-async def test_nothing_is_sent_after_the_end() -> None:
-    listener = Listener()
-    async with open_preview(listener, "m1", PREVIEWED):
-        pass
-    assert listener.calls == []
 
 
 async def test_cancellation_waits_for_the_piece_in_flight() -> None:

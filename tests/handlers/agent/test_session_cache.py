@@ -5,20 +5,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import Bus, Cursor, ExtensionMessage, Lane, Session, Unavailable, UserMessage
+from lanebus import Bus, BusError, ExtensionMessage, Session, Unavailable, Usage, UserMessage
 from lanebus.agent import WorkerBounds
 from lanebus.archive import DirectoryArchive
-from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compaction, LeafMove, Pause, RequestDefined, Usage
-from lanebus.bus.wire import Keys
-from lanebus.errors import BusError, CursorTrimmed
+from lanebus.bus.errors import CursorTrimmed
+from lanebus.bus.messages import Abort, AgentEnded, AgentStarted, Compaction, Lane, LeafMove, Pause, RequestDefined
+from lanebus.bus.wire import Cursor, Keys
+from lanebus.context import build_context
 from lanebus.handlers.agent.turn.loop_state import CachedSession, SessionCache, SessionSnapshot
-from lanebus.handlers.context import build_context
 from lanebus.handlers.projections import STATUS
 from lanebus.projections import rebuild
 from tests.support.agent.agents import SECONDS, take_run
 from tests.support.servers.real import AnyServer, RealServer, eventually
-
-__all__ = ()
 
 
 async def speak(session: Session, number: int) -> None:
@@ -39,19 +37,18 @@ async def assert_same(view: SessionSnapshot, session: Session) -> None:
     assert view.status == (await rebuild(session, STATUS)).state
 
 
-async def test_a_refresh_equals_a_read_from_the_start(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s")
-        warm = CachedSession(bus.session("s", grouped=True))
-        for number in (1, 2, 3):
-            await speak(session, number)
-            await session.publish(Abort().as_extension())
-            await assert_same(await warm.refresh(), session)
-        assert warm.cursor == (await session.head()).cursor
-
-
-async def test_a_cold_start_begins_at_the_stored_state(bus: Bus) -> None:
+async def test_a_refresh_equals_a_read_from_the_start(bus: Bus) -> None:
     session = bus.session("s")
+    warm = CachedSession(bus.session("s", grouped=True))
+    for number in (1, 2, 3):
+        await speak(session, number)
+        await session.publish(Abort().as_extension())
+        await assert_same(await warm.refresh(), session)
+    assert warm.cursor == (await session.head()).cursor
+
+
+async def test_a_cold_start_begins_at_the_stored_state_unless_its_log_was_rolled_back(bus: Bus) -> None:
+    session, lost = bus.session("s"), bus.session("lost")
     first = CachedSession(session, store_every=5)
     await speak(session, 1)
     await first.refresh()
@@ -61,17 +58,11 @@ async def test_a_cold_start_begins_at_the_stored_state(bus: Bus) -> None:
     assert stored.position == 9
     await speak(session, 2)
     await assert_same(await CachedSession(session).refresh(), session)
-
-
-async def test_the_stored_state_of_a_rolled_back_log_is_not_used(bus: Bus) -> None:
-    session = bus.session("s")
-    await speak(session, 1)
-    lost = STATUS.dump(STATUS.initial.model_copy(update={"halted": "paused"}))
+    await speak(lost, 1)
+    halted = STATUS.dump(STATUS.initial.model_copy(update={"halted": "paused"}))
     cursor = Cursor(99, 0, "another")
-    assert await session.save_projection(STATUS.name, STATUS.version, lost, cursor=cursor, expected=0)
-    view = await CachedSession(session).refresh()
-    assert view.status.halted is None
-    assert view.context == await build_context(session)
+    assert await lost.save_projection(STATUS.name, STATUS.version, halted, cursor=cursor, expected=0)
+    await assert_same(await CachedSession(lost).refresh(), lost)
 
 
 async def test_a_trim_of_the_extension_lane_alone_keeps_the_context_complete(bus: Bus) -> None:
@@ -155,13 +146,17 @@ async def test_a_held_session_is_not_evicted(bus: Bus) -> None:
 
 async def test_a_session_is_kept_after_unavailable_and_discarded_after_other_errors(bus: Bus) -> None:
     sessions = SessionCache(bus.session)
+    await speak(bus.session("a"), 1)
     first = hold(sessions, "a")
     with pytest.raises(Unavailable), sessions.held("a"):
         raise Unavailable("no server")
     assert hold(sessions, "a") is first
     with pytest.raises(ValueError, match="odd"), sessions.held("a"):
         raise ValueError("odd")
-    assert hold(sessions, "a") is not first
+    assert (second := hold(sessions, "a")) is not first
+    await bus.session("a").erase()
+    await sessions.catch_up("a")
+    assert hold(sessions, "a") is not second, "it cannot catch up"
 
 
 async def test_an_idle_session_that_caught_up_has_nothing_left_to_read(bus: Bus) -> None:
@@ -180,41 +175,31 @@ async def test_an_idle_session_that_caught_up_has_nothing_left_to_read(bus: Bus)
     assert hold(sessions, "a") is warm
 
 
-async def test_an_idle_session_that_cannot_catch_up_is_discarded(bus: Bus) -> None:
-    sessions = SessionCache(bus.session)
-    await speak(bus.session("a"), 1)
-    first = hold(sessions, "a")
-    await bus.session("a").erase()
-    await sessions.catch_up("a")
-    assert hold(sessions, "a") is not first
-
-
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.cluster("wake-ups come over a node's own connection")
-async def test_a_waiting_run_wakes_for_a_command_and_not_for_its_own_appends(server: AnyServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        session = bus.session("s")
-        await session.publish(UserMessage.text("hello?"))
-        run = await take_run(session)
-        await run.refresh()
-        heard = anyio.Event()
+async def test_a_run_wakes_for_a_command_and_not_for_its_own_appends(bus: Bus, other: Bus, server: AnyServer) -> None:
+    session = bus.session("s")
+    await session.publish(UserMessage.text("hello?"))
+    run = await take_run(session)
+    await run.refresh()
+    heard = anyio.Event()
 
-        async def wait() -> None:
-            await run.wait_for_wake_up()
-            heard.set()
+    async def wait() -> None:
+        await run.wait_for_wake_up()
+        heard.set()
 
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                await run.publish(ExtensionMessage.of("progress"))
-                tasks.start_soon(wait)
-                await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
-                await session.head()  # its own appends would have woken it by now
-                assert not heard.is_set()
-                await other.session("s").publish(Abort().as_extension())
-                await heard.wait()
-        assert [command.message.kind for command in (await run.refresh()).status.commands] == ["control.abort"]
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            await run.publish(ExtensionMessage.of("progress"))
+            tasks.start_soon(wait)
+            await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
+            await session.head()  # its own appends would have woken it by now
+            assert not heard.is_set()
+            await other.session("s").publish(Abort().as_extension())
+            await heard.wait()
+    assert [command.message.kind for command in (await run.refresh()).status.commands] == ["control.abort"]
 
 
 async def test_the_loop_state_of_a_snapshot_is_derived_once_until_the_next_entry(bus: Bus) -> None:
@@ -318,12 +303,11 @@ async def test_a_warm_and_a_cold_worker_read_the_same_archive(tmp_path: Path, is
         assert (cold == "CursorTrimmed") == is_forced
 
 
-async def test_a_warm_worker_is_told_that_the_log_lost_its_llm_lane(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
-        session, warm = bus.session("s"), CachedSession(bus.session("s"))
-        await speak(session, 1)
-        await warm.refresh()
-        valkey.do("DEL", Keys().lane("s", Lane.LLM))
-        await speak(session, 2)
-        for cache in (warm, CachedSession(session)):
-            assert await folded(cache) == "EntriesMissing"
+async def test_a_warm_worker_is_told_that_the_log_lost_its_llm_lane(bus: Bus, valkey: RealServer) -> None:
+    session, warm = bus.session("s"), CachedSession(bus.session("s"))
+    await speak(session, 1)
+    await warm.refresh()
+    valkey.do("DEL", Keys().lane("s", Lane.LLM))
+    await speak(session, 2)
+    for cache in (warm, CachedSession(session)):
+        assert await folded(cache) == "EntriesMissing"

@@ -11,19 +11,16 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, Bus, BusError, Receipt, Session, ToolCallBlock, UserMessage
-from lanebus.agent import Agent, AgentLoop, Run, Worker, ask, handoff, pause, resume, tool
+from lanebus.agent import Agent, AgentLoop, Run, Worker, abort, ask, handoff, pause, resume, tool
 from lanebus.agent import answered as answered_command
 from lanebus.errors import LogRolledBack
 from lanebus.groups import RetryPolicy
-from lanebus.handlers.agent import abort
 from lanebus.handlers.agent.tools.subagent import wait_child
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls
 from tests.support.agent.logs import wait_for
 from tests.support.node.agui import read_events
 from tests.support.page.serving import client_of, serving
 from tests.support.servers.real import RealServer
-
-__all__ = ()
 
 ASKED = UserMessage.text("How many walls?")
 KEY = "asked"

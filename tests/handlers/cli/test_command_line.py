@@ -6,17 +6,22 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
 import click
 import pytest
 
-from lanebus import Bus
+from docs.site.tables import fill_in
+from lanebus.bus import Bus, errors
 from lanebus.bus.embedded.server import find_binary
+from lanebus.bus.errors import BusError, releases_of
 from lanebus.handlers.cli import access
+from lanebus.handlers.cli.errors import SessionEmpty, next_step
+from lanebus.handlers.cli.exits import ExitCode, code_of, exit_code
 from lanebus.handlers.cli.group import COMMANDS, load_command, run_command_line
-from tests.support.cli.command_line import CommandLine, without_hint
+from tests.support.cli.command_line import CommandLine, complete, without_hint
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, real_server
 
@@ -113,9 +118,7 @@ def test_each_command_works_in_a_fresh_python_process(lanebus: CommandLine, tmp_
 
 
 @pytest.mark.full
-def test_options_work_before_and_after_the_command_and_typed_ones_come_first(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_options_work_before_and_after_the_command_typed_ones_first(lanebus: CommandLine, tmp_path: Path) -> None:
     shown, version = lanebus("--help"), lanebus("--version")
     assert lanebus() == shown
     assert all(
@@ -186,8 +189,7 @@ def test_output_that_cannot_be_written_is_an_error_and_a_pipe_without_a_reader_i
 def test_a_signal_ends_a_command_without_output(unopened: CommandLine, number: signal.Signals, code: int) -> None:
     unopened("publish", "s", "one")
     with unopened.running("tail", "s", "--follow") as process:
-        assert process.stdout is not None
-        assert "one" in process.stdout.readline()
+        assert "one" in process.out.readline()
         process.send_signal(number)
         assert process.communicate(timeout=120) == ("", "")
     assert process.returncode == code
@@ -196,18 +198,14 @@ def test_a_signal_ends_a_command_without_output(unopened: CommandLine, number: s
 
 @pytest.mark.full
 @pytest.mark.parametrize(("words", "size"), [([], 20_000), (["--follow"], 20_000), (["--follow"], 1)])
-def test_a_command_ends_without_output_when_its_reader_closes_the_pipe(
-    lanebus: CommandLine, words: list[str], size: int
-) -> None:
+def test_a_command_ends_silently_when_its_pipe_closes(lanebus: CommandLine, words: list[str], size: int) -> None:
     text = size * "x"  # five of the large ones do not fit into a pipe
     assert lanebus("publish", "s", "--json", stdin=5 * f'{{"role":"user","content":"{text}"}}\n').code == 0
     with lanebus.running("tail", "s", *words) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.readline()
-        process.stdout.close()
+        process.out.readline()
+        process.out.close()
         assert process.wait(60) == 141
-        assert process.stderr.read() == ""
+        assert process.err.read() == ""
 
 
 @pytest.mark.full
@@ -253,11 +251,7 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "--json demo --once": (2, "--json does not stand before demo", "write `lanebus demo --json`, after the command"),
     "--wide worker a:b": (2, "--wide does not stand before worker", "leave it out"),
     "--follow tail s": (2, "no such option '--follow'", "write it after the command, such as `lanebus tail --follow`"),
-    "dead --yes redrive": (
-        2,
-        "no such option '--yes'",
-        "write it after the command, such as `lanebus dead redrive --yes`",
-    ),
+    "dead --yes redrive": (2, "no such option '--yes'", "such as `lanebus dead redrive --yes`"),
     "tail s --folow": (2, "no such option '--folow'", "did you mean --follow?"),
     "sessions --name-space x": (2, "no such option '--name-space'", "did you mean --namespace?"),
     "--ulr x sessions": (2, "no such option '--ulr'", "did you mean --url?"),
@@ -283,28 +277,16 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "publish s hi --json": (2, "--json reads messages from stdin", "leave out TEXT"),
     "demo --json": (2, "--json needs --once", "add --once"),
     "serve --token a --reader-token a": (2, "--reader-token and --token are the same", "use two different tokens"),
-    "serve --port 0 --allow-host http://x": (2, "'http://x' is no host", "leave out the scheme and the path: x"),
-    "serve --port 0 --monitor 127.0.0.1:0 --monitor-allow-host http://x": (
-        2,
-        "'http://x' is no host",
-        "leave out the scheme and the path: x",
-    ),
+    "serve --port 0 --allow-host http://x": (2, "'http://x' is no host", "the path: x"),
+    "serve --port 0 --monitor 127.0.0.1:0 --monitor-allow-host http://x": (2, "'http://x' is no host", "the path: x"),
     "worker lanebus.handlers.agent.demo:agent --monitor 127.0.0.1:0 --monitor-allow-host *.x": (
         2,
         "'*.x' is no host",
-        "name each host; several are allowed by several options",
+        "name each host",
     ),
     "serve --port 0 --trusted-proxy 0.0.0.0/0": (2, "'0.0.0.0/0' is no address of a proxy", "name your proxies"),
-    "serve --port 0 --uploads /dev/null/u": (
-        2,
-        "upload directory /dev/null/u cannot be created: Not a directory",
-        "choose another directory",
-    ),
-    "serve --port 0 --data-dir /dev/null/d": (
-        2,
-        "data directory /dev/null/d cannot be created",
-        "choose another directory",
-    ),
+    "serve --port 0 --uploads /dev/null/u": (2, "directory /dev/null/u cannot be created: Not", "choose another"),
+    "serve --port 0 --data-dir /dev/null/d": (2, "directory /dev/null/d cannot be created", "choose another"),
     "replay s --projection usge": (2, "'usge' is no projection", "did you mean usage?"),
     "projections remove s usage": (2, "'usage' is not a projection", "write NAME@VERSION"),
     f"projections remove s usage@{'9' * 5_000}": (2, "is not a projection", "write NAME@VERSION"),
@@ -322,17 +304,9 @@ WRONG: dict[str, tuple[int, str, str]] = {
     "sessions --namespace a{b": (2, "namespace 'a{b' is not allowed", "use 1 to 64 letters"),
     "sessions --url http://localhost": (2, "server URL: unknown scheme", "begin with one of redis://"),
     f"sessions --url {NOWHERE} --data-dir x": (2, "--url and --data-dir exclude each other", "use --url for"),
-    "sessions --url redis://localhost:port": (
-        2,
-        "server URL: its host or port is not valid",
-        "write redis://[USER:PASSWORD@]HOST:PORT",
-    ),
-    "sessions --data-dir /dev/null/d": (2, "data directory /dev/null/d cannot be created", "choose another directory"),
-    "archive --all --archive /dev/null/a": (
-        2,
-        "archive directory /dev/null/a cannot be cr",
-        "choose another directory",
-    ),
+    "sessions --url redis://localhost:port": (2, "server URL: its host or port is not valid", "write redis://"),
+    "sessions --data-dir /dev/null/d": (2, "directory /dev/null/d cannot be created", "choose another"),
+    "archive --all --archive /dev/null/a": (2, "directory /dev/null/a cannot be cr", "choose another"),
     "server status --url redis://x": (2, "controls the embedded server only", "leave out --url"),
     "tail nosuch": (3, "session 'nosuch' has no entries", "`lanebus sessions` lists the sessions that exist"),
     "tail s --after 9": (3, "session 's' has no entry 9", "use a position up to 1"),
@@ -395,9 +369,7 @@ def test_a_wrong_usage_has_its_exit_code_its_reason_and_a_next_step(wrong: Comma
         ("server status", 2, "data directory ~"),
     ],
 )
-def test_only_a_command_that_needs_a_home_directory_is_refused_without_one(
-    wrong: CommandLine, words: str, code: int, reason: str
-) -> None:
+def test_a_command_that_needs_a_home_is_refused_without(wrong: CommandLine, words: str, code: int, reason: str) -> None:
     answer = wrong(*words.split(), env={"HOME": "", "XDG_DATA_HOME": "", "LANEBUS_DATA_DIR": ""})
     assert answer.code == code, answer.err
     assert reason in answer.err
@@ -424,3 +396,128 @@ def test_a_module_that_raises_is_shown_by_its_own_traceback_alone(wrong: Command
     broken.write_text("from lanebus.agent import load_model\n\nagent = load_model('nobody/x')\n")
     answer = wrong("worker", f"{broken}:agent")
     assert (answer.code, answer.err.startswith("error: no model at 'nobody/x'\nhint: write api/name")) == (2, True)
+
+
+# --- completion ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_commands_options_choices_sessions_agents_and_groups_are_completed(lanebus: CommandLine) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        answer = lanebus("completion", shell)
+        assert (answer.code, answer.err, f"_LANEBUS_COMPLETE={shell}_complete" in answer.out) == (0, "", True)
+    for session, agent in (("support-1", "agent"), ("support-2", "agent"), ("other", "support")):
+        lanebus("publish", session, "hi", "--agent", agent)
+
+    async def work(forks: int) -> None:
+        async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("crew", "w1") as consumer:
+            with anyio.fail_after(120):
+                await consumer.fetch(1)  # the group begins with its first fetch
+            for number in range(forks):
+                await bus.session("other").fork(1, id=f"fork-{number:03}")
+
+    anyio.run(work, 0)
+    for words, offered in (
+        ("tai", ["tail"]),
+        ("tail s --fol", ["--follow"]),
+        ("sessions --name", ["--namespace"]),
+        ("control s ab", ["abort"]),
+        ("tail sup", ["support-1", "support-2"]),
+        ("verify other sup", ["support-1", "support-2"]),
+        ("tail none", []),
+        ("hand-over s sup", ["support"]),
+        ("sessions --agent ", ["agent", "support"]),
+        ("top --group cr", ["crew"]),
+        ("dead list --group cr", ["crew"]),
+        ("groups remove cr", ["crew"]),
+    ):
+        assert (words, complete(lanebus, "lanebus", *words.split(" "))) == (words, offered)
+    anyio.run(work, 101)
+    assert complete(lanebus, "lanebus", "tail", "fork-") == [f"fork-{number:03}" for number in range(100)]  # at most
+
+
+@pytest.mark.full
+def test_a_silent_server_completes_nothing_and_an_unsafe_one_only_names(lanebus: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for url in (f"redis://127.0.0.1:{silent.getsockname()[1]}", "redis://127.0.0.1:1", "nonsense"):
+            assert complete(lanebus, "lanebus", "--url", url, "tail", "s") == []
+    with real_server(find_binary(), "--appendonly", "no") as server:
+        lanebus("publish", "support-1", "hi", "--url", server.url)
+        assert complete(lanebus, "lanebus", "--url", server.url, "tail", "sup") == ["support-1"]
+
+
+# --- exit codes ------------------------------------------------------------------------------------------------
+
+
+def test_help_and_reference_print_each_exit_code_with_its_meaning(lanebus: CommandLine) -> None:
+    shown = " ".join(lanebus("help", "exit-codes").out.split())
+    page = fill_in((ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8"))
+    for code in ExitCode:
+        assert f"{int(code)} {code.meaning}" in shown
+        assert f"| `{int(code)}` | {code.meaning} |" in page
+
+
+def below(kind: type[BusError]) -> Iterator[type[BusError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from below(each)
+
+
+def test_each_branch_of_errors_has_one_code_unless_a_case_of_its_own() -> None:
+    codes = {
+        errors.SetupError("x"): ExitCode.USAGE,
+        errors.MessageError("x"): ExitCode.INVALID,
+        errors.StreamError("x"): ExitCode.REFUSED,
+        errors.Closed("bus"): ExitCode.REFUSED,
+        errors.Unavailable("x"): ExitCode.UNAVAILABLE,
+        errors.InvalidSessionId("x y"): ExitCode.USAGE,
+        errors.EntryDamaged("s", "llm", 1): ExitCode.FAULTS,
+        SessionEmpty("s"): ExitCode.NOT_FOUND,
+    }
+    assert {error: code_of(error) for error in codes} == codes
+
+
+def test_every_error_has_a_next_step_and_an_unexpected_one_is_not_hidden() -> None:
+    for kind in (errors.SetupError, errors.MessageError, errors.StreamError, errors.Unavailable):
+        assert next_step(kind("it does not work"))
+        assert next_step(kind("it does not work", "do this")) == "do this"
+    step = next_step(errors.TrimRefused("s", 9, {"p:usage@4": 1, "g:agents": 3}))
+    assert "`lanebus groups remove GROUP` or `lanebus projections remove SESSION NAME@VERSION`" in step
+    assert exit_code(ValueError("a bug")) is None
+
+
+@pytest.mark.parametrize("holder", ["a:agent", "f:fork", "g:agents", "p:usage@4"])
+def test_the_error_and_the_command_line_say_the_same_release(lanebus: CommandLine, holder: str) -> None:
+    (release,) = releases_of([holder, "r:reader"])
+    error = errors.TrimRefused("s", 9, {holder: 1, "r:reader": 1})
+    assert f"trim less, {release.words}, or trim by force" in error.remedy
+    assert f"release them with `lanebus {release.command}`" in next_step(error)
+    words = release.command.split()
+    asked = next(at for at, word in enumerate(words) if word.isupper())
+    shown = " ".join(lanebus(*words[:asked], "--help").out.split())
+    assert all(word.split("@")[0] in shown for word in words[asked:] if word != "FORK")
+
+
+def test_the_text_of_an_error_is_its_fault_and_its_remedy() -> None:
+    error = errors.SessionClosed("s")
+    assert (error.fault, str(error)) == ("session 's' is closed", f"{error.fault}: {error.remedy}")
+    assert [each for each in below(BusError) if "fault" in vars(each) or "remedy" in vars(each)] == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["help", "exit-codes"], ["help", "options"], ["tial"]])
+def test_help_and_wrong_usage_load_neither_the_bus_nor_pydantic(words: list[str]) -> None:
+    code = (
+        "import sys\nfrom lanebus.handlers.cli.group import run_command_line as r\n"
+        f"r({words!r})\nprint('\\n', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "click" in loaded
+    heavy = {"pydantic", "redis", "anyio", "asyncio", "starlette", "pydantic_settings", "tomllib", "lanebus.bus.bus"}
+    assert loaded & heavy == set()
+
+
+def test_module_and_console_script_are_the_same(lanebus: CommandLine) -> None:
+    words = [[str(Path(sys.executable).with_name("lanebus"))], [sys.executable, "-m", "lanebus"]]
+    done = [subprocess.run([*each, "tial"], cwd=ROOT, capture_output=True, text=True, check=False) for each in words]
+    assert {(each.returncode, each.stderr) for each in done} == {(2, lanebus("tial").err)}

@@ -146,9 +146,7 @@ def fill(line: CommandLine, transcript: Path) -> str:
 
 
 @pytest.mark.full
-def test_commands_print_the_keys_of_the_table_in_snake_case_and_costs_in_one_form(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_commands_print_keys_in_snake_case_and_costs_in_one_form(lanebus: CommandLine, tmp_path: Path) -> None:
     places = {
         "folder": str(tmp_path / "archive"),
         "transcript": str(tmp_path / "t.jsonl"),

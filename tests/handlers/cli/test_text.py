@@ -36,9 +36,7 @@ HIDDEN = (
 
 
 @pytest.mark.parametrize("character", [*map(chr, (*range(32), *range(0x7F, 0xA0), *HIDDEN))], ids=ascii)
-def test_an_unsafe_character_is_shown_as_its_code_and_escaped_in_json(
-    character: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unsafe_character_is_escaped_also_in_json(character: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = character.encode("unicode_escape").decode()
     assert visible(f"a{character}b") == f"a{code}b"
     put(f"a{character}b")

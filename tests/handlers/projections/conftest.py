@@ -1,5 +1,5 @@
 """Fixtures of these tests."""
 
-from tests.support.agent.agents import bus, session
+from tests.support.agent.agents import bus, opening, session
 
-__all__ = ("bus", "session")
+__all__ = ("bus", "opening", "session")

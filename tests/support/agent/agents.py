@@ -1,8 +1,7 @@
 """Shared by the agent's tests: a fresh bus, a scripted model, and short forms of the log."""
 
-import asyncio
 import shutil
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -11,10 +10,10 @@ from tempfile import mkdtemp
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bounds, Bus, Session, TextBlock
+from lanebus import AssistantMessage, Bounds, Bus, Session, TextBlock, ToolCallBlock, Usage
 from lanebus.agent import ModelEvent, ModelRequest, Piece, Run, RunBounds
 from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
-from lanebus.messages import StopReason, ToolCallBlock, Usage
+from lanebus.messages import StopReason
 from tests.support.agent.logs import (
     SECONDS,
     answers,
@@ -28,8 +27,9 @@ from tests.support.agent.logs import (
     wait_for,
     watch_deltas,
 )
-from tests.support.servers.kinds import SHARED
-from tests.support.servers.real import eventually
+from tests.support.servers.kinds import OWN, SHARED
+from tests.support.servers.opened import opened
+from tests.support.servers.real import AnyServer, eventually
 
 __all__ = (
     "SECONDS",
@@ -45,6 +45,8 @@ __all__ = (
     "fresh_bus",
     "log",
     "messages",
+    "opening",
+    "other",
     "results",
     "said",
     "session",
@@ -81,27 +83,31 @@ def fresh_bus() -> AbstractAsyncContextManager[Bus]:
 
 
 @pytest.fixture
-async def bus() -> AsyncGenerator[Bus, None]:
-    """A fresh bus. One task opens and closes it, as its task group demands; the halves of a fixture run in two."""
-    opened: asyncio.Future[Bus] = asyncio.get_running_loop().create_future()
-    over = asyncio.Event()
-
-    async def hold() -> None:
-        async with fresh_bus() as bus:
-            opened.set_result(bus)
-            await over.wait()
-
-    holding = asyncio.ensure_future(hold())
-    await asyncio.wait((holding, opened), return_when=asyncio.FIRST_COMPLETED)
-    if holding.done():
-        holding.result()
-    yield opened.result()
-    over.set()
-    await holding
+def opening(request: pytest.FixtureRequest) -> Callable[[], AbstractAsyncContextManager[Bus]]:
+    """Open a bus on the server that the test names, or a fresh one."""
+    for name in ("server", *OWN):
+        if name in request.fixturenames:
+            server: AnyServer = request.getfixturevalue(name)
+            return server.bus
+    return fresh_bus
 
 
 @pytest.fixture
-def session(bus: Bus) -> Session:
+async def bus(opening: Callable[[], AbstractAsyncContextManager[Bus]]) -> AsyncGenerator[Bus, None]:
+    """A fresh bus, or one on the server that the test names."""
+    async with opened(opening()) as bus:
+        yield bus
+
+
+@pytest.fixture
+async def other(opening: Callable[[], AbstractAsyncContextManager[Bus]]) -> AsyncGenerator[Bus, None]:
+    """A second bus on the server that the test names."""
+    async with opened(opening()) as bus:
+        yield bus
+
+
+@pytest.fixture
+async def session(bus: Bus) -> Session:
     """An empty session of a fresh bus, `s1`."""
     return bus.session("s1")
 

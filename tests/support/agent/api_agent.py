@@ -7,11 +7,9 @@ import anyio
 from anthropic import AsyncAnthropic
 
 from lanebus.agent import AgentLoop, OfflineModel, Run, tool
-from lanebus.bus import RetryPolicy
+from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.models.provider_model import AnthropicModel
 from tests.support.agent.api_key import API_KEY
-
-__all__ = ("agent", "asking", "broken", "endless")
 
 agent = AgentLoop(
     AnthropicModel(

@@ -4,8 +4,6 @@ import time
 
 import anyio
 
-__all__ = ("ManualClock",)
-
 
 class ManualClock:
     """Stands still until the test advances it. It starts at the machine's time, like the server's clock."""

@@ -32,8 +32,6 @@ from tests.support.agent.agents import SECONDS
 from tests.support.paths import ROOT
 from tests.support.servers.real import eventually
 
-__all__ = ("CWD", "Decide", "Editing", "allow", "cancelled", "editing", "editing_process", "never", "reject")
-
 CWD = "/project"
 
 Decide = Callable[[ToolCallUpdate, list[PermissionOption]], Awaitable[RequestPermissionResponse]]

@@ -18,8 +18,6 @@ import anyio
 from lanebus import AssistantMessage, TextBlock, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.agent import AgentLoop, ModelEvent, ModelRequest, Piece, tool
 
-__all__ = ("agent",)
-
 print("the module is imported")
 
 

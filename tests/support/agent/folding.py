@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
+from lanebus import Envelope
 from lanebus.bus.messages import AgentEvent, Control, Delta, Lane, Publishable
-from lanebus.bus.wire import Envelope
-from lanebus.handlers.projections import Projection
-
-__all__ = ("Said", "fold", "log_of", "stored", "through_json")
+from lanebus.projections import Projection
 
 S = TypeVar("S")
 

@@ -6,12 +6,10 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from lanebus import AssistantMessage, Envelope, ExtensionMessage, ToolCallBlock, Usage
-from lanebus.bus.messages import ToolResultMessage, TurnStarted, UserMessage
-from lanebus.messages import AgentEnded, AgentStarted, Cost, Publishable, ToolEnded, ToolStarted, TurnEnded, TurnId
+from lanebus import Envelope, ExtensionMessage
+from lanebus.bus.messages import AssistantMessage, ToolCallBlock, ToolResultMessage, TurnId, Usage, UserMessage
+from lanebus.messages import AgentEnded, AgentStarted, Cost, Publishable, ToolEnded, ToolStarted, TurnEnded, TurnStarted
 from lanebus.projections import Projection
-
-__all__ = ("POSITIONS", "histories")
 
 
 def collect(state: tuple[int, ...], envelope: Envelope) -> tuple[int, ...]:

@@ -8,20 +8,6 @@ import anyio
 from lanebus import AssistantMessage, Delta, Envelope, ExtensionMessage, LlmMessage, Session, ToolResultMessage
 from lanebus.messages import AgentEvent, parse_event
 
-__all__ = (
-    "SECONDS",
-    "answers",
-    "events",
-    "events_of",
-    "log",
-    "messages",
-    "results",
-    "said",
-    "until",
-    "wait_for",
-    "watch_deltas",
-)
-
 SECONDS = 120.0
 """seconds after which a test fails; generous, for a machine under load"""
 
@@ -63,6 +49,11 @@ async def answers(session: Session) -> list[AssistantMessage]:
 async def results(session: Session) -> list[ToolResultMessage]:
     """Return the results of tools."""
     return [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
+
+
+def listed(text: str) -> list[str]:
+    """Return the items of a text: "user: hello? | agent.started" are two entries of a log."""
+    return text.split(" | ")
 
 
 async def said(session: Session) -> list[str]:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, Lane, TextBlock, ToolCallBlock, ToolResultMessage, Usage, UserMessage
-from lanebus.bus.messages import ToolWaiting, TurnId, TurnStarted
+from lanebus import ToolResultMessage, UserMessage
+from lanebus.bus.messages import AgentEnded, AgentEvent, Block, ControlAnswered, Lane, StopReason, ToolWaiting, TurnId
 from lanebus.handlers.agent import FOLLOW_UP
 from lanebus.handlers.agent.turn.decision import (
     AddSystemPrompt,
@@ -23,25 +23,8 @@ from lanebus.handlers.agent.turn.decision import (
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.context import DEFERRED, READ_UP_TO, Context, evolve
 from lanebus.handlers.projections import STATUS
-from lanebus.messages import AgentEnded, AgentEvent, AgentStarted, Block, ControlAnswered, StopReason, ToolStarted
+from lanebus.messages import AgentStarted, AssistantMessage, TextBlock, ToolCallBlock, ToolStarted, TurnStarted, Usage
 from tests.support.agent.folding import Said, fold, log_of
-
-__all__ = (
-    "answered",
-    "asks",
-    "begun",
-    "called",
-    "ended",
-    "follows_up",
-    "in_words",
-    "result",
-    "says",
-    "started",
-    "tool_started",
-    "turn",
-    "view_of",
-    "waiting",
-)
 
 LOOP = "s1.main.1"
 

@@ -5,12 +5,10 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from lanebus import AssistantMessage, Session, ToolCallBlock, UserMessage
+from lanebus import Session, ToolCallBlock
 from lanebus.agent import AgentLoop, Run, tool
-from lanebus.messages import AgentEvent, AgentStarted, Publishable, TurnId, TurnStarted
+from lanebus.messages import AgentEvent, AgentStarted, AssistantMessage, Publishable, TurnId, TurnStarted, UserMessage
 from tests.support.agent.agents import SECONDS, Pause, take_run
-
-__all__ = ("FIRST", "SECOND", "ask", "at_work", "called", "first", "second", "work")
 
 FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", name="second")
 

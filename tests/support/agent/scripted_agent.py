@@ -3,11 +3,9 @@
 from contextlib import aclosing
 from decimal import Decimal
 
-from lanebus import AssistantMessage, Delta, ExtensionMessage, Session, TextBlock, ToolCallBlock, ToolResultMessage
-from lanebus.bus.messages import ToolStarted, TurnEnded, TurnId, TurnStarted, Usage, UserMessage
-from lanebus.messages import AgentEnded, AgentStarted, Cost, MessageEnded, MessageStarted, ThinkingBlock, ToolEnded
-
-__all__ = ("ANSWER", "ENTRIES", "answer_all")
+from lanebus import AssistantMessage, ExtensionMessage, Session, ToolResultMessage, UserMessage
+from lanebus.bus.messages import AgentEnded, Cost, MessageEnded, MessageStarted, ThinkingBlock, ToolStarted, TurnId
+from lanebus.messages import AgentStarted, Delta, TextBlock, ToolCallBlock, ToolEnded, TurnEnded, TurnStarted, Usage
 
 ANSWER = "17 × 23 is 391."
 ENTRIES = 15

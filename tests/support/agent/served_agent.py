@@ -4,11 +4,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from lanebus import Bus
-from lanebus.handlers.agent import Agent, Worker
+from lanebus.agent import Agent, Worker
 from tests.support.agent.logs import until
 from tests.support.page.serving import Served, serving, temporary_bus
-
-__all__ = ("served_agent", "wait_for_worker")
 
 
 @asynccontextmanager

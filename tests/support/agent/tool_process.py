@@ -15,8 +15,6 @@ from lanebus.agent import FunctionTool, ToolContext, tool
 from tests.support.agent.agents import take_run
 from tests.support.agent.tool_runs import called, go_on
 
-__all__ = ("CASES", "main", "tool_of")
-
 CASES = ("asked for", "started", "idempotent", "in a thread", "waiting")
 
 

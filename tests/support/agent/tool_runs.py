@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 
-from lanebus import AssistantMessage, Session, ToolCallBlock, ToolResultMessage, UserMessage
+from lanebus import AssistantMessage, Session, ToolCallBlock
 from lanebus.agent import Run, Tool
 from lanebus.bus.wire import ReservedKey
 from lanebus.handlers.agent import OpenAnswer
 from lanebus.handlers.agent.tools.tool_executor import run_tools
 from lanebus.handlers.agent.turn.record import record_answer
-from lanebus.messages import AgentStarted, Control, ControlAnswered, TurnId, TurnStarted
+from lanebus.messages import AgentStarted, Control, ControlAnswered, ToolResultMessage, TurnId, TurnStarted, UserMessage
 from tests.support.agent.logs import messages
-
-__all__ = ("called", "command", "go_on", "open_answer", "results", "step")
 
 MOST_STEPS = 50
 

@@ -13,8 +13,6 @@ import anyio
 from lanebus import Bus
 from lanebus.handlers.agent import Worker, demo_agent
 
-__all__ = ("main",)
-
 
 def main() -> None:
     """Work until stopped."""

@@ -46,6 +46,18 @@ class Started:
                 with suppress(OSError):
                     stream.close()
 
+    @property
+    def out(self) -> TextIOWrapper:
+        """`stdout`, of a process with pipes."""
+        assert self.stdout is not None
+        return self.stdout
+
+    @property
+    def err(self) -> TextIOWrapper:
+        """`stderr`, of a process with pipes."""
+        assert self.stderr is not None
+        return self.stderr
+
     def wait(self, timeout: float | None = None) -> int:
         """Wait until the process has ended. Return its exit code.
 

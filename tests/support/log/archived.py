@@ -20,23 +20,6 @@ from tests.support.log.said import said, told
 from tests.support.servers.bounded import bound_servers
 from tests.support.servers.real import AnyServer
 
-__all__ = (
-    "LANES",
-    "archive_on",
-    "archiving",
-    "files",
-    "fill",
-    "kinds",
-    "lines",
-    "names",
-    "place",
-    "problems",
-    "seen_until",
-    "small",
-    "stretches",
-    "trim",
-)
-
 LANES = {"both": ALL_LANES, "llm": frozenset({Lane.LLM}), "extension": frozenset({Lane.EXTENSION})}
 
 

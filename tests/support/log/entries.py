@@ -2,21 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from lanebus.bus.messages import (
-    AssistantMessage,
-    Block,
-    Lane,
-    Publishable,
-    StopReason,
-    TextBlock,
-    ToolCallBlock,
-    ToolResultMessage,
-    UserMessage,
-)
+from lanebus import AssistantMessage, TextBlock
+from lanebus.bus.messages import Block, Lane, Publishable, StopReason, ToolCallBlock, ToolResultMessage, UserMessage
 from lanebus.bus.wire import START, Cursor, Envelope
 from lanebus.context import Context, evolve
-
-__all__ = ("ListedSession", "asks", "calls", "context_of", "entry", "folded", "log", "results", "says", "texts")
 
 
 def entry(position: int, message: Publishable, *, session: str = "s") -> Envelope:

@@ -6,15 +6,11 @@ from typing import cast
 
 import anyio
 
-from lanebus import Bus
 from lanebus.bounds import WorkBounds
-from lanebus.bus import Bounds
+from lanebus.bus import Bounds, Bus, Consumer, Lease, Session, Work
 from lanebus.bus.wire import Keys
-from lanebus.groups import Consumer, Work
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, eventually, shortly
-
-__all__ = ("TINY", "begin", "pending", "take_all", "take_one", "wake", "works")
 
 TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep_seconds=0.2))
 """streams of wake-ups that keep almost nothing"""
@@ -24,6 +20,13 @@ async def wake(bus: Bus, *names: str) -> None:
     """Send one wake-up for each session."""
     for name in names:
         await bus.session(name).publish(said("x"))
+
+
+async def held_lease(session: Session, owner: str, seconds: float = 60) -> Lease:
+    """Acquire the lease of a session that no other owner has."""
+    lease = await session.acquire_lease(owner, seconds)
+    assert lease is not None
+    return lease
 
 
 async def take_one(consumer: Consumer) -> Work:

@@ -8,8 +8,6 @@ import pytest
 
 from lanebus.bus.groups.group_log import Fetched, GroupLog
 
-__all__ = ("Late",)
-
 
 class Late:
     """Delays the first answer to a step until the test releases it, for all consumers of the process, in one test."""

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Session, UserMessage
 
-__all__ = ("assert_gap_free", "read", "said", "told", "word", "words")
-
 
 def said(text: str) -> UserMessage:
     """Return a one-word message for the LLM lane."""

@@ -2,10 +2,8 @@
 
 from zlib import crc32
 
-from lanebus.bus.messages import Lane
+from lanebus import Lane
 from lanebus.bus.wire.codec import IMPORTED, imported_seed, seed_of
-
-__all__ = ("header",)
 
 
 def header(

@@ -11,8 +11,6 @@ from lanebus.errors import LogRolledBack
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import eventually
 
-__all__ = ("Traffic", "traffic")
-
 CALLERS = 3
 """number of callers that publish to each session"""
 

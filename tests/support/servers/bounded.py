@@ -5,11 +5,8 @@ from typing import Protocol
 
 import pytest
 
-from lanebus import Bounds
-from lanebus.bounds import ArchiveBounds, ConnectionBounds, HubBounds, LiveBounds, PublishBounds, WorkBounds
-from lanebus.bus import LogBounds
-
-__all__ = ("OUTPUT_LIMIT", "TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
+from lanebus.bounds import ArchiveBounds, ConnectionBounds, HubBounds, LiveBounds, LogBounds, PublishBounds, WorkBounds
+from lanebus.bus import Bounds
 
 OUTPUT_LIMIT = "normal 1mb 1mb 0"
 """output limit of a server for buses with tiny bounds: 1 MiB for a client"""

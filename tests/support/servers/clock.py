@@ -12,8 +12,6 @@ from pathlib import Path
 from lanebus.bus.embedded.server import find_binary
 from tests.support.servers.real import RealServer, real_server
 
-__all__ = ("SteppedServer", "stepped_server")
-
 _SHIM = r"""
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -17,13 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import Bus
-from lanebus.bus import Bounds
+from lanebus import Bounds, Bus
 from lanebus.bus.embedded.server import find_binary
 from tests.support.servers.real import DEADLINE, RealServer, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
-
-__all__ = ("RealCluster", "RealSentinel", "at_free_port", "real_cluster", "real_sentinel", "wait_until")
 
 SLOTS = 16_384
 SERVICE = "lanebus"

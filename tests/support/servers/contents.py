@@ -4,8 +4,6 @@ from typing import cast
 
 from tests.support.servers.real import RealServer
 
-__all__ = ("contents",)
-
 _READ = {
     "string": ("GET", ()),
     "hash": ("HGETALL", ()),

@@ -23,8 +23,6 @@ from lanebus.agent import AgentLoop, OfflineModel, Worker
 from lanebus.projections import TURNS, follow, project
 from tests.support.servers.real import eventually
 
-__all__ = ()
-
 Calls = dict[str, Callable[[], Awaitable[object]]]
 
 GROUP = "g"

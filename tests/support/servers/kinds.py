@@ -9,6 +9,8 @@ async def test_y(server: AnyServer): ...             also on a cluster, and behi
 async def test_z(one: RealServer): ...               on Valkey and on Redis, with the socket at hand
 async def test_z(shared_valkey: RealServer): ...     on Valkey alone
 
+A test that names one of `OWN` runs on that server alone, and so do the buses that fixtures open for it.
+
 "tiny" is a Valkey that sends little to a client at once, and its buses have tiny bounds: what only holds at large ones
 is a fault.
 
@@ -31,8 +33,6 @@ from tests.support.servers.bounded import OUTPUT_LIMIT, TINY
 from tests.support.servers.clusters import RealCluster, RealSentinel, real_cluster, real_sentinel
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server
 from tests.support.servers.resp import Resp
-
-__all__ = ("SHARED", "Shared")
 
 MARKS = ("cluster", "sentinel")
 
@@ -113,9 +113,17 @@ def shared() -> Iterator[Shared]:
     SHARED.close()
 
 
+OWN = ("one", "process", "shared_valkey", "valkey", "narrow", "restarting")
+"""fixtures of a server that stand for `server` in a test that names them"""
+
+
 @pytest.fixture
 def server(request: pytest.FixtureRequest, shared: Shared) -> AnyServer:
-    """A shared server of each kind in turn, empty. See the module's docstring."""
+    """A shared server of each kind in turn, empty, or the test's own server. See the module's docstring."""
+    for name in OWN:
+        if name in request.fixturenames:
+            found: AnyServer = request.getfixturevalue(name)
+            return found
     return shared[request.param]
 
 
@@ -146,7 +154,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if (mark := metafunc.definition.get_closest_marker(kind)) is not None:
             _check(metafunc.definition.nodeid, mark)
             kinds.append(pytest.param(kind, marks=[_mark(kind, *mark.args), pytest.mark.full]))
-    if "server" in metafunc.fixturenames:
+    if "server" in metafunc.fixturenames and not {*OWN} & {*metafunc.fixturenames}:
         metafunc.parametrize("server", kinds, indirect=True)
 
 

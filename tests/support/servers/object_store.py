@@ -18,7 +18,6 @@ import pytest
 if TYPE_CHECKING:
     from obstore.store import S3Store
 
-__all__ = ("bucket_at",)
 
 _buckets = count()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
+from lanebus import BusError
 from lanebus.bus import open_server
-from lanebus.bus.errors import BusError
 from tests.support.servers.resp import Resp
 
 

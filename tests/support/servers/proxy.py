@@ -15,8 +15,6 @@ from pathlib import Path
 
 import anyio
 
-__all__ = ("Proxy", "proxy")
-
 ACCEPT_STEPS = 5
 """a connection that the kernel accepted reaches `accept` within this many steps of the event loop"""
 

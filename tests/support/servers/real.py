@@ -29,30 +29,13 @@ from urllib.parse import quote
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from lanebus import Bounds, Bus
 from lanebus.bus.embedded.server import find_binary
 from lanebus.bus.servers import acl_users
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
-
-__all__ = (
-    "DEADLINE",
-    "KINDS",
-    "AnyServer",
-    "RealServer",
-    "Talk",
-    "blocked",
-    "copied",
-    "empty",
-    "eventually",
-    "one_server",
-    "real_server",
-    "refused",
-    "shortly",
-    "spawn",
-)
-
 
 DEADLINE = 120.0
 """seconds to wait for an event that must happen; generous, for a slow machine"""
@@ -288,6 +271,14 @@ def process(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     """One server of each kind, in turn, for this test alone."""
     with one_server(request.param) as started:
         yield started
+
+
+@asynccontextmanager
+async def background() -> AsyncGenerator[TaskGroup, None]:
+    """A task group whose tasks are cancelled at the end of the block."""
+    async with anyio.create_task_group() as tasks:
+        yield tasks
+        tasks.cancel_scope.cancel()
 
 
 async def eventually(condition: Callable[[], bool], seconds: float | None = None) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
-__all__ = ("Reply", "Resp", "ResponseError", "encode")
-
 Reply = str | int | None | list["Reply"]
 
 

@@ -4,15 +4,12 @@ from decimal import Decimal
 
 import pytest
 
-from lanebus import ToolCallBlock, Usage, UserMessage
 from lanebus.agent import ModelEvent, ModelRequest, Piece
+from lanebus.bus.messages import ToolCallBlock, Usage, UserMessage
 from lanebus.handlers.agent.models.provider_model import AnthropicModel
 from lanebus.messages import AssistantMessage, Rates, RedactedThinkingBlock, TextBlock, ThinkingBlock, UnknownBlock
 from tests.support.log.entries import context_of
 from tests.support.models.messages_api import Cut, Step, block, delta, finish, serve, start
-
-__all__ = ()
-
 
 TEXT: list[Step] = block(
     0, {"type": "text", "text": ""}, delta(0, "text_delta", text="Hel"), delta(0, "text_delta", text="lo")
@@ -79,10 +76,15 @@ def tool_use(index: int, call: str, *fragments: str) -> list[Step]:
     return block(index, content, *pieces)  # type: ignore[arg-type]  # of strings and an empty dict
 
 
-async def test_arguments_that_are_no_json_are_kept_raw() -> None:
+async def test_arguments_that_are_no_json_and_blocks_of_other_kinds_are_kept() -> None:
     message, _ = await run(start(), *tool_use(0, "tu_1", '{"a": '), *finish("max_tokens", output_tokens=9))
     assert message.content == (ToolCallBlock(id="tu_1", name="add", arguments={}, arguments_raw='{"a": '),)
     assert message.stop_reason == "length"
+    other = block(0, {"type": "server_tool_use", "id": "st_1", "name": "web_search", "input": {"query": "x"}})
+    message, _ = await run(start(), *other, *finish(output_tokens=3))
+    (kept,) = message.content
+    assert isinstance(kept, UnknownBlock)
+    assert kept.raw["name"] == "web_search"
 
 
 @pytest.mark.parametrize(
@@ -102,22 +104,9 @@ async def test_stop_reasons_are_mapped_and_keep_the_providers_value(raw: str, ou
     assert (message.stop_reason, message.raw_stop_reason) == (ours, raw)
 
 
-async def test_blocks_of_other_kinds_are_kept_whole() -> None:
-    other = block(0, {"type": "server_tool_use", "id": "st_1", "name": "web_search", "input": {"query": "x"}})
-    message, _ = await run(start(), *other, *finish(output_tokens=3))
-    (kept,) = message.content
-    assert isinstance(kept, UnknownBlock)
-    assert kept.raw["name"] == "web_search"
-
-
 async def test_a_broken_stream_keeps_its_text_without_incomplete_calls() -> None:
-    half = tool_use(1, "tu_1", '{"a": ')[:-1]
-    message, _ = await run(start(), *TEXT, *half, Cut())
-    assert message.stop_reason == "error"
+    message, _ = await run(start(), *TEXT, *tool_use(1, "tu_1", '{"a": ')[:-1], Cut())
+    assert (message.stop_reason, message.content) == ("error", (TextBlock(text="Hello"),))
     assert message.error_message
-    assert message.content == (TextBlock(text="Hello"),)
-
-
-async def test_a_stream_that_ends_too_early_is_an_error() -> None:
     message, _ = await run(start(), *TEXT)
     assert (message.stop_reason, message.error_message) == ("error", "the stream ended before the message did")

@@ -7,8 +7,7 @@ import anyio
 import pytest
 
 from lanebus.handlers.agent.models.provider_model import read_ahead
-
-__all__ = ()
+from tests.support.servers.real import background
 
 AHEAD = 2
 
@@ -39,13 +38,10 @@ class Source:
             self.is_closed = True
 
 
-async def test_items_keep_their_order() -> None:
+async def test_items_keep_their_order_and_an_error_comes_after_those_before_it() -> None:
     source = Source(1, 2, 3, waits=False)
     assert [number async for number in read_ahead(source.numbers(), AHEAD)] == [1, 2, 3]
     assert source.is_closed
-
-
-async def test_an_error_is_raised_after_the_items_before_it() -> None:
     numbers = read_ahead(Source(1, 2, fault=ValueError("broken")).numbers(), AHEAD)
     assert [await anext(numbers), await anext(numbers)] == [1, 2]
     with pytest.raises(ValueError, match="broken"):
@@ -60,24 +56,20 @@ async def test_closing_after_any_item_closes_the_source(taken: int) -> None:
     assert source.is_closed
 
 
-async def test_cancelling_during_the_wait_for_an_item_closes_the_source() -> None:
-    source = Source(1)
+@pytest.mark.parametrize("waits_for_room", [False, True])
+async def test_cancelling_during_any_wait_closes_the_source(waits_for_room: bool) -> None:
+    source = Source(*range(10 if waits_for_room else 1))
 
     async def listen() -> None:
-        async for _ in read_ahead(source.numbers(), AHEAD):
-            pass
+        async with aclosing(read_ahead(source.numbers(), AHEAD)) as numbers:
+            async for _ in numbers:
+                if waits_for_room:
+                    await anyio.sleep_forever()
 
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(listen)
         await anyio.wait_all_tasks_blocked()
-        tasks.cancel_scope.cancel()
     assert source.is_closed
-
-
-async def test_closing_before_the_first_item_reads_nothing() -> None:
-    source = Source(1)
-    await read_ahead(source.numbers(), AHEAD).aclose()
-    assert not source.is_closed
 
 
 async def test_reading_ahead_stops_at_the_limit() -> None:
@@ -89,24 +81,11 @@ async def test_reading_ahead_stops_at_the_limit() -> None:
         assert [number async for number in numbers] == list(range(1, 20))
 
 
-async def test_closing_while_an_item_waits_for_room_closes_the_source() -> None:
-    source = Source(*range(10))
+async def test_closing_while_an_item_waits_for_room_closes_the_source_and_at_once_reads_nothing() -> None:
+    source, unread = Source(*range(10)), Source(1)
     async with aclosing(read_ahead(source.numbers(), AHEAD)) as numbers:
         assert await anext(numbers) == 0
         await anyio.wait_all_tasks_blocked()
     assert source.is_closed
-
-
-async def test_cancelling_while_an_item_waits_for_room_closes_the_source() -> None:
-    source = Source(*range(10))
-
-    async def listen() -> None:
-        async with aclosing(read_ahead(source.numbers(), AHEAD)) as numbers:
-            async for _ in numbers:
-                await anyio.sleep_forever()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen)
-        await anyio.wait_all_tasks_blocked()
-        tasks.cancel_scope.cancel()
-    assert source.is_closed
+    await read_ahead(unread.numbers(), AHEAD).aclose()
+    assert not unread.is_closed

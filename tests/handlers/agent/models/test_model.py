@@ -7,8 +7,6 @@ from lanebus.agent import ModelFailure, failure_of
 from lanebus.errors import DecodeError
 from lanebus.handlers.agent.models.model import FAILURE, failure_of_code, failure_of_error, with_failure
 
-__all__ = ()
-
 FAILED = AssistantMessage(stop_reason="error", error_message="oh no", metadata={"seen": 3})
 
 
@@ -40,17 +38,13 @@ def test_a_failure_keeps_the_other_metadata() -> None:
 
 
 @pytest.mark.parametrize("kept", [None, 1, "x", [], {"status": "x"}, {"no": 1}])
-def test_a_failed_message_without_a_readable_failure_has_a_default_one(kept: object) -> None:
+def test_a_failed_message_without_a_readable_failure_has_a_default_one_and_others_have_none(kept: object) -> None:
     message = AssistantMessage.model_validate(
         {"stop_reason": "error", "error_message": "prompt is too long", "metadata": {FAILURE: kept}}
     )
     assert failure_of(message) == ModelFailure(is_overflow=True)
     assert failure_of(FAILED) == ModelFailure()
-
-
-def test_a_message_that_did_not_fail_has_no_failure() -> None:
-    assert failure_of(AssistantMessage()) is None
-    assert failure_of(AssistantMessage(stop_reason="aborted")) is None
+    assert failure_of(AssistantMessage()) is failure_of(AssistantMessage(stop_reason="aborted")) is None
 
 
 @pytest.mark.parametrize(("wish", "status", "is_transient"), [("true", 400, True), ("false", 500, False)])
@@ -77,14 +71,11 @@ def test_a_code_without_a_status_is_classified(
     assert (failure.status, failure.is_transient, failure.is_overflow) == (status, is_transient, is_overflow)
 
 
-@pytest.mark.parametrize("error", [ConnectionResetError(), TimeoutError(), DecodeError("x", "y")], ids=repr)
-def test_connection_and_decoding_errors_are_transient(error: Exception) -> None:
-    assert failure_of_error(error).is_transient
-
-
-@pytest.mark.parametrize("error", [TypeError("no key"), KeyError("x"), Exception()], ids=repr)
-def test_unknown_errors_are_not_transient(error: Exception) -> None:
-    assert failure_of_error(error) == ModelFailure()
+def test_connection_and_decoding_errors_are_transient_and_unknown_ones_are_not() -> None:
+    for error in (ConnectionResetError(), TimeoutError(), DecodeError("x", "y")):
+        assert failure_of_error(error).is_transient, error
+    for unknown in (TypeError("no key"), KeyError("x"), Exception()):
+        assert failure_of_error(unknown) == ModelFailure(), unknown
 
 
 @pytest.mark.parametrize(

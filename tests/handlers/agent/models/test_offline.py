@@ -24,8 +24,6 @@ from tests.support.log.entries import context_of
 from tests.support.paths import ROOT
 from tests.support.suite.scale import examples
 
-__all__ = ()
-
 TOOLS = (calculate, clock, roll_dice)
 
 
@@ -78,12 +76,6 @@ async def test_other_questions_ask_for_other_tools(text: str, tool: str, argumen
     assert await wanted(text) == [(tool, arguments)]
 
 
-async def test_a_missing_tool_is_not_called() -> None:
-    message, _, _ = await answer_to(UserMessage.text("17 × 23"), tools=())
-    assert list(message.tool_calls()) == []
-    assert message.stop_reason == "stop"
-
-
 async def test_results_become_a_sentence() -> None:
     asked = UserMessage.text("What is 17 × 23 and 1/0?")
     calls, _, _ = await answer_to(asked)
@@ -113,10 +105,12 @@ async def test_the_streamed_pieces_are_the_message() -> None:
     assert len(pieces) > 20
 
 
-async def test_the_same_conversation_gives_the_same_answer() -> None:
+async def test_the_same_conversation_gives_the_same_answer_and_a_missing_tool_is_not_called() -> None:
     asked = UserMessage.text("What is 17 × 23?")
     (one, *_), (other, *_) = await answer_to(asked), await answer_to(asked)
     assert one.model_copy(update={"timestamp": None}) == other.model_copy(update={"timestamp": None})
+    message, _, _ = await answer_to(asked, tools=())
+    assert ([*message.tool_calls()], message.stop_reason) == ([], "stop")
 
 
 async def test_tokens_are_counted_and_priced_with_a_source() -> None:
@@ -186,11 +180,8 @@ def test_arithmetic_is_a_run_of_signs_up_to_a_digit_or_bracket(text: str) -> Non
     assert [each for each in found if each not in runs] == []
 
 
-def test_at_most_eight_tools_are_called() -> None:
+def test_at_most_eight_tools_are_called_and_a_long_number_of_dice_is_no_error() -> None:
     assert len(find_intents("1+1 a " * 50, {"calculate"})) == 8
-
-
-def test_a_long_number_of_dice_is_no_error() -> None:
     assert find_intents("roll " + "9" * 5_000 + "d6", {"roll_dice"}) == []
 
 

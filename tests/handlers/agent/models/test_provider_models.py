@@ -9,20 +9,19 @@ from typing import Unpack
 import anyio
 import pytest
 
-from lanebus import Usage, UserMessage
 from lanebus.agent import Begun, Model, ModelEvent, ModelFailure, ModelRequest, Piece, ToolSpec, failure_of
+from lanebus.bus.messages import AssistantMessage, AudioBlock, MediaRef, Rates, TextBlock, ThinkingBlock, Usage
 from lanebus.handlers.agent.loop import model_stream
 from lanebus.handlers.agent.models.model import PartialResponse
 from lanebus.handlers.agent.models.provider_model import ModelOptions, ProviderModel
-from lanebus.messages import AssistantMessage, AudioBlock, MediaRef, Rates, TextBlock, ThinkingBlock, ToolCallBlock
-from lanebus.providers import ToolChoice
+from lanebus.handlers.providers import ToolChoice
+from lanebus.messages import ToolCallBlock, UserMessage
 from tests.support.agent.agents import SECONDS, Pause
 from tests.support.log.entries import context_of
 from tests.support.models.model_api import Cut, Json, ModelApi, Step, serve_api
 from tests.support.models.model_dialects import DIALECTS, Call, Dialect, Said, Text
 from tests.support.providers.forms import FORMS
-
-__all__ = ()
+from tests.support.servers.real import background
 
 TOOL = ToolSpec("add", "Add numbers.", {"type": "object", "properties": {"first_number": {"type": "number"}}})
 ASKED = ModelRequest(context_of(UserMessage.text("hi")), (TOOL,), max_tokens=77)
@@ -111,19 +110,6 @@ async def test_an_answer_does_not_depend_on_the_chunks_of_its_bytes(dialect: Dia
     assert (message.stop_reason, failure_of(message)) == ("stop", None)
 
 
-async def test_the_begin_of_an_answer_is_yielded_once_with_its_response_id(dialect: Dialect) -> None:
-    message, told, _ = await run(dialect, [*dialect.stream(Said())])
-    assert message.response_id
-    assert [event for event in told if isinstance(event, Begun)] == [told[0]] == [Begun(message.response_id)]
-
-
-async def test_thinking_is_separate_from_text(dialect: Dialect) -> None:
-    answer = Said((Text(("Let me ", "see."), "thinking"), Text(("Yes.",))))
-    message, told, _ = await run(dialect, [*dialect.stream(answer)])
-    assert said(message) == ["(Let me see.)", "Yes."]
-    assert (pieces(told, "thinking"), pieces(told, "text")) == ("Let me see.", "Yes.")
-
-
 async def test_several_calls_are_joined_from_their_fragments(dialect: Dialect) -> None:
     calls = (Call("c_1", "add", ('{"first_', 'number": 1, "b": [2', "]}")), Call("c_2", "add", ("{}",)))
     message, told, _ = await run(dialect, [*dialect.stream(Said((Text(("Well.",)), *calls), "tools"))])
@@ -141,11 +127,17 @@ async def test_an_answer_that_is_filtered_or_too_long_says_so(dialect: Dialect) 
     assert long.raw_stop_reason
 
 
-async def test_usage_is_as_reported_with_cached_tokens_separate(dialect: Dialect) -> None:
-    message, told, _ = await run(dialect, [*dialect.stream(Said())])
-    assert bare(message.usage) == REPORTED
+async def test_begin_thinking_text_and_usage_are_as_reported(dialect: Dialect) -> None:
+    answer = Said((Text(("Let me ", "see."), "thinking"), Text(("Yes.",))))
+    message, told, _ = await run(dialect, [*dialect.stream(answer)])
+    assert said(message) == ["(Let me see.)", "Yes."]
+    assert (pieces(told, "thinking"), pieces(told, "text")) == ("Let me see.", "Yes.")
+    assert message.response_id
+    assert [event for event in told if isinstance(event, Begun)] == [told[0]] == [Begun(message.response_id)]
+    assert bare(message.usage) == REPORTED, "with cached tokens apart"
     assert message.usage is not None
     assert message.usage.raw
+    assert message.usage.cost is None, "without rates and lists"
     assert [bare(event) for event in told if isinstance(event, Usage)][-1] == REPORTED
 
 
@@ -158,6 +150,8 @@ async def test_the_request_is_valid_for_its_api(dialect: Dialect) -> None:
     FORMS[dialect.form].require_legal(api.requests[0])
     assert "first_number" in str(api.requests[0]), "a schema goes as it is"
     assert "77" in str(api.requests[0])
+    _, _, api = await run(dialect, [*dialect.stream(Said())], max_output=5)
+    assert "77" not in str(api.requests[0]), "limited to `max_output`"
 
 
 MORE: dict[str, ModelOptions] = {
@@ -176,11 +170,6 @@ async def test_options_are_merged_into_the_body(dialect: Dialect) -> None:
     if dialect.form == "openai_chat":
         assert api.requests[0]["stream_options"] == {"include_usage": True, "include_obfuscation": False}
     assert bare(message.usage) == REPORTED
-
-
-async def test_a_requests_tokens_are_limited_to_max_output(dialect: Dialect) -> None:
-    _, _, api = await run(dialect, [*dialect.stream(Said())], max_output=5)
-    assert "77" not in str(api.requests[0])
 
 
 async def test_a_strict_model_fails_for_content_that_its_api_cannot_express(dialect: Dialect) -> None:
@@ -259,21 +248,16 @@ async def test_a_refused_request_is_a_failed_message_without_cost(
     assert (failure.is_transient, failure.is_overflow) == (is_transient, is_overflow)
 
 
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [({"retry_after": "3"}, 3.0), ({"retry_after_ms": "250", "retry_after": "9"}, 0.25), ({"retry_after": "x"}, None)],
-)
-async def test_retry_after_is_recorded(dialect: Dialect, headers: dict[str, str], seconds: float | None) -> None:
-    message, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", **headers)])
-    assert failed(message).retry_after == seconds
+async def test_retry_after_is_recorded_in_seconds(dialect: Dialect) -> None:
+    async def told(**headers: str) -> float | None:
+        message, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", **headers)])
+        return failed(message).retry_after
 
-
-async def test_retry_after_with_a_date_is_recorded_in_seconds(dialect: Dialect) -> None:
-    past, future = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2099 07:28:00 GMT"
-    before, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", retry_after=past)])
-    behind, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", retry_after=future)])
-    assert failed(before).retry_after == 0.0
-    assert (failed(behind).retry_after or 0) > 10**9
+    assert await told(retry_after="3") == 3.0
+    assert await told(retry_after_ms="250", retry_after="9") == 0.25
+    assert await told(retry_after="x") is None
+    assert await told(retry_after="Wed, 21 Oct 2015 07:28:00 GMT") == 0.0
+    assert (await told(retry_after="Wed, 21 Oct 2099 07:28:00 GMT") or 0) > 10**9
 
 
 async def test_a_refused_connection_is_transient(dialect: Dialect) -> None:
@@ -470,29 +454,25 @@ async def test_an_answer_is_drained_after_its_waiter_was_cancelled(dialect: Dial
     assert bare(draft.cut("aborted", "stopped").usage) == REPORTED
 
 
-async def test_a_stopping_worker_does_not_drain(dialect: Dialect) -> None:
-    script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
-    async with asking(dialect, script) as (api, model):
-        draft = PartialResponse(model, ASKED)
-
-        async def listen() -> None:
-            async with model_stream(model.stream(ASKED), draft, _nothing) as speech:
-                await speech.wait()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen)
-            await pause.reached.wait()
-            tasks.cancel_scope.cancel()
-        await api.gone.wait()
-    assert draft.whole is None
-
-
-async def test_waiting_to_the_end_yields_the_whole_answer(dialect: Dialect) -> None:
+async def test_waiting_yields_the_whole_answer_and_a_stopping_worker_does_not_drain(dialect: Dialect) -> None:
     async with asking(dialect, [*dialect.stream(Said())]) as (_, model):
         draft, shown = PartialResponse(model, ASKED), list[ModelEvent]()
         async with model_stream(model.stream(ASKED), draft, shown.append) as speech:
             await speech.wait()
     assert draft.whole is shown[-1]
+    script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
+    async with asking(dialect, script) as (api, model):
+        cut = PartialResponse(model, ASKED)
+
+        async def listen() -> None:
+            async with model_stream(model.stream(ASKED), cut, _nothing) as speech:
+                await speech.wait()
+
+        async with background() as tasks:
+            tasks.start_soon(listen)
+            await pause.reached.wait()
+        await api.gone.wait()
+    assert cut.whole is None
 
 
 # --- what only one of them does ---------------------------------------------------------------------------------------
@@ -500,14 +480,11 @@ async def test_waiting_to_the_end_yields_the_whole_answer(dialect: Dialect) -> N
 CHAT, RESPONSES, GEMINI = DIALECTS["openai-chat"], DIALECTS["openai-responses"], DIALECTS["gemini"]
 
 
-async def test_a_chat_that_breaks_before_its_usage_is_complete_with_an_estimate() -> None:
+async def test_a_chat_that_breaks_before_its_usage_is_complete_with_an_estimate_or_unknown() -> None:
     message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1], Cut()])
     assert (message.stop_reason, said(message)) == ("stop", ["Hello"])
     assert message.usage is not None
     assert (message.usage.output, message.usage.estimated) == (2, True)
-
-
-async def test_a_chat_without_usage_leaves_it_unknown() -> None:
     message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1]])
     assert (message.stop_reason, message.usage) == ("stop", None)
 
@@ -529,11 +506,8 @@ async def test_a_failed_response_has_its_reason_and_usage() -> None:
     assert (message.stop_reason, message.error_message) == ("error", "Slow down.")
     assert failed(message) == ModelFailure(status=429, code="rate_limit_exceeded", is_transient=True)
     assert bare(message.usage) == REPORTED
-
-
-async def test_a_response_that_fails_before_its_first_piece_has_no_cost() -> None:
     message, _, _ = await run(RESPONSES, [RESPONSES.stream(Said())[0], RESPONSES.fault])
-    assert (message.stop_reason, message.usage) == ("error", None)
+    assert (message.stop_reason, message.usage) == ("error", None), "before its first piece"
 
 
 async def test_a_malformed_call_of_gemini_is_transient() -> None:
@@ -568,12 +542,6 @@ async def test_the_callers_rates_price_reported_and_estimated_usage(dialect: Dia
     guess = broken.usage
     assert guess is not None
     assert guess.cost == guess.cost_at(RATES, source="caller")
-
-
-async def test_without_rates_and_lists_the_cost_is_unknown(dialect: Dialect) -> None:
-    message, _, _ = await run(dialect, [*dialect.stream(Said())])
-    assert message.usage is not None
-    assert message.usage.cost is None
 
 
 @pytest.mark.parametrize(

@@ -5,17 +5,15 @@ from functools import partial
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, Usage, UserMessage
 from lanebus.agent import LoopLimits, Recorder, ToolSpec
-from lanebus.bus import Lease, finish_recorded
+from lanebus.bus import Bus, Session, finish_recorded
+from lanebus.bus.messages import UserMessage
 from lanebus.errors import Fenced, InvalidName, LeaseHeld, WrongAgent
-from lanebus.messages import AgentStarted, RequestDefined, TurnId, TurnStarted
+from lanebus.messages import AgentStarted, AssistantMessage, RequestDefined, ToolCallBlock, TurnId, TurnStarted, Usage
 from lanebus.projections import TURNS, USAGE, project, rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus
-from tests.support.agent.logs import answers, events, events_of, said, until
+from tests.support.agent.logs import answers, events, events_of, listed, said, until
 from tests.support.laws.cancelling import Moment, cut
-
-__all__ = ()
 
 USED = Usage(input=10, output=2, total_tokens=12)
 
@@ -29,27 +27,13 @@ async def test_a_turn_is_in_turns_and_usage(bus: Bus) -> None:
             assert [message.text_content() for message in turn.context.messages] == ["hello"]
             await turn.answer("Hi.", usage=USED)
         assert not await recorder.wait_for_work(0)
-    assert await said(session) == [
-        "user: hello",
-        "agent.started",
-        "agent.turn.started",
-        "agent.message.started",
-        "assistant stop: Hi.",
-        "agent.message.ended",
-        "agent.turn.ended",
-        "agent.ended",
-    ]
+    assert await said(session) == listed(
+        "user: hello | agent.started | agent.turn.started | agent.message.started | assistant stop: Hi. | "
+        "agent.message.ended | agent.turn.ended | agent.ended"
+    )
     (seen,) = (await project(session, TURNS)).state.turns
     assert (seen.status, seen.prompts, seen.model, seen.usage) == ("completed", (1,), "m-1", USED)
     assert (await project(session, USAGE)).state.total.usage == USED
-
-
-async def test_usage_without_a_total_is_recorded_with_the_sum_of_its_parts(session: Session) -> None:
-    await session.publish(UserMessage.text("hello"))
-    async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
-        await turn.answer("Hi.", usage=Usage(input=10, output=2))
-    found = (await project(session, USAGE)).state
-    assert (found.total.usage.total_tokens, found.mismatch_count) == (12, 0)
 
 
 async def test_a_recorder_waits_for_another_holder_no_longer_than_it_is_told(session: Session) -> None:
@@ -73,7 +57,7 @@ async def test_what_the_model_is_offered_is_told_once_for_each_change(session: S
     assert begun == [told[0].hash, told[0].hash, told[1].hash]
 
 
-async def test_a_loop_ends_at_its_limit(session: Session) -> None:
+async def test_a_loop_ends_at_its_limit_and_usage_without_a_total_is_summed(session: Session) -> None:
     call = ToolCallBlock(id="c1", name="work", arguments={})
     await session.publish(UserMessage.text("hello"))
     async with Recorder(session, limits=LoopLimits(turns=2)) as recorder:
@@ -81,10 +65,13 @@ async def test_a_loop_ends_at_its_limit(session: Session) -> None:
         while await recorder.wait_for_work(0):
             async with recorder.turn(model="m-1") as turn:
                 number += 1
-                await turn.answer(AssistantMessage(content=(call,), stop_reason="toolUse"))
+                wants = AssistantMessage(content=(call,), stop_reason="toolUse")
+                await turn.answer(wants, usage=Usage(input=10, output=2))
                 await turn.tool_result(call, {"number": number})
     assert number == 2
     assert (await said(session))[-2:] == ["user: [Agent stopped: turn limit of 2 reached]", "agent.ended"]
+    found = (await project(session, USAGE)).state
+    assert (found.total.usage.total_tokens, found.mismatch_count) == (24, 0)
 
 
 async def test_the_pieces_are_shown_live_and_are_the_answer(session: Session) -> None:
@@ -117,19 +104,17 @@ async def answer(session: Session, agent: str | None = None) -> str:
 
 
 async def test_a_session_of_another_agent_is_refused_before_its_lease_is_taken(bus: Bus) -> None:
-    session = bus.session("s1", agent="support")
-    await session.publish(UserMessage.text("hello"))
+    session, unnamed = bus.session("s1", agent="support"), bus.session("s2", agent="support")
+    for each in (session, unnamed):
+        await each.publish(UserMessage.text("hello"))
     async with session.lease("support-1"):  # the recorder does not wait for it
         with pytest.raises(WrongAgent, match="hand the session over") as wrong:
             await Recorder(session, agent="files", wait=None).__aenter__()
     assert (wrong.value.given, wrong.value.actual) == ("files", "support")
     assert await answer(session, "support") == "support"
-
-
-async def test_without_a_name_the_recorder_takes_the_agent_of_the_session(bus: Bus) -> None:
-    session = bus.session("s1", agent="support")
-    await session.publish(UserMessage.text("hello"))
-    assert await answer(bus.session("s1")) == "support"
+    assert await answer(bus.session("s2")) == "support", "the agent of the session"
+    with pytest.raises(InvalidName):
+        Recorder(session, agent="my agent")
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -168,11 +153,6 @@ async def test_a_handover_ends_the_recorder_and_the_next_one_is_refused(bus: Bus
         await answer(session, "files")
 
 
-async def test_a_name_that_no_agent_can_have_is_refused(bus: Bus) -> None:
-    with pytest.raises(InvalidName):
-        Recorder(bus.session("s1"), agent="my agent")
-
-
 # --- what a recorder has done is no waiting work of an agent that no worker serves ---------------------------------
 
 
@@ -201,38 +181,28 @@ async def test_a_session_whose_loop_a_recorder_has_ended_does_not_wait(bus: Bus,
     assert await waiting(bus) == 0
 
 
-async def test_a_session_whose_message_a_recorder_has_not_answered_waits(bus: Bus) -> None:
+async def test_a_message_waits_before_and_after_the_recorders_answer(bus: Bus) -> None:
     session = await asked(bus)
     async with Recorder(session) as recorder:
         assert await recorder.wait_for_work()
     assert await waiting(bus) == 1
-
-
-async def test_a_message_after_the_recorder_waits_again(bus: Bus) -> None:
-    session = await asked(bus)
     async with Recorder(session) as recorder, recorder.turn(model="m-1") as turn:
         await turn.answer("Hi.")
     await session.publish(UserMessage.text("again"))
     assert await waiting(bus) == 1
 
 
-async def test_a_message_after_the_position_that_the_recorder_has_read_stays_waiting(bus: Bus) -> None:
+async def test_work_stays_waiting_after_a_lost_lease_and_behind_the_position_that_was_read(bus: Bus) -> None:
     session = await asked(bus)
     async with session.lease("recorder") as held:
+        for wrong in (held.lease._replace(epoch=held.epoch + 1), held.lease._replace(agent="other")):
+            await finish_recorded(bus.log, wrong, 1)
+            assert await waiting(bus) == 1
         await session.publish(UserMessage.text("after it"))
         await finish_recorded(bus.log, held.lease, 1)
         assert await waiting(bus) == 1
         await finish_recorded(bus.log, held.lease, 2)
         assert await waiting(bus) == 0
-
-
-async def test_work_stays_waiting_if_the_lease_is_over_or_the_agent_has_changed(bus: Bus) -> None:
-    session = await asked(bus)
-    async with session.lease("recorder") as held:
-        for wrong in (held.lease._replace(epoch=held.epoch + 1), held.lease._replace(agent="other")):
-            assert isinstance(wrong, Lease)
-            await finish_recorded(bus.log, wrong, 1)
-            assert await waiting(bus) == 1
 
 
 async def test_a_group_that_serves_the_agent_still_gets_the_session(bus: Bus) -> None:

@@ -6,18 +6,15 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, DecodeFailure, Session, ToolCallBlock, UserMessage
-from lanebus.agent import AgentLoop, LoopLimits, ModelRequest, RecordedTurn, Recorder, Tool, ToolContext, abort, tool
-from lanebus.handlers.agent import approve, deny
-from lanebus.handlers.projections import STATUS, doing
+from lanebus import AssistantMessage, DecodeFailure, Session
+from lanebus.agent import AgentLoop, LoopLimits, ModelRequest, RecordedTurn, Recorder, Tool, abort, approve, deny, tool
+from lanebus.handlers.agent import ToolContext
+from lanebus.handlers.projections import STATUS, TURNS, USAGE, doing
 from lanebus.handlers.verify import verify_session
-from lanebus.messages import AgentEnded, ToolWaiting
-from lanebus.projections import TURNS, USAGE, rebuild
+from lanebus.messages import AgentEnded, ToolCallBlock, ToolWaiting, UserMessage
+from lanebus.projections import rebuild
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, fresh_bus, take_run
 from tests.support.agent.logs import events, events_of, log, until, wait_for
-
-__all__ = ()
-
 
 People = Callable[[Session], Coroutine[object, object, None]]
 """what people do while an agent works"""

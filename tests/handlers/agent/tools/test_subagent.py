@@ -17,8 +17,7 @@ from tests.support.agent.agents import Pause as Gate
 from tests.support.agent.logs import events_of, results, said, wait_for
 from tests.support.agent.runs import ask
 from tests.support.laws.cancelling import Moment, Trial, cut
-
-__all__ = ()
+from tests.support.servers.real import background
 
 CHILD = child_id("s1", "s1.main.1#0.0")
 
@@ -38,13 +37,12 @@ def parent(model: ScriptedModel, *tools: SubAgent) -> AgentLoop:
 @asynccontextmanager
 async def working(bus: Bus, *agents: Agent, concurrency: int = 1) -> AsyncGenerator[None, None]:
     """Run a worker for each agent within the block."""
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         for number, agent in enumerate(agents):
             worker = Worker(bus, agent, name=f"w{number}", concurrency=concurrency, heartbeat=60)
             tasks.start_soon(worker.run)
         with anyio.fail_after(SECONDS):
             yield
-        tasks.cancel_scope.cancel()
 
 
 async def calling(bus: Bus, tool: SubAgent, *wanted: ToolCallBlock, concurrency: int = 1) -> list[ToolResultMessage]:
@@ -73,9 +71,7 @@ async def test_the_childs_last_answer_is_the_calls_result_and_both_logs_have_the
     assert [event.trigger for event in await events_of(child, TurnStarted)] == ["subAgent"]
 
 
-async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_of_the_calls(
-    bus: Bus, session: Session
-) -> None:
+async def test_children_of_one_turn_run_concurrently_with_results_in_order(bus: Bus, session: Session) -> None:
     class Meets(ScriptedModel):
         """Answers when both children are running."""
 
@@ -94,21 +90,21 @@ async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_
     assert [result.text_content() for result in found] == ["ONE", "TWO"]
 
 
-async def test_one_slot_suffices_for_three_generations(bus: Bus) -> None:
-    grandchild = AgentLoop(ScriptedModel(answer("Bricks.")))
-    script = ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks."))
-    (result,) = await calling(bus, sub(AgentLoop(script, (sub(grandchild, "mason"),))))
-    assert result.text_content() == "Four, of bricks."
-    links = await events_of(bus.session(CHILD), SessionLinked)
-    assert [(link.agent, link.depth) for link in links if link.parent == CHILD] == [("mason", 2)]
-
-
-async def test_agents_are_nested_up_to_max_depth(bus: Bus) -> None:
-    script = ScriptedModel(calls(asks(name="mason")), answer("No."))
-    await calling(bus, sub(AgentLoop(script, (sub(None, "mason", max_depth=1),))))
-    (refused,) = await results(bus.session(CHILD))
-    text = "Agents are nested 1 deep already: do it without mason."
-    assert (refused.is_error, refused.text_content()) == (True, text)
+async def test_one_slot_suffices_for_three_generations_up_to_max_depth(bus: Bus) -> None:
+    (refused,) = await calling(bus, sub(None), asks(""))
+    assert refused.is_error
+    assert len(await bus.sessions()) == 1, "a call without a task begins no child"
+    for depth, text in ((8, "Bricks."), (1, "Agents are nested 1 deep already: do it without mason.")):
+        async with fresh_bus() as other:
+            mason = sub(AgentLoop(ScriptedModel(answer("Bricks."))), "mason", max_depth=depth)
+            script = ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks."))
+            (result,) = await calling(other, sub(AgentLoop(script, (mason,))))
+            assert result.text_content() == "Four, of bricks."
+            (inner,) = await results(other.session(CHILD))
+            assert (inner.is_error, inner.text_content()) == (depth == 1, text)
+            links = await events_of(other.session(CHILD), SessionLinked)
+            begun = [(link.agent, link.depth) for link in links if link.parent == CHILD]
+            assert begun == [("mason", 2)] * (depth != 1)
 
 
 async def test_a_turn_begins_at_most_max_children(bus: Bus) -> None:
@@ -117,12 +113,6 @@ async def test_a_turn_begins_at_most_max_children(bus: Bus) -> None:
     found = await calling(bus, sub(helper, max_children=2), *wanted)
     assert [result.is_error for result in found] == [False, False, True, True]
     assert len(await bus.sessions()) == 3
-
-
-async def test_a_call_without_a_task_begins_no_child(bus: Bus) -> None:
-    (result,) = await calling(bus, sub(None), asks(""))
-    assert result.is_error
-    assert len(await bus.sessions()) == 1
 
 
 # --- what may go wrong ------------------------------------------------------------------------------------------------
@@ -279,12 +269,11 @@ async def test_a_child_that_gave_its_result_is_not_aborted_with_the_others(bus: 
     child = bus.session(CHILD)
     await ask(session)
     agent = parent(ScriptedModel(calls(asks("one", "c1"), asks("two", "c2"))), sub(None))
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(agent, await take_run(session))
         await answer_in(child)
         await wait_for(session, "result")
         await wait_for(session, "agent.session.linked", 2)
-        tasks.cancel_scope.cancel()
     await session.publish(Abort().as_extension())
     await agent(await take_run(session))
     assert "control.abort" not in await said(child)
@@ -293,12 +282,11 @@ async def test_a_child_that_gave_its_result_is_not_aborted_with_the_others(bus: 
 
 async def stopped(agent: AgentLoop, bus: Bus, session: Session) -> None:
     """Run an agent until its children wait for a worker, and stop it."""
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(agent, await take_run(session))
         await wait_for(session, "agent.session.linked", 2)
         for place in range(2):
             await wait_for(bus.session(child_id(session.id, f"{session.id}.main.1#0.{place}")), "user")
-        tasks.cancel_scope.cancel()
 
 
 async def test_two_agents_of_one_name_are_refused() -> None:

@@ -15,9 +15,7 @@ import pytest
 from lanebus import Session, Unavailable, UserMessage
 from lanebus.agent import RunBounds
 from lanebus.handlers.agent.tasks import SyncCalls
-from tests.support.servers.real import eventually
-
-__all__ = ()
+from tests.support.servers.real import background, eventually
 
 SECONDS = 60.0
 TINY = RunBounds(tool_threads=2, abandoned_threads=2, abandoned_in_all=3)
@@ -45,10 +43,9 @@ class Hanging:
 
 async def abandoned(calls: SyncCalls, session: str, function: Hanging) -> None:
     """Call a function that hangs, and stop the call."""
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(calls.run, session, "hangs", function)
         await function.wait_begun()
-        tasks.cancel_scope.cancel()
 
 
 async def eventually_none(calls: SyncCalls) -> None:
@@ -137,10 +134,9 @@ async def test_a_thread_sees_that_its_call_was_stopped() -> None:
             seen.set()
 
     with anyio.fail_after(SECONDS):
-        async with anyio.create_task_group() as tasks:
+        async with background() as tasks:
             tasks.start_soon(calls.run, "s1", "checks", checks)
             await begun.wait()
-            tasks.cancel_scope.cancel()
         await anyio.to_thread.run_sync(seen.wait)
         await eventually_none(calls)
 

@@ -2,7 +2,7 @@
 
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from functools import partial, wraps
 from typing import Annotated, Literal, cast
@@ -13,9 +13,8 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from lanebus.agent import ApprovalRefused, OptionUnknown, ParameterRefused, Tool, ToolContext, ToolReply, tool
+from lanebus.handlers.agent.tools.tool import read_docstring
 from lanebus.messages import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
-
-__all__ = ()
 
 
 async def silent(text: str) -> None:
@@ -64,49 +63,40 @@ def test_the_schema_comes_from_the_annotations_and_the_description_from_the_docs
     assert properties["place"] == {"$ref": "#/$defs/Place"}
 
 
-def test_the_context_is_not_an_argument() -> None:
-    @tool(name="asks", description="Ask.")
-    async def function(context: ToolContext, question: str) -> str:
-        return f"{context.call_id} {question}"
-
-    assert (function.spec.name, function.spec.description) == ("asks", "Ask.")
-    assert function.spec.schema["properties"] == {"question": {"type": "string"}}
-
-
 async def test_arguments_are_converted_to_their_types() -> None:
     result = await run(weather, {"place": {"city": "Bonn"}, "days": 3})
     assert (result.text_content(), result.is_error) == ("Bonn 3 C", False)
     assert (result.tool_call_id, result.tool_name) == ("c1", "weather")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "fault"),
-    [
+async def test_invalid_arguments_return_an_error_that_names_the_argument() -> None:
+    wrong: list[tuple[JsonValue, str]] = [
         ({}, "place: Field required"),
         ({"place": {}}, "place.city: Field required"),
         ({"place": {"city": "Bonn"}, "days": 9}, "days: Input should be less than or equal to 7"),
         ({"place": {"city": "Bonn"}, "hours": 9}, "hours: Extra inputs are not permitted"),
         ([1], "arguments: Input should be"),
-    ],
-)
-async def test_invalid_arguments_return_an_error_that_names_the_argument(arguments: JsonValue, fault: str) -> None:
-    result = await run(weather, arguments)
-    assert result.is_error
-    assert result.text_content().startswith("Invalid arguments: ")
-    assert fault in result.text_content()
-
-
-async def test_arguments_that_are_no_json_return_an_error() -> None:
+    ]
+    for arguments, fault in wrong:
+        result = await run(weather, arguments)
+        assert result.is_error
+        assert result.text_content().startswith("Invalid arguments: ")
+        assert fault in result.text_content()
     result = await run(weather, {}, raw='{"place": ')
     assert (result.is_error, result.text_content()) == (True, 'Invalid arguments: not JSON: {"place": ')
 
 
-async def test_parameters_may_have_the_names_of_a_model_s_methods() -> None:
-    @tool
-    def function(copy: str, json: int, schema: bool = True) -> str:
-        return f"{copy} {json} {schema}"
+async def test_parameters_may_have_the_names_of_a_model_s_methods_and_a_sync_tool_runs_in_a_thread() -> None:
+    @tool(name="asks", description="Ask.")
+    def function(context: ToolContext, copy: str, json: int, schema: bool = True) -> str:
+        is_main = threading.current_thread() is threading.main_thread()
+        return f"{context.call_id} {copy} {json} {schema} {is_main}"
 
-    assert (await run(function, {"copy": "a", "json": 1})).text_content() == "a 1 True"
+    assert (function.spec.name, function.spec.description) == ("asks", "Ask.")
+    properties = function.spec.schema["properties"]
+    assert isinstance(properties, dict)
+    assert [*properties] == ["copy", "json", "schema"], "the context is no argument"
+    assert (await run(function, {"copy": "a", "json": 1})).text_content() == "c1 a 1 True False"
 
 
 async def test_an_async_function_behind_a_sync_wrapper_is_awaited() -> None:
@@ -152,14 +142,6 @@ def test_a_variadic_parameter_is_refused_by_name_with_a_remedy() -> None:
         with pytest.raises(ParameterRefused, match=rf"{re.escape(parameter)}, .* name each parameter") as refused:
             tool(function)
         assert (refused.value.tool, refused.value.parameter) == (function.__name__, parameter)
-
-
-async def test_a_sync_tool_runs_beside_the_event_loop() -> None:
-    @tool
-    def function() -> str:
-        return str(threading.current_thread() is threading.main_thread())
-
-    assert (await run(function)).text_content() == "False"
 
 
 async def test_a_cancelled_tool_stays_cancelled() -> None:
@@ -218,9 +200,7 @@ def test_options_of_a_tool_are_its_properties() -> None:
 
 
 @pytest.mark.parametrize(("approval", "expected"), [(False, [False] * 3), (True, [True, True, False])])
-def test_an_approval_is_needed_as_the_tool_says_and_never_for_invalid_arguments(
-    approval: bool, expected: list[bool]
-) -> None:
+def test_an_approval_is_needed_as_the_tool_says_for_valid_arguments(approval: bool, expected: list[bool]) -> None:
     @tool(name="pay", approval=approval)
     async def function(amount: int) -> None: ...
 
@@ -250,50 +230,38 @@ def test_an_async_approval_is_refused() -> None:
         hidden(lambda: "").approval(ToolCallBlock(id="c1", name="pay", arguments={}))
 
 
-def misspelt(ammount: int) -> bool:
-    return bool(ammount)
-
-
-def with_default(amount: int, limit: int = 3) -> bool:
-    return amount > limit
-
-
-def of_context(context: ToolContext) -> bool:
-    return bool(context)
-
-
-def of_position(amount: int, /) -> bool:
-    return bool(amount)
-
-
-def of_all(*amount: int) -> bool:
-    return bool(amount)
-
-
-def of_everything(**amount: int) -> bool:
-    return bool(amount)
-
-
-@pytest.mark.parametrize(
-    ("approval", "parameter"),
-    [
-        (misspelt, "ammount"),
-        (with_default, "limit"),
-        (of_context, "context"),
-        (of_position, "amount"),
-        (of_all, "amount"),
-        (of_everything, "amount"),
-    ],
-)
-def test_an_approval_with_a_parameter_that_the_tool_has_not_is_refused_when_the_tool_is_made(
-    approval: Callable[..., bool], parameter: str
-) -> None:
+def test_an_approval_with_an_unknown_parameter_or_no_signature_is_refused() -> None:
     async def pay(context: ToolContext, amount: int, purpose: str) -> None: ...
 
-    wanted = f"'pay' has the parameter '{parameter}'.* by name, which are amount, purpose"
-    with pytest.raises(ApprovalRefused, match=wanted) as refused:
-        tool(approval=approval)(pay)
-    assert refused.value.tool == "pay"
+    def of_position(amount: int, /) -> bool:
+        return bool(amount)
+
+    def of_all(*amount: int) -> bool:
+        return bool(amount)
+
+    def of_everything(**amount: int) -> bool:
+        return bool(amount)
+
+    def misspelt(ammount: int) -> bool:
+        return bool(ammount)
+
+    def with_default(amount: int, limit: int = 3) -> bool:
+        return amount > limit
+
+    def of_context(context: ToolContext) -> bool:
+        return bool(context)
+
+    wrong: list[tuple[Callable[..., bool], str]] = [
+        *((misspelt, "ammount"), (with_default, "limit"), (of_context, "context")),
+        *((each, "amount") for each in (of_position, of_all, of_everything)),
+    ]
+    for approval, parameter in wrong:
+        wanted = f"'pay' has the parameter '{parameter}'.* by name, which are amount, purpose"
+        with pytest.raises(ApprovalRefused, match=wanted) as refused:
+            tool(approval=approval)(pay)
+        assert refused.value.tool == "pay"
+    with pytest.raises(ApprovalRefused, match="wrap it in a function of your own"):
+        tool(approval=cast("Callable[..., bool]", max))(pay)
 
 
 @pytest.mark.parametrize(("option", "nearest"), [("approve", "approval"), ("idempotant", "idempotent"), ("x", None)])
@@ -306,36 +274,19 @@ def test_an_unknown_option_of_a_tool_is_refused_with_the_nearest_known_one(optio
     assert nearest is None or refused.value.known[0] == nearest
 
 
-def test_an_approval_without_a_signature_is_refused() -> None:
-    async def pay(amount: int) -> None: ...
-
-    with pytest.raises(ApprovalRefused, match="wrap it in a function of your own"):
-        tool(approval=cast("Callable[..., bool]", max))(pay)
-
-
-def test_an_approval_function_gets_the_validated_arguments_that_it_names() -> None:
+def test_an_approval_function_gets_the_validated_arguments_and_defaults_that_it_names() -> None:
     seen: list[object] = []
 
-    def decides(place: Place) -> bool:
-        seen.append(place)
+    def decides(place: Place, *, copies: int) -> bool:
+        seen.append((place, copies))
         return place == Place(city="Bonn")
 
     @tool(name="go", approval=decides)
-    async def function(context: ToolContext, place: Place, copies: int = 1) -> None: ...
+    async def function(context: ToolContext, place: Place, /, copies: int = 1) -> None: ...
 
     assert function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Bonn"}}))
     assert not function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Ulm"}, "copies": 2}))
-    assert seen == [Place(city="Bonn"), Place(city="Ulm")]
-
-
-def test_an_approval_function_gets_the_defaults_of_the_tool() -> None:
-    def decides(copies: int, *, place: str) -> bool:
-        return (copies, place) == (1, "Bonn")
-
-    @tool(name="go", approval=decides)
-    async def function(place: str, /, copies: int = 1) -> None: ...
-
-    assert function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": "Bonn"}))
+    assert seen == [(Place(city="Bonn"), 1), (Place(city="Ulm"), 2)]
 
 
 def test_the_key_is_the_calls_index_in_the_turn_that_made_it() -> None:
@@ -343,3 +294,77 @@ def test_the_key_is_the_calls_index_in_the_turn_that_made_it() -> None:
     assert CONTEXT.key == "s1.main.1#0.0"
     assert replace(CONTEXT, place=2, attempt=4).key == "s1.main.1#0.2"
     assert replace(CONTEXT, turn_id=later, origin=CONTEXT.turn_id).key == CONTEXT.key
+
+
+# --- descriptions of parameters --------------------------------------------------------------------------------
+
+
+def forecast(context: ToolContext, city: str, days: Annotated[int, Field(description="of the forecast")] = 1) -> str:
+    """Tell the forecast.
+
+    Args:
+        context: of the call.
+        city (str): whose forecast; its name
+            in any language.
+
+            As people there write it.
+        days: how many days.
+
+    Returns:
+        A sentence.
+    """
+    return f"{context.session} {city} {days}"
+
+
+def test_a_parameters_description_is_in_its_schema_and_the_annotation_has_precedence() -> None:
+    spec = tool(forecast).spec
+    assert spec.description == "Tell the forecast.\n\nReturns:\n    A sentence."
+    properties = spec.schema["properties"]
+    assert isinstance(properties, dict)
+    described: dict[str, JsonValue] = {
+        name: value.get("description") for name, value in properties.items() if isinstance(value, dict)
+    }
+    assert described == {
+        "city": "whose forecast; its name in any language. As people there write it.",
+        "days": "of the forecast",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "No section.",
+        "Args:",
+        "Args:\n\n",
+        "Args: city is a name.",
+        "Says.\n\nArgs:\n    town: no parameter of that name.",
+        "Says.\n\nArgs:\n    city: a name.\n    and some words: that follow.",
+        "Says.\n\nArgs:\n    city: a name.\n  days: at another depth.",
+        "Says.\n\nArgs:\n    the name of a city",
+    ],
+)
+def test_a_section_that_is_not_understood_stays_in_the_description(text: str) -> None:
+    assert read_docstring(text, ("city", "days")) == (text, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters", "expected"),
+    [
+        ("Args:\n    a: one.", ["a"], ("", {"a": "one."})),
+        (
+            "Does.\n\nArguments:\n  a (int, optional): one.\n  *b: more.\n  **c:\n    rest.",
+            "abc",
+            ("Does.", {"a": "one.", "b": "more.", "c": "rest."}),
+        ),
+        (
+            "Does.\n\nArgs:\n\ta (dict[str, tuple(int)]): one: two.\nNote: more.",
+            ["a"],
+            ("Does.\n\nNote: more.", {"a": "one: two."}),
+        ),
+        ("Does.\n\nArgs:\n    a:\n    b: two.", "ab", ("Does.", {"b": "two."})),
+    ],
+)
+def test_the_parameter_section_is_removed_from_the_description(
+    text: str, parameters: Collection[str], expected: tuple[str, dict[str, str]]
+) -> None:
+    assert read_docstring(text.expandtabs(), parameters) == expected

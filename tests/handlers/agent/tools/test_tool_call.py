@@ -5,9 +5,8 @@ from typing import Literal
 
 import pytest
 
-from lanebus import ToolCallBlock
 from lanebus.agent import FunctionTool, tool
-from lanebus.handlers.agent import OpenAnswer
+from lanebus.bus.messages import Approve, AssistantMessage, Control, Deny, ToolCallBlock, ToolWaiting, TurnId
 from lanebus.handlers.agent.tools.tool_call import (
     AnswerCall,
     AskPerson,
@@ -19,10 +18,9 @@ from lanebus.handlers.agent.tools.tool_call import (
 )
 from lanebus.handlers.agent.turn.loop_state import SessionSnapshot
 from lanebus.handlers.projections import Command, LoopStatus, Status
-from lanebus.messages import Approve, AssistantMessage, Control, Deny, ExtensionMessage, ToolWaiting, TurnId
+from lanebus.integration import OpenAnswer
+from lanebus.messages import ExtensionMessage
 from tests.support.agent.loop_logs import view_of
-
-__all__ = ()
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 CALL, OTHER = ToolCallBlock(id="c1", name="a"), ToolCallBlock(id="c2", name="a")
@@ -97,9 +95,7 @@ STARTED = loop(started=5, attempts=1)
         (loop(started=8, attempts=1, asked="approval", said=APPROVED, at=7), NEEDS_SAFE, StartCall(2)),
     ],
 )
-def test_the_decision_for_an_open_call(
-    known: LoopStatus, whose: FunctionTool | None, expected: ToolDecision | str
-) -> None:
+def test_how_an_open_call_goes_on(known: LoopStatus, whose: FunctionTool | None, expected: ToolDecision | str) -> None:
     found = decide_open_call(CALL, whose, known)
     if isinstance(expected, str):
         assert isinstance(found, AnswerCall)

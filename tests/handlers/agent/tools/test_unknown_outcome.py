@@ -5,21 +5,25 @@ A call that was not started is told as skipped, aborted or denied.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import anyio
 import pytest
+from anyio.to_thread import run_sync
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, FunctionTool, Recorder, Run, Worker, abort, deny, pause, resume, steer, tool
-from lanebus.groups import RetryPolicy
-from lanebus.messages import AgentEvent, ToolEnded, ToolStarted, ToolWaiting, TurnId
+from lanebus.bus import Bus, RetryPolicy, Session
+from lanebus.bus.messages import AssistantMessage, UserMessage
+from lanebus.messages import AgentEvent, Approve, ToolCallBlock, ToolEnded, ToolStarted, ToolWaiting, TurnId
 from lanebus.projections import TURNS, project
-from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, take_run
+from tests.support.agent.agents import SECONDS, ScriptedModel, answer, calls, fresh_bus, short_folder, take_run
 from tests.support.agent.logs import events_of, results, wait_for
 from tests.support.agent.runs import called, work
-
-__all__ = ()
+from tests.support.agent.tool_process import CASES, tool_of
+from tests.support.agent.tool_runs import command, go_on
+from tests.support.agent.tool_runs import results as texts_of
+from tests.support.cli.starter import Starter
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 ONE, TWO = ToolCallBlock(id="c1", name="pay"), ToolCallBlock(id="c2", name="later")
@@ -70,10 +74,6 @@ async def steers(session: Session) -> None:
 
 async def speaks(session: Session) -> None:
     await session.publish(UserMessage.text("something else"))
-
-
-async def denies(session: Session) -> None:
-    await deny(session, TURN, "c1")
 
 
 Command = Callable[[Session], Awaitable[None]]
@@ -179,9 +179,17 @@ async def test_a_command_after_a_crash_does_not_count_as_what_stopped_the_lost_c
     assert found["c2"][:2] == other
 
 
+async def denies(session: Session) -> None:
+    await deny(session, TURN, "c1")
+    await deny(session, TURN, "c2")
+
+
 @pytest.mark.parametrize(
     ("command", "other"),
-    [(aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped")), (speaks, (SKIPPED, "skipped"))],
+    [
+        *((aborts, (ABORTED, "aborted")), (steers, (SKIPPED, "skipped")), (speaks, (SKIPPED, "skipped"))),
+        (denies, ("Denied by the user", "denied")),
+    ],
 )
 async def test_a_command_while_a_person_is_asked_about_the_lost_call_leaves_its_outcome_unknown(
     session: Session, command: Command, other: tuple[str, str]
@@ -204,17 +212,6 @@ async def test_a_started_call_whose_tool_has_vanished_has_an_unknown_outcome(ses
     assert found["c2"][:2] == ("Tool later not found", "failed")
 
 
-async def test_a_denied_repeat_of_a_lost_call_has_an_unknown_outcome(session: Session) -> None:
-    run = await take_run(session)
-    await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
-    await denies(session)
-    await deny(session, TURN, "c2")
-    await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(on_unknown="ask"), later)), run)
-    found = await told(session)
-    assert is_unknown(found["c1"], LOST)
-    assert found["c2"][:2] == ("Denied by the user", "denied")
-
-
 async def test_an_abort_of_a_paused_loop_closes_its_open_calls(session: Session) -> None:
     run = await take_run(session)
     await crashed(run, waits(ONE, "unknown"), waits(TWO, "approval"))
@@ -233,9 +230,7 @@ async def test_an_abort_of_a_paused_loop_closes_its_open_calls(session: Session)
 
 
 @pytest.mark.parametrize("command", [aborts, steers])
-async def test_a_command_stops_the_call_that_runs_and_not_the_one_that_was_lost(
-    session: Session, command: Command
-) -> None:
+async def test_a_command_stops_the_running_call_and_not_the_lost_one(session: Session, command: Command) -> None:
     cause, begun = (BY_ABORT if command is aborts else BY_MESSAGE), anyio.Event()
 
     @tool(name="later")
@@ -308,3 +303,46 @@ async def test_a_tool_that_asks_for_its_approval_from_within_counts_as_not_start
     await speaks(session)
     await work(AgentLoop(ScriptedModel(answer("Ok.")), (paying(), later)), run)
     assert [each[:2] for each in (await told(session)).values()] == [(SKIPPED, "skipped")] * 2
+
+
+# --- a worker that is killed during a call ---------------------------------------------------------------------
+
+
+KEY = f"{TURN}.0"
+
+
+async def kill_worker(starter: Starter, folder: Path, case: str) -> None:
+    """Run the process up to the point of its case, and kill it there."""
+    with starter.running("tests.support.agent.tool_process", str(folder), case) as process:
+        assert process.stdout is not None
+        assert await run_sync(process.stdout.readline) == "ready\n"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("case", "outside", "result", "attempts"),
+    [
+        ("asked for", [f"{KEY} 1"], "done", [None]),
+        ("started", [f"{KEY} 1"], "Unknown outcome: a was started", [None]),
+        ("idempotent", [f"{KEY} 1", f"{KEY} 2"], "done", [None, 2]),
+        ("in a thread", [f"{KEY} 1", f"{KEY} 2"], "done", [None, 2]),
+        ("waiting", [f"{KEY} 1"], "done", [None]),
+    ],
+)
+async def test_a_call_of_a_killed_worker_is_continued_as_its_tool_allows(
+    starter: Starter, case: str, outside: list[str], result: str, attempts: list[int | None]
+) -> None:
+    assert case in CASES
+    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
+        await kill_worker(starter, folder, case)
+        run = await take_run(bus.session("s1"))
+        subject = tool_of(case, folder / "outside", hangs=False)
+        await go_on(run, subject)
+        if case == "waiting":
+            assert not (folder / "outside").exists()
+            await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
+            await go_on(run, subject)
+        assert (folder / "outside").read_text().splitlines() == outside
+        ((_, text),) = await texts_of(run.session)
+        assert text.startswith(result)
+        assert [e.attempt for e in await events_of(run.session, ToolStarted)] == attempts

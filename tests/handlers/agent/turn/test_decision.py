@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lanebus.agent import AgentLoop, LoopLimits, Run, tool
-from lanebus.bus.messages import ExtensionMessage, SessionLinked, SystemMessage, ToolEnded, TurnId, Usage, UserMessage
+from lanebus.bus.messages import Abort, Approve, Cost, Deny, Handoff, Pause, Resume, SessionLinked, Steer, ToolEnded
 from lanebus.handlers.agent.tools.tool_call import StartCall, decide_calls
 from lanebus.handlers.agent.turn.decision import CompactContext, Idle, command_outcome, next_decision
 from lanebus.handlers.agent.turn.loop_state import AGAIN, CUT, WARNING, SessionSnapshot
 from lanebus.handlers.context import READ_UP_TO
 from lanebus.handlers.projections import waiting_calls
-from lanebus.messages import Abort, Approve, Compact, Compaction, Cost, Deny, Handoff, Pause, Resume, Steer
+from lanebus.messages import Compact, Compaction, ExtensionMessage, SystemMessage, TurnId, Usage, UserMessage
 from tests.support.agent.agents import ScriptedModel
 from tests.support.agent.folding import Said
 from tests.support.agent.loop_logs import (
@@ -35,8 +35,6 @@ from tests.support.agent.loop_logs import (
     waiting,
 )
 from tests.support.suite.scale import examples
-
-__all__ = ()
 
 SETTINGS = AgentLoop(ScriptedModel()).settings
 T0, T1 = turn(0), turn(1)
@@ -88,6 +86,7 @@ CASES: dict[str, tuple[Sequence[Said], str]] = {
     "a worker's word that the loop failed": ([*RUNS, says(None, stop_reason="error", seen=1)], "rest"),
     "a question after that": ([*RUNS, says(None, stop_reason="error", seen=1), asks()], "speak s1.main.1#0 user [5]"),
     "open calls": (CALLS, "run a,b of s1.main.1#0"),
+    "calls that run": ([*CALLS, tool_started(T0, "a"), tool_started(T0, "b")], "run a,b of s1.main.1#0"),
     "a call that is left": ([*CALLS, result(T0, "a")], "run b of s1.main.1#0"),
     "a question among the calls": ([*CALLS, asks()], "run a,b of s1.main.1#0"),
     "all results": ([*CALLS, result(T0, "a"), result(T0, "b")], "speak s1.main.1#1 continuation [5, 6]"),
@@ -271,29 +270,18 @@ def test_a_loop_at_its_limit_is_stopped(limits: LoopLimits, reached: str | None)
     assert step == ("speak s1.main.1#1 continuation [5]" if reached is None else f"stop s1.main.1#0 {reached}")
 
 
-def test_a_loop_is_at_least_as_old_as_its_newest_entry_if_the_clock_is_slow() -> None:
-    limited = replace(SETTINGS, limits=LoopLimits(seconds=3.0))  # begun at 2, the last entry at 5
-    assert in_words(next_decision(view_of(*ONE_TURN), limited, now=0.0)).startswith("stop")
+def test_limits_apply_to_one_loop_whose_prompts_are_not_answered_again() -> None:
+    def step(limits: LoopLimits, *said: Said, now: float = 0.0) -> str:
+        return in_words(next_decision(view_of(*said), replace(SETTINGS, limits=limits), now))
 
-
-def test_limits_apply_to_one_loop() -> None:
-    limited = replace(SETTINGS, limits=LoopLimits(turns=1, tokens=1, seconds=1.0))
     log = [*ONE_TURN, begun(T1), says(T1, "!", seen=5), ended(), asks()]
-    assert in_words(next_decision(view_of(*log), limited, now=99.0)).startswith("speak s1.main.2#0")
-
-
-def test_prompts_of_a_stopped_loop_are_not_answered_again() -> None:
-    limited = replace(SETTINGS, limits=LoopLimits(turns=1))
-    log = [*RUNS, says(T0, stop_reason="error", seen=1, mark=AGAIN), asks()]
-    assert (
-        in_words(next_decision(view_of(*log), limited, 0.0))
-        == "stop s1.main.1#0 maxTurns seen 1: turn limit of 1 reached"
-    )
-    late = replace(SETTINGS, limits=LoopLimits(seconds=1.0))
-    assert (
-        in_words(next_decision(view_of(*RUNS), late, 9.0))
-        == "stop s1.main.1#0 guardRail seen 1: time limit of 1 s reached"
-    )
+    assert step(LoopLimits(turns=1, tokens=1, seconds=1.0), *log, now=99.0).startswith("speak s1.main.2#0")
+    # Begun at 2, with the last entry at 5: it is at least as old as that if the clock is slow.
+    assert step(LoopLimits(seconds=3.0), *ONE_TURN).startswith("stop")
+    failed = says(T0, stop_reason="error", seen=1, mark=AGAIN)
+    stop = "stop s1.main.1#0"
+    assert step(LoopLimits(turns=1), *RUNS, failed, asks()) == f"{stop} maxTurns seen 1: turn limit of 1 reached"
+    assert step(LoopLimits(seconds=1.0), *RUNS, now=9.0) == f"{stop} guardRail seen 1: time limit of 1 s reached"
 
 
 # --- compaction ---------------------------------------------------------------------------------------------------
@@ -336,11 +324,6 @@ def test_a_session_has_work_exactly_if_there_is_a_next_step(messages: list[Said]
     step = next_decision(view, SETTINGS, 0.0)
     assert view.loop_state.has_work is not isinstance(step, Idle)
     assert next_decision(view, SETTINGS, 0.0) == step
-
-
-def test_a_running_call_does_not_count_as_waiting() -> None:
-    view = view_of(*CALLS, tool_started(T0, "a"), tool_started(T0, "b"))
-    assert in_words(next_decision(view, SETTINGS, 0.0)) == "run a,b of s1.main.1#0"
 
 
 # --- what one loop leaves to the next ------------------------------------------------------------------------------

@@ -14,9 +14,7 @@ from tests.contract.test_live import Screen
 from tests.support.agent.agents import ScriptedModel, answer, take_run
 from tests.support.agent.logs import answers, messages, wait_for
 from tests.support.cli.starter import Starter
-from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
-
-__all__ = ()
+from tests.support.servers.real import AnyServer, RealServer, background, eventually, shortly
 
 
 class Watcher:
@@ -38,10 +36,9 @@ def text_of(message: AssistantMessage) -> str:
 @pytest.mark.full
 @pytest.mark.cluster("previews are followed on the session's node")
 async def test_the_partial_answer_of_a_killed_worker_is_recorded_as_it_was_shown(
-    server: AnyServer, starter: Starter
+    bus: Bus, session: Session, server: AnyServer, starter: Starter
 ) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s1")
+    async with background() as tasks:
         watcher = Watcher(session)
         tasks.start_soon(watcher.run)
         with starter.running("tests.support.agent.agent_process", server.url):
@@ -72,7 +69,6 @@ async def test_the_partial_answer_of_a_killed_worker_is_recorded_as_it_was_shown
         assert watcher.screen.texts[spoken.message_id] == shown
         assert watcher.screen.open == {}
         worker.stop()
-        tasks.cancel_scope.cancel()
 
 
 class Talkative:
@@ -101,10 +97,9 @@ class Talkative:
         yield AssistantMessage(content=(TextBlock(text=self.text),))
 
 
-async def test_an_unresponsive_server_does_not_block_the_model(process: RealServer) -> None:
+async def test_an_unresponsive_server_blocks_no_model(other: Bus, session: Session, process: RealServer) -> None:
     model = Talkative(20_000)
-    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
-        session = bus.session("s1")
+    async with background() as tasks:
         watcher = Watcher(other.session("s1"))
         tasks.start_soon(watcher.run)
         await session.publish(UserMessage.text("Go on."))
@@ -121,13 +116,11 @@ async def test_an_unresponsive_server_does_not_block_the_model(process: RealServ
         await eventually(lambda: told.id in watcher.screen.ended)
         assert model.text.startswith(watcher.screen.texts[str(told.id)])
         assert await session.open_messages() == []
-        tasks.cancel_scope.cancel()
 
 
-async def test_a_server_restart_leaves_no_gap_in_a_preview(process: RealServer) -> None:
+async def test_a_server_restart_leaves_no_gap_in_a_preview(other: Bus, session: Session, process: RealServer) -> None:
     model = Talkative(3_000)
-    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
-        session = bus.session("s1")
+    async with background() as tasks:
         watcher = Watcher(other.session("s1"))
         tasks.start_soon(watcher.run)
         await session.publish(UserMessage.text("Go on."))
@@ -142,7 +135,6 @@ async def test_a_server_restart_leaves_no_gap_in_a_preview(process: RealServer) 
         told = (await messages(session))[-1]
         await eventually(lambda: told.id in watcher.screen.ended)
         assert model.text.startswith(watcher.screen.texts[str(told.id)])
-        tasks.cancel_scope.cancel()
 
 
 async def test_an_unreachable_server_while_listening_for_commands_cuts_no_answer(
@@ -169,22 +161,19 @@ async def test_an_unreachable_server_while_listening_for_commands_cuts_no_answer
 
 
 @pytest.mark.parametrize("name", ["main", "another"])
-async def test_a_worker_of_any_configuration_records_the_partial_answer(server: AnyServer, name: str) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("hello?"))
-        lost = await take_run(session)
-        spoken = Talkative(2)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(AgentLoop(spoken), lost)
-            await wait_until_shown(bus, "0 ")
-            await take_run(session)  # so appends of the first run during its cancellation are refused
-            tasks.cancel_scope.cancel()
-        (left,) = await session.open_messages()
-        await AgentLoop(ScriptedModel(answer("Whole.")), config=name)(await take_run(session))
-        cut, *_, last = await answers(session)
-        assert (cut.id, text_of(cut), text_of(last)) == (left.message_id, "0 ", "Whole.")
-        assert await session.open_messages() == []
+async def test_a_worker_of_any_configuration_records_the_partial_answer(bus: Bus, session: Session, name: str) -> None:
+    await session.publish(UserMessage.text("hello?"))
+    lost = await take_run(session)
+    spoken = Talkative(2)
+    async with background() as tasks:
+        tasks.start_soon(AgentLoop(spoken), lost)
+        await wait_until_shown(bus, "0 ")
+        await take_run(session)  # so appends of the first run during its cancellation are refused
+    (left,) = await session.open_messages()
+    await AgentLoop(ScriptedModel(answer("Whole.")), config=name)(await take_run(session))
+    cut, *_, last = await answers(session)
+    assert (cut.id, text_of(cut), text_of(last)) == (left.message_id, "0 ", "Whole.")
+    assert await session.open_messages() == []
 
 
 async def wait_until_shown(bus: Bus, text: str) -> None:

@@ -8,20 +8,18 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, LlmMessage, Session
-from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, ModelRequest, Tool, Warn, request_compaction, steer
-from lanebus.handlers.agent import RequestDamaged, RequestUnknown, abort, follow_up, read_request
+from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session
+from lanebus.agent import AgentLoop, CompactionPolicy, Compactor, Tool, ToolSpec, Warn, abort, request_compaction, steer
+from lanebus.handlers.agent import ModelRequest, RequestDamaged, RequestUnknown, follow_up, read_request
 from lanebus.handlers.agent.models.provider_model import ModelOptions, form_request, read_options, written_options
 from lanebus.handlers.agent.turn.request import Definitions, define_request, rebuild_request
 from lanebus.handlers.providers import PROVIDERS
-from lanebus.messages import MessageStarted, Publishable, RequestDefined, TurnId, TurnStarted, parse_event
-from lanebus.providers import ToolChoice, ToolSpec, to_anthropic
+from lanebus.messages import LlmMessage, MessageStarted, Publishable, RequestDefined, TurnId, TurnStarted, parse_event
+from lanebus.providers import ToolChoice, to_anthropic
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, Step, answer, calls, fresh_bus, take_run
 from tests.support.agent.logs import events_of, log, said
 from tests.support.agent.runs import FIRST, SECOND, ask, at_work, first, second, work
-from tests.support.servers.real import RealServer
-
-__all__ = ()
+from tests.support.servers.real import background
 
 SCHEMA: dict[str, JsonValue] = {
     "type": "object",
@@ -88,22 +86,20 @@ def agent(model: ScriptedModel, *tools: Tool) -> AgentLoop:
     return AgentLoop(model, tools, system="Be brief.", max_tokens=77, compaction=Compactor(model, policy))
 
 
-async def test_each_request_of_a_session_is_rebuilt_byte_for_byte(server: RealServer) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        await ask(session, "one?")
-        stop = Pause()
-        model = ScriptedModel([stop, *calls(FIRST, SECOND)], answer("Two."), answer("Three."), answer("Four."))
-        loop = agent(model, Offered(ToolSpec("first", "Says “one”.", SCHEMA)), second)
-        async with at_work(session, loop, stop):
-            await steer(session, "make it two")
-            await follow_up(session, "three?")
-            stop.over.set()
-        await request_compaction(session)
-        await ask(session, "four?")
-        await work(loop, await take_run(session))
-        assert [len(model.requests), "Compaction" in await said(session)] == [4, True]
-        await compare(session, model)
+async def test_each_request_of_a_session_is_rebuilt_byte_for_byte(session: Session) -> None:
+    await ask(session, "one?")
+    stop = Pause()
+    model = ScriptedModel([stop, *calls(FIRST, SECOND)], answer("Two."), answer("Three."), answer("Four."))
+    loop = agent(model, Offered(ToolSpec("first", "Says “one”.", SCHEMA)), second)
+    async with at_work(session, loop, stop):
+        await steer(session, "make it two")
+        await follow_up(session, "three?")
+        stop.over.set()
+    await request_compaction(session)
+    await ask(session, "four?")
+    await work(loop, await take_run(session))
+    assert [len(model.requests), "Compaction" in await said(session)] == [4, True]
+    await compare(session, model)
 
 
 async def test_a_request_whose_answer_was_aborted_or_lost_is_rebuilt(session: Session) -> None:
@@ -116,13 +112,12 @@ async def test_a_request_whose_answer_was_aborted_or_lost_is_rebuilt(session: Se
         await ask(session, "hello?")
         await abort(session)
     await ask(session, "two?")
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(loop, await take_run(session))
         await _wait_shown(session, "Now")
         await ask(session, "are you there?")
         # Another run has the lease now, and does not know how far the model had read.
         await agent(ScriptedModel(answer("Here.")), first)(await take_run(session, "test"))
-        tasks.cancel_scope.cancel()
     assert "assistant aborted: Now" in await said(session)
     assert len(model.requests) == 2
     await compare(session, model)
@@ -173,10 +168,9 @@ async def test_a_request_definition_is_recorded_once_until_it_changes(session: S
 async def test_a_turn_that_another_agent_begins_again_names_that_agents_definition(session: Session) -> None:
     await ask(session)
     pause = Pause()
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(agent(ScriptedModel([pause]), first), await take_run(session))
         await pause.reached.wait()
-        tasks.cancel_scope.cancel()
     model = ScriptedModel(answer("Here."))
     await agent(model, first, second)(await take_run(session))
     assert [len(each.tools) for each in await definitions(session)] == [1, 2]
@@ -247,13 +241,7 @@ async def test_the_body_of_a_request_is_rebuilt_with_the_models_options(session:
     assert again.body["max_tokens"] == 50
 
 
-def test_options_are_read_as_written_without_prices() -> None:
-    options: ModelOptions = {"strict": True, "store": False, "tool_choice": ToolChoice("required"), "max_output": 5}
-    assert read_options(written_options({**options, "rates": None, "context_window": 9})) == options
-    assert read_options({"unheard": 1, "tool_choice": {"mode": "?"}}) == {}
-
-
-def test_the_hash_depends_on_the_order_of_tools_and_fields() -> None:
+def test_the_hash_depends_on_the_order_of_tools_and_fields_and_options_are_read_as_written() -> None:
     one, two = ToolSpec("one", "", {"a": 1, "b": None}), ToolSpec("two", "", {})
 
     def hash_of(*tools: ToolSpec, max_tokens: int = 9) -> str:
@@ -261,22 +249,17 @@ def test_the_hash_depends_on_the_order_of_tools_and_fields() -> None:
         assert found is not None
         return found.hash
 
-    same = ToolSpec("one", "", {"a": 1, "b": None})
-    others = {
-        hash_of(one, two),
-        hash_of(two, one),
-        hash_of(ToolSpec("one", "", {"b": None, "a": 1}), two),
-        hash_of(ToolSpec("one", "", {"a": 1}), two),
-        hash_of(one, two, max_tokens=8),
-    }
+    schemas: list[dict[str, JsonValue]] = [{"a": 1, "b": None}, {"b": None, "a": 1}, {"a": 1}]
+    same, turned, less = (ToolSpec("one", "", schema) for schema in schemas)
+    others = {hash_of(one, two), hash_of(two, one), hash_of(turned, two), hash_of(less, two)}
+    others.add(hash_of(one, two, max_tokens=8))
     assert (len(others), hash_of(same, two) in others) == (5, True)
-
-
-def test_a_definition_is_made_once_while_the_tools_do_not_change() -> None:
     known, model = Definitions(), ScriptedModel()
-    spec = ToolSpec("one", "", {})
-    assert known.offer(model, [spec], 9) is known.offer(model, [spec], 9)
-    assert known.offer(model, [spec, spec], 9) is not known.offer(model, [spec], 9)
+    assert known.offer(model, [one], 9) is known.offer(model, [one], 9)
+    assert known.offer(model, [one, one], 9) is not known.offer(model, [one], 9)
+    options: ModelOptions = {"strict": True, "store": False, "tool_choice": ToolChoice("required"), "max_output": 5}
+    assert read_options(written_options({**options, "rates": None, "context_window": 9})) == options
+    assert read_options({"unheard": 1, "tool_choice": {"mode": "?"}}) == {}
 
 
 async def test_the_context_of_an_older_version_is_rebuilt_from_the_answers_metadata(bus: Bus, session: Session) -> None:

@@ -18,8 +18,7 @@ from tests.support.agent.runs import at_work
 from tests.support.log.entries import context_of
 from tests.support.models.model_api import Json, ModelApi, Status, serve_api
 from tests.support.models.model_dialects import DIALECTS, Said
-
-__all__ = ()
+from tests.support.servers.real import background
 
 BOUNDS = RunBounds()
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
@@ -51,15 +50,13 @@ def told(**changes: object) -> Json:
     return {**WHOLE, **changes}  # type: ignore[dict-item]  # JSON, as the tests say it
 
 
-async def test_openai_is_asked_for_the_usage_by_response_id() -> None:
-    usage, api = await asked(Status(200, told()))
-    assert usage == PAID
-    assert [request.target for request in api.asked] == ["GET /v1/responses/resp_1"]
-
-
-@pytest.mark.parametrize("status", ["completed", "incomplete", "cancelled", "failed"])
-async def test_a_finished_response_has_its_usage(status: str) -> None:
-    assert (await asked(Status(200, told(status=status))))[0] == PAID
+async def test_openai_is_asked_for_the_usage_of_finished_and_stored_responses_by_id() -> None:
+    for status in ("completed", "incomplete", "cancelled", "failed"):
+        usage, api = await asked(Status(200, told(status=status)))
+        assert (usage, [request.target for request in api.asked]) == (PAID, ["GET /v1/responses/resp_1"])
+    for message, store in ((CUT, False), (CUT.model_copy(update={"response_id": None}), None)):
+        usage, api = await asked(Status(200, told()), message, store=store)
+        assert (usage, api.asked) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -75,12 +72,6 @@ async def test_a_finished_response_has_its_usage(status: str) -> None:
 )
 async def test_an_unfinished_or_missing_response_has_no_usage(answer: Status) -> None:
     assert (await asked(answer))[0] is None
-
-
-async def test_no_request_is_made_for_responses_that_are_not_stored_or_have_no_id() -> None:
-    for message, store in ((CUT, False), (CUT.model_copy(update={"response_id": None}), None)):
-        usage, api = await asked(Status(200, told()), message, store=store)
-        assert (usage, api.asked) == (None, [])
 
 
 async def test_a_cut_answer_has_its_response_id() -> None:
@@ -264,10 +255,9 @@ async def test_usage_is_requested_again_after_a_crash_before_the_event(session: 
         await anyio.sleep_forever()
         return None
 
-    async with anyio.create_task_group() as tasks:
+    async with background() as tasks:
         tasks.start_soon(talk, session, AgentLoop(Asked(cut("one"), told=dies)))
         await is_asked.wait()
-        tasks.cancel_scope.cancel()
     model = Asked(answer("Yes."), told=paid)
     await talk(session, AgentLoop(model))
     assert (model.asked, len(await settled(session))) == (["one"], 1)

@@ -7,21 +7,20 @@ from pathlib import Path
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, ExtensionMessage, Fenced, Lane, Receipt, Session, TrimRefused, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, Fenced, Lane, Receipt, TrimRefused, UserMessage
 from lanebus.agent import Agent, AgentLoop, Piece, PreviewBounds, Run, RunBounds, Worker, WorkerBounds
 from lanebus.archive import DirectoryArchive
-from lanebus.bus import Bus, Lease, open_server
+from lanebus.bus import Bus, Lease, Session, open_server
 from lanebus.bus.wire import Cursor, Keys
 from lanebus.errors import OutcomeUnknown
 from lanebus.messages import AgentStarted, Compaction, Publishable
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, short_folder
 from tests.support.agent.logs import answers, events_of, said, wait_for
 from tests.support.agent.runs import ask
-from tests.support.servers.real import eventually
+from tests.support.log.groups import held_lease
+from tests.support.servers.opened import opened
+from tests.support.servers.real import background, eventually
 from tests.support.servers.resp import Resp
-
-__all__ = ()
-
 
 TINY = WorkerBounds(
     warm_sessions=3,
@@ -90,6 +89,25 @@ def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> 
     return found
 
 
+@pytest.fixture
+async def place() -> AsyncGenerator[tuple[Bus, Path], None]:
+    """A bus, and the socket of its server."""
+    async with opened(fresh_server()) as found:
+        yield found
+
+
+@pytest.fixture
+def bus(place: tuple[Bus, Path]) -> Bus:
+    """A bus on a server of its own."""
+    return place[0]
+
+
+@pytest.fixture
+def socket(place: tuple[Bus, Path]) -> Path:
+    """The socket of that server."""
+    return place[1]
+
+
 async def next_answer(session: Session, after: int) -> AssistantMessage:
     """Wait for the next message of the model after a position."""
     with anyio.fail_after(SECONDS):
@@ -103,69 +121,61 @@ async def nothing_pending(socket: Path) -> None:
     await eventually(lambda: not pending(socket))
 
 
-async def test_a_worker_answers_and_acknowledges() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
+async def test_a_worker_answers_and_acknowledges(bus: Bus, session: Session, socket: Path) -> None:
+    await ask(session)
+    async with working(bus, AgentLoop(Echo())):
+        await wait_for(session, "agent.ended")
+        await ask(session, "again?")
+        await wait_for(session, "agent.ended", 2)
+        await nothing_pending(socket)
+    assert (await session.head()).epoch >= 1
+
+
+async def test_two_workers_run_one_loop_for_each_question(bus: Bus, socket: Path) -> None:
+    sessions = [bus.session(f"s{number}") for number in range(12)]
+    async with working(bus, AgentLoop(Echo()), AgentLoop(Echo())):
+        for question in range(1, 4):
+            for session in sessions:
+                await ask(session)
+            for session in sessions:
+                await wait_for(session, "agent.ended", question)
+        await nothing_pending(socket)
+    for session in sessions:
+        started = [event.loop_id for event in await events_of(session, AgentStarted)]
+        assert started == [f"{session.id}.main.{number}" for number in (1, 2, 3)]
+
+
+async def test_a_message_during_an_answer_has_the_same_lease(bus: Bus, session: Session, socket: Path) -> None:
+    pause = Pause()
+    epochs: list[int] = []
+    loop = AgentLoop(ScriptedModel([pause, *answer("One.")], answer("Two.")))
+
+    async def agent(run: Run) -> None:
+        epochs.append(run.lease.epoch)
+        await loop(run)
+
+    async with working(bus, agent):
         await ask(session)
-        async with working(bus, AgentLoop(Echo())):
-            await wait_for(session, "agent.ended")
-            await ask(session, "again?")
-            await wait_for(session, "agent.ended", 2)
-            await nothing_pending(socket)
-        assert (await session.head()).epoch >= 1
+        await pause.reached.wait()
+        await ask(session, "and?")
+        pause.over.set()
+        await wait_for(session, "agent.ended", 2)
+        await nothing_pending(socket)
+    assert epochs == [1, 1]
 
 
-async def test_two_workers_run_one_loop_for_each_question() -> None:
-    async with fresh_server() as (bus, socket):
-        sessions = [bus.session(f"s{number}") for number in range(12)]
-        async with working(bus, AgentLoop(Echo()), AgentLoop(Echo())):
-            for question in range(1, 4):
-                for session in sessions:
-                    await ask(session)
-                for session in sessions:
-                    await wait_for(session, "agent.ended", question)
-            await nothing_pending(socket)
-        for session in sessions:
-            started = [event.loop_id for event in await events_of(session, AgentStarted)]
-            assert started == [f"{session.id}.main.{number}" for number in (1, 2, 3)]
-
-
-async def test_a_message_during_an_answer_is_answered_under_the_same_lease() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        pause = Pause()
-        epochs: list[int] = []
-        loop = AgentLoop(ScriptedModel([pause, *answer("One.")], answer("Two.")))
-
-        async def agent(run: Run) -> None:
-            epochs.append(run.lease.epoch)
-            await loop(run)
-
-        async with working(bus, agent):
-            await ask(session)
-            await pause.reached.wait()
-            await ask(session, "and?")
-            pause.over.set()
-            await wait_for(session, "agent.ended", 2)
-            await nothing_pending(socket)
-        assert epochs == [1, 1]
-
-
-async def test_a_message_while_another_owner_has_the_lease_is_answered_after_its_release() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        lease = await session.acquire_lease("somebody", 600)
-        assert lease is not None
-        async with working(bus, AgentLoop(Echo())):
-            await ask(session)
-            other = bus.session("s2")
-            await ask(other)
-            await wait_for(other, "agent.ended")
-            assert pending(socket) >= 1
-            assert await said(session) == ["user: hello?"]
-            await session.release_lease(lease)
-            await wait_for(session, "agent.ended")
-            await nothing_pending(socket)
+async def test_a_message_under_another_lease_is_answered_after_it(bus: Bus, session: Session, socket: Path) -> None:
+    lease = await held_lease(session, "somebody", 600)
+    async with working(bus, AgentLoop(Echo())):
+        await ask(session)
+        other = bus.session("s2")
+        await ask(other)
+        await wait_for(other, "agent.ended")
+        assert pending(socket) >= 1
+        assert await said(session) == ["user: hello?"]
+        await session.release_lease(lease)
+        await wait_for(session, "agent.ended")
+        await nothing_pending(socket)
 
 
 async def test_a_stopped_worker_finishes_its_work_and_fetches_no_more(bus: Bus, session: Session) -> None:
@@ -192,142 +202,113 @@ async def test_a_stopped_worker_does_not_wait_for_the_lease_of_another_owner(bus
     assert (await bus.group_status("agents")).retries == 1, "its pointer is handed back"
 
 
-async def test_a_cancelled_worker_returns_its_turn_to_the_group() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        pause = Pause()
-        first = Worker(bus, AgentLoop(ScriptedModel([Piece("text", "As I was "), pause])), name="first")
-        async with working(bus) as _, anyio.create_task_group() as tasks:
-            tasks.start_soon(first.run)
-            await ask(session)
-            await pause.reached.wait()
-            tasks.cancel_scope.cancel()
-        async with working(bus, AgentLoop(ScriptedModel(answer("Here it is.")))):
-            await wait_for(session, "agent.ended")
-            await nothing_pending(socket)
-        entries = await said(session)
-        assert [text for text in entries if text.startswith("assistant")] == [
-            "assistant aborted: As I was ",
-            "assistant stop: Here it is.",
-        ]
-        assert entries.count("agent.started") == entries.count("agent.ended") == 1
+async def test_a_cancelled_worker_returns_its_turn_to_the_group(bus: Bus, session: Session, socket: Path) -> None:
+    pause = Pause()
+    first = Worker(bus, AgentLoop(ScriptedModel([Piece("text", "As I was "), pause])), name="first")
+    async with working(bus) as _, background() as tasks:
+        tasks.start_soon(first.run)
+        await ask(session)
+        await pause.reached.wait()
+    async with working(bus, AgentLoop(ScriptedModel(answer("Here it is.")))):
+        await wait_for(session, "agent.ended")
+        await nothing_pending(socket)
+    entries = await said(session)
+    assert [text for text in entries if text.startswith("assistant")] == [
+        "assistant aborted: As I was ",
+        "assistant stop: Here it is.",
+    ]
+    assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
 
-async def test_a_worker_that_lost_its_lease_stops_its_agent() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        stolen = Pause()
-        echo = AgentLoop(Echo())
-        runs: list[int] = []
+async def test_a_worker_that_lost_its_lease_stops_its_agent(bus: Bus, session: Session, socket: Path) -> None:
+    stolen = Pause()
+    echo = AgentLoop(Echo())
+    runs: list[int] = []
 
-        async def agent(run: Run) -> None:
-            runs.append(run.lease.epoch)
-            if stolen.reached.is_set():
-                return await echo(run)
-            thief: Lease | None = None
-            with anyio.CancelScope(shield=True):  # on a slow machine the lease may be lost while it is being stolen
-                await run.session.release_lease(run.lease)
-                thief = await run.session.acquire_lease("thief", 600)
-                stolen.reached.set()
-            assert thief is not None
-            try:
-                await anyio.sleep_forever()
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await run.session.release_lease(thief)
+    async def agent(run: Run) -> None:
+        runs.append(run.lease.epoch)
+        if stolen.reached.is_set():
+            return await echo(run)
+        thief: Lease | None = None
+        with anyio.CancelScope(shield=True):  # on a slow machine the lease may be lost while it is being stolen
+            await run.session.release_lease(run.lease)
+            thief = await run.session.acquire_lease("thief", 600)
+            stolen.reached.set()
+        assert thief is not None
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await run.session.release_lease(thief)
 
-        async with working(bus, agent, heartbeat=0.3):
-            await ask(session)
-            await wait_for(session, "agent.ended")
-            await nothing_pending(socket)
-        assert len(runs) >= 2
-        assert stolen.reached.is_set()
+    async with working(bus, agent, heartbeat=0.3):
+        await ask(session)
+        await wait_for(session, "agent.ended")
+        await nothing_pending(socket)
+    assert len(runs) >= 2
+    assert stolen.reached.is_set()
 
 
-async def test_an_agent_that_raises_leaves_an_entry_and_other_sessions_continue(
-    caplog: pytest.LogCaptureFixture,
+async def test_an_agent_that_raises_or_appends_nothing_leaves_an_entry_and_others_continue(
+    bus: Bus, socket: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fresh_server() as (bus, socket):
-        session, other = bus.session("poison"), bus.session("s2")
-        echo = AgentLoop(Echo())
+    session, silent, other = bus.session("poison"), bus.session("silent"), bus.session("s2")
+    echo = AgentLoop(Echo())
 
-        async def agent(run: Run) -> None:
-            if run.session.id == "poison" and len(await said(run.session)) == 1:
-                raise ZeroDivisionError("no way")
+    async def agent(run: Run) -> None:
+        if run.session.id == "poison" and len(await said(run.session)) == 1:
+            raise ZeroDivisionError("no way")
+        if run.session.id != "silent":
             await echo(run)
 
-        async with working(bus, agent):
-            await ask(session)
-            await wait_for(session, "assistant error")
-            await ask(other)
-            await wait_for(other, "agent.ended")
-            await nothing_pending(socket)
-            failed = (await answers(session))[-1]
-            assert failed.error_message == "ZeroDivisionError: no way"
-            await ask(session, "and now?")
-            await wait_for(session, "agent.ended")
-        assert "the agent failed" in caplog.text
+    async with working(bus, agent):
+        for each in (session, silent):
+            await ask(each)
+            await wait_for(each, "assistant error")
+        await ask(other)
+        await wait_for(other, "agent.ended")
+        await nothing_pending(socket)
+        reasons = [(await answers(each))[-1].error_message for each in (session, silent)]
+        assert reasons == ["ZeroDivisionError: no way", "RuntimeError: the agent appended nothing"]
+        await ask(session, "and now?")
+        await wait_for(session, "agent.ended")
+    assert "the agent failed" in caplog.text
 
 
-async def test_an_agent_that_appends_nothing_is_not_called_forever() -> None:
-    async def agent(run: Run) -> None:
-        pass
-
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        async with working(bus, agent):
-            await ask(session)
-            await wait_for(session, "assistant error")
-            await nothing_pending(socket)
-        failed = (await answers(session))[-1]
-        assert failed.error_message == "RuntimeError: the agent appended nothing"
+async def test_a_forged_entry_does_not_block_a_session(bus: Bus, session: Session, socket: Path) -> None:
+    await session.publish(UserMessage.text("hi"), wake=False)
+    with Resp(socket) as server:
+        names = server("KEYS", "lanebus:*:s:s1:llm")
+        assert isinstance(names, list)
+        server("XADD", str(names[0]), "1-5", "forged", "entry")
+    async with working(bus, AgentLoop(Echo())):
+        await ask(session)
+        await wait_for(session, "agent.ended")
+        await nothing_pending(socket)
 
 
-async def test_a_forged_entry_does_not_block_a_session() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("hi"), wake=False)
-        with Resp(socket) as server:
-            names = server("KEYS", "lanebus:*:s:s1:llm")
-            assert isinstance(names, list)
-            server("XADD", str(names[0]), "1-5", "forged", "entry")
-        async with working(bus, AgentLoop(Echo())):
-            await ask(session)
-            await wait_for(session, "agent.ended")
-            await nothing_pending(socket)
-
-
-async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("first"), wake=False)
-        await session.publish(UserMessage.text("second"), wake=False)
+@pytest.mark.parametrize("error", ["CursorTrimmed", "EntriesMissing"])
+async def test_a_question_whose_context_is_gone_is_told_it(
+    bus: Bus, session: Session, socket: Path, error: str
+) -> None:
+    await session.publish(UserMessage.text("first"), wake=False)
+    await session.publish(UserMessage.text("second"), wake=False)
+    if error == "CursorTrimmed":
         await session.trim(2)
-        await ask(session, "third?")
-        async with working(bus, AgentLoop(Echo())):
-            failed = await next_answer(session, 3)
-            await nothing_pending(socket)
-            assert failed.stop_reason == "error"
-            assert "CursorTrimmed" in (failed.error_message or "")
-
-
-async def test_a_question_in_a_session_that_lost_its_llm_lane_is_answered_with_the_reason() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("first"), wake=False)
+    else:
         with Resp(socket) as server:
             assert server("DEL", Keys().lane("s1", Lane.LLM)) == 1
-        await ask(session, "second?")
-        async with working(bus, AgentLoop(Echo())):
-            failed = await next_answer(session, 2)
-            await nothing_pending(socket)
-            assert failed.stop_reason == "error"
-            assert "EntriesMissing" in (failed.error_message or "")
+    await ask(session, "third?")
+    async with working(bus, AgentLoop(Echo())):
+        failed = await next_answer(session, 3)
+        await nothing_pending(socket)
+        assert failed.stop_reason == "error"
+        assert error in (failed.error_message or "")
 
 
 @pytest.mark.parametrize("is_fenced", [False, True])
-async def test_a_failure_whose_acknowledgement_is_lost_is_recorded_once_and_fencing_is_no_failure(
-    monkeypatch: pytest.MonkeyPatch, is_fenced: bool
+async def test_a_failure_whose_ack_is_lost_is_recorded_once(
+    bus: Bus, session: Session, socket: Path, monkeypatch: pytest.MonkeyPatch, is_fenced: bool
 ) -> None:
     publish, lost = Run.publish, 0
 
@@ -343,23 +324,19 @@ async def test_a_failure_whose_acknowledgement_is_lost_is_recorded_once_and_fenc
         return receipt
 
     monkeypatch.setattr(Run, "publish", losing)
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("first"), wake=False)
-        await session.trim(2)
-        await ask(session, "second?")
-        async with working(bus, AgentLoop(Echo())) as (worker,):
-            with anyio.fail_after(SECONDS):
-                await anext(session.follow(after=Cursor(2)))
-            await nothing_pending(socket)
-            assert worker.counts.rescheduled == 0
-            letters = [letter async for letter in bus.dead_letters("agents").read()]
-        assert [
-            e.message.stop_reason
-            async for e in session.read(after=Cursor(2))
-            if isinstance(e.message, AssistantMessage)
-        ] == ["error"]
-        assert [letter.reason.partition(":")[0] for letter in letters] == ["CursorTrimmed"]
+    await session.publish(UserMessage.text("first"), wake=False)
+    await session.trim(2)
+    await ask(session, "second?")
+    async with working(bus, AgentLoop(Echo())) as (worker,):
+        with anyio.fail_after(SECONDS):
+            await anext(session.follow(after=Cursor(2)))
+        await nothing_pending(socket)
+        assert worker.counts.rescheduled == 0
+        letters = [letter async for letter in bus.dead_letters("agents").read()]
+    assert [
+        e.message.stop_reason async for e in session.read(after=Cursor(2)) if isinstance(e.message, AssistantMessage)
+    ] == ["error"]
+    assert [letter.reason.partition(":")[0] for letter in letters] == ["CursorTrimmed"]
     assert lost == (1 if is_fenced else 3)
 
 
@@ -369,11 +346,10 @@ def empty(archive: Path) -> None:
         file.write_bytes(b"")
 
 
-async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_with_the_reason(tmp_path: Path) -> None:
-    async with (
-        fresh_server() as (bus, socket),
-        Bus.open(f"unix://{socket}", archive=DirectoryArchive(tmp_path)) as other,
-    ):
+async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_with_the_reason(
+    bus: Bus, session: Session, socket: Path, tmp_path: Path
+) -> None:
+    async with Bus.open(f"unix://{socket}", archive=DirectoryArchive(tmp_path)) as other:
         session = other.session("s1")
         await session.publish(UserMessage.text("first"), wake=False)
         await session.archive()
@@ -386,11 +362,8 @@ async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_wi
             assert "ArchiveDamaged" in (failed.error_message or "")
 
 
-async def test_a_trim_keeps_the_context_of_an_agent_until_the_archive_has_it(tmp_path: Path) -> None:
-    async with (
-        fresh_server() as (bus, socket),
-        Bus.open(f"unix://{socket}", archive=DirectoryArchive(tmp_path)) as other,
-    ):
+async def test_a_trim_keeps_a_context_until_archived(bus: Bus, session: Session, socket: Path, tmp_path: Path) -> None:
+    async with Bus.open(f"unix://{socket}", archive=DirectoryArchive(tmp_path)) as other:
         session = other.session("s1")
         await session.publish(ExtensionMessage.of("tick"))
         await ask(session)
@@ -414,28 +387,26 @@ async def test_a_trim_keeps_the_context_of_an_agent_until_the_archive_has_it(tmp
         assert [letter async for letter in other.dead_letters("agents").read()] == []
 
 
-async def test_a_forced_trim_records_the_agent_that_it_passed_and_holds_nothing_afterwards() -> None:
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        await ask(session)
-        async with working(bus, AgentLoop(Echo())):
-            await wait_for(session, "agent.ended")
-            await nothing_pending(socket)
-        end = (await session.head()).position
-        await session.trim(3, force=True)
-        [note] = [envelope.message async for envelope in session.read(after=Cursor(end))]
-        assert isinstance(note, ExtensionMessage)
-        assert isinstance(note.data, dict)
-        assert isinstance(note.data["passed"], dict)
-        assert note.data["passed"]["a:agent"] == 0
-        assert "a:agent" not in (await session.trim(end, dry_run=True)).holders  # the context is incomplete already
+async def test_a_forced_trim_records_the_agent_and_holds_nothing_then(bus: Bus, session: Session, socket: Path) -> None:
+    await ask(session)
+    async with working(bus, AgentLoop(Echo())):
+        await wait_for(session, "agent.ended")
+        await nothing_pending(socket)
+    end = (await session.head()).position
+    await session.trim(3, force=True)
+    [note] = [envelope.message async for envelope in session.read(after=Cursor(end))]
+    assert isinstance(note, ExtensionMessage)
+    assert isinstance(note.data, dict)
+    assert isinstance(note.data["passed"], dict)
+    assert note.data["passed"]["a:agent"] == 0
+    assert "a:agent" not in (await session.trim(end, dry_run=True)).holders  # the context is incomplete already
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("is_compacted", [False, True])
 @pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
-async def test_after_a_forced_trim_a_worker_begins_at_the_compaction_or_fails(
-    is_warm: bool, is_compacted: bool
+async def test_after_a_forced_trim_a_worker_needs_a_compaction(
+    bus: Bus, session: Session, socket: Path, is_warm: bool, is_compacted: bool
 ) -> None:
     async def trim_and_ask() -> None:
         if is_compacted:
@@ -447,29 +418,25 @@ async def test_after_a_forced_trim_a_worker_begins_at_the_compaction_or_fails(
         assert answered.text_content() == ("Yes." if is_compacted else "")
         assert ("CursorTrimmed" in (answered.error_message or "")) != is_compacted
 
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
-        async with working(bus, AgentLoop(Echo())):
-            await ask(session)
-            await wait_for(session, "agent.ended")
-            await nothing_pending(socket)
-            if is_warm:
-                await trim_and_ask()
-        if not is_warm:
-            async with working(bus, AgentLoop(Echo())):
-                await trim_and_ask()
-
-
-async def test_a_worker_drops_a_session_that_is_erased() -> None:
-    pause = Pause()
-    async with fresh_server() as (bus, socket):
-        session = bus.session("s1")
+    async with working(bus, AgentLoop(Echo())):
         await ask(session)
-        model = ScriptedModel([pause, *answer("Yes.")], answer("No."))
-        async with working(bus, AgentLoop(model), heartbeat=0.3):
-            await pause.reached.wait()
-            await session.erase()
-            await nothing_pending(socket)
-            await ask(bus.session("s2"))  # unanswered if the worker had ended or were stuck in s1
-            await wait_for(bus.session("s2"), "agent.ended")
-        assert (await session.head()).is_erased
+        await wait_for(session, "agent.ended")
+        await nothing_pending(socket)
+        if is_warm:
+            await trim_and_ask()
+    if not is_warm:
+        async with working(bus, AgentLoop(Echo())):
+            await trim_and_ask()
+
+
+async def test_a_worker_drops_a_session_that_is_erased(bus: Bus, session: Session, socket: Path) -> None:
+    pause = Pause()
+    await ask(session)
+    model = ScriptedModel([pause, *answer("Yes.")], answer("No."))
+    async with working(bus, AgentLoop(model), heartbeat=0.3):
+        await pause.reached.wait()
+        await session.erase()
+        await nothing_pending(socket)
+        await ask(bus.session("s2"))  # unanswered if the worker had ended or were stuck in s1
+        await wait_for(bus.session("s2"), "agent.ended")
+    assert (await session.head()).is_erased

@@ -3,18 +3,22 @@
 import logging
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial, wraps
+from typing import Literal
 
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, Session, ToolCallBlock, Usage, UserMessage
-from lanebus.agent import Agent, AgentLoop, DuplicateAgent, Run, SubAgent, Worker, ask
+from lanebus import Bus, Session
+from lanebus.agent import Agent, AgentLoop, CallDecided, DuplicateAgent, SubAgent, ask, decide_call, pause, resume, tool
+from lanebus.bus.messages import AssistantMessage, SessionAssigned, ToolCallBlock, TurnId, Usage, UserMessage
 from lanebus.errors import InvalidArgument, InvalidName
-from lanebus.messages import AgentEnded, AgentStarted
-from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls
+from lanebus.handlers.agent import Run, Worker, approve, deny
+from lanebus.handlers.projections import STATUS
+from lanebus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, ToolStarted, ToolWaiting
+from lanebus.projections import project
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, calls, take_run
 from tests.support.agent.logs import events_of, said, wait_for
-
-__all__ = ()
+from tests.support.agent.runs import called, work
 
 
 class Says(ScriptedModel):
@@ -49,9 +53,7 @@ async def test_each_session_is_answered_by_its_own_agent(bus: Bus) -> None:
             assert await _answers(bus.session(name)) == [f"assistant stop: I am {agent}."]
 
 
-async def test_loops_without_a_name_are_logged_counted_and_recorded_under_the_name_that_they_are_served_by(
-    bus: Bus, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_loops_without_a_name_have_the_name_that_serves_them(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     async def own(run: Run) -> None:
         loop_id = f"{run.session.id}.own.1"
         begun = AgentStarted(loop_id=loop_id, agent="own")
@@ -116,9 +118,7 @@ async def test_names_of_agents_are_checked_when_they_are_made(bus: Bus) -> None:
         Worker(bus, loop("a"), agents={"a": loop("a")})
 
 
-async def test_a_handover_while_a_worker_runs_the_session_ends_its_loop_and_the_other_agent_goes_on(
-    bus: Bus, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_handover_ends_the_running_loop_and_the_next_begins(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     pause = Pause()
     held = ScriptedModel([pause, *answer("too late")], *[answer("too late")] * 10)
     async with Worker(bus, loop("support", held), name="w1", heartbeat=0.4):
@@ -250,3 +250,123 @@ async def test_an_agent_that_returns_nothing_to_await_fails_with_the_remedy(bus:
         await wait_for(session, "assistant error")
         failed = [e.message async for e in session.read() if isinstance(e.message, AssistantMessage)][-1]
     assert "async def" in (failed.error_message or "")
+
+
+# --- approvals of the agent that had the session ---------------------------------------------------------------
+
+
+CALL = ToolCallBlock(id="c1", name="rm")
+TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+
+
+def asking(name: str, ran: list[str], *, idempotent: bool = False) -> AgentLoop:
+    def rm() -> str:
+        ran.append(name)
+        return "done"
+
+    tools = (tool(approval=True, idempotent=idempotent)(rm),)
+    return AgentLoop(ScriptedModel(*[answer("Ok.")] * 3), tools, name=name)
+
+
+async def run_agent(session: Session, agent: AgentLoop) -> None:
+    await work(agent, await take_run(session))
+
+
+async def begin(session: Session) -> None:
+    """Publish the log of a call that waits for a person."""
+    await session.publish(UserMessage.text("delete it"), agent="sandbox")
+    await session.publish(*called(CALL, then=[ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="rm")]))
+
+
+async def questions(session: Session) -> list[ToolWaiting]:
+    return await events_of(session, ToolWaiting)
+
+
+@pytest.mark.parametrize("verb", ["approve", "deny"])
+@pytest.mark.parametrize("over", [("prod",), ("prod", "sandbox")], ids=["handed over", "and back"])
+async def test_a_decision_that_no_worker_has_read_is_refused_after_a_handover(
+    session: Session, over: Sequence[str], verb: Literal["approve", "deny"]
+) -> None:
+    ran: list[str] = []
+    await begin(session)
+    decide = approve if verb == "approve" else deny
+    sent = await decide(session, TURN, "c1", by="bob")
+    for agent in over:
+        await session.hand_over(agent)
+    await run_agent(session, asking(over[-1], ran))
+    (said,) = await events_of(session, ControlAnswered)
+    assert (said.control, said.outcome) == (sent.position, "refused")
+    assert "handed over" in str(said.reason)
+    assert ran == []
+    await decide_call(session, Approve(turn_id=TURN, tool_call_id="c1", by="ann"))
+    await run_agent(session, asking(over[-1], ran))
+    assert ran == [over[-1]]
+
+
+@pytest.mark.parametrize("verb", ["approve", "deny"])
+@pytest.mark.parametrize("over", [("prod",), ("prod", "sandbox")], ids=["handed over", "and back"])
+async def test_a_decision_that_was_not_carried_out_lapses_at_a_handover_and_a_person_is_asked_anew(
+    session: Session, over: Sequence[str], verb: Literal["approve", "deny"]
+) -> None:
+    ran: list[str] = []
+    await begin(session)
+    await pause(session)
+    await run_agent(session, asking("sandbox", ran))
+    await (approve if verb == "approve" else deny)(session, TURN, "c1", by="bob")
+    await run_agent(session, asking("sandbox", ran))
+    for agent in over:
+        await session.hand_over(agent)
+    await resume(session)
+    await run_agent(session, asking(over[-1], ran))
+    assert ran == []
+    first, second = await questions(session)
+    assert (first.why, second.why) == ("approval", "approval")
+    await decide_call(session, Approve(turn_id=second.turn_id, tool_call_id="c1", by="ann"))
+    await run_agent(session, asking(over[-1], ran))
+    assert ran == [over[-1]]
+    assert len(await questions(session)) == 2
+
+
+async def test_a_person_may_decide_anew_before_a_worker_of_the_next_agent_comes(session: Session) -> None:
+    ran: list[str] = []
+    await begin(session)
+    control = Approve(turn_id=TURN, tool_call_id="c1", by="bob")
+    await decide_call(session, control)
+    with pytest.raises(CallDecided):
+        await decide_call(session, control)
+    await session.hand_over("prod")
+    await decide_call(session, control.model_copy(update={"by": "ann"}))
+    await run_agent(session, asking("prod", ran))
+    assert ran == ["prod"]
+    said = [each.outcome for each in await events_of(session, ControlAnswered)]
+    assert said == ["refused", "applied"]
+
+
+async def test_another_agent_asks_before_it_repeats_a_call_that_was_approved_before(session: Session) -> None:
+    ran: list[str] = []
+    await begin(session)
+    sent = await approve(session, TURN, "c1", by="bob")
+    started = ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="rm")
+    answered = ControlAnswered(control=sent.position, outcome="applied")
+    await session.publish(answered.as_extension(), started.as_extension())
+    await session.hand_over("prod")
+    await run_agent(session, asking("prod", ran, idempotent=True))
+    assert ran == []
+    assert [each.why for each in await questions(session)] == ["approval", "unknown"]
+    await approve(session, TURN, "c1", by="ann")
+    await run_agent(session, asking("prod", ran, idempotent=True))
+    assert ran == ["prod"]
+
+
+async def test_a_log_in_which_a_lapsed_approval_was_carried_out_says_that_the_call_ran(session: Session) -> None:
+    await begin(session)
+    sent = await approve(session, TURN, "c1", by="bob")
+    await session.publish(ControlAnswered(control=sent.position, outcome="applied").as_extension())
+    await session.publish(SessionAssigned(agent="prod", previous="sandbox").as_extension())
+    lapsed = (await project(session, STATUS)).state.loop
+    assert lapsed is not None
+    assert ([*lapsed.calls_answered], [*lapsed.calls_lapsed]) == ([], ["c1"])
+    await session.publish(ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="rm").as_extension())
+    ran = (await project(session, STATUS)).state.loop
+    assert ran is not None
+    assert ([*ran.calls_answered], [*ran.calls_lapsed]) == (["c1"], [])

@@ -18,8 +18,6 @@ from tests.support.agent.logs import events_of, messages, said, until, wait_for
 from tests.support.laws.cancelling import Moment, Trial, cut
 from tests.support.servers.real import RealServer, blocked, eventually, shortly
 
-__all__ = ()
-
 PATIENT = 60.0
 """heartbeat in seconds, for tests in which a takeover would be an error"""
 
@@ -32,9 +30,7 @@ async def test_a_worker_works_during_the_block_and_leaves_its_group_at_the_end(b
     assert (await bus.group_status("agents")).consumers == ()
 
 
-async def test_the_end_of_the_block_records_the_partial_answer_and_returns_the_session(
-    bus: Bus, session: Session
-) -> None:
+async def test_the_end_of_the_block_records_the_partial_answer_and_the_session(bus: Bus, session: Session) -> None:
     stop = Pause()
     async with Worker(bus, AgentLoop(ScriptedModel([*answer("As I was saying")[:2], stop])), heartbeat=PATIENT):
         await session.publish(UserMessage.text("hello"))
@@ -46,9 +42,7 @@ async def test_the_end_of_the_block_records_the_partial_answer_and_returns_the_s
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), ExceptionGroup("g", [ValueError("mine")])])
-async def test_an_error_of_the_block_is_raised_unchanged_and_the_worker_has_ended(
-    bus: Bus, error: BaseException
-) -> None:
+async def test_an_error_of_the_block_is_raised_unchanged_after_its_end(bus: Bus, error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:  # noqa: PT012  # the block is what raises
         async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=PATIENT):
             await ask(bus.session("s1"), "hello")
@@ -114,9 +108,7 @@ async def test_a_block_can_be_cancelled_at_any_await_and_the_worker_has_then_end
 
 
 @pytest.mark.parametrize("moment", Moment)
-async def test_a_stopped_run_that_is_cancelled_at_any_await_is_left_by_the_cancellation(
-    bus: Bus, moment: Moment
-) -> None:
+async def test_a_stopped_run_that_is_cancelled_at_any_await_is_left_at_once(bus: Bus, moment: Moment) -> None:
     async def run() -> str:
         worker = Worker(bus, AgentLoop(ScriptedModel()), heartbeat=PATIENT)
         worker.stop()
@@ -177,9 +169,7 @@ SESSIONS, QUESTIONS = 20, 3
 @pytest.mark.full
 @pytest.mark.parametrize("concurrency", [1, 4, 32])
 @pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_bytes=3)], ids=str)
-async def test_a_busy_worker_with_a_small_cache_answers_every_question(
-    bus: Bus, bounds: WorkerBounds, concurrency: int
-) -> None:
+async def test_a_busy_worker_with_a_small_cache_answers_all(bus: Bus, bounds: WorkerBounds, concurrency: int) -> None:
     model = ScriptedModel(*[answer("Yes.")] * (SESSIONS * QUESTIONS))
     worker = Worker(bus, AgentLoop(model), concurrency=concurrency, bounds=bounds)
     async with anyio.create_task_group() as tasks:
@@ -199,9 +189,7 @@ async def _answered(bus: Bus, loops: int) -> None:
         await wait_for(bus.session(f"s{number}"), "agent.ended", loops)
 
 
-async def test_a_worker_warns_once_of_a_session_that_remembers_many_publish_keys(
-    bus: Bus, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_worker_warns_once_of_a_session_with_many_keys(bus: Bus, caplog: pytest.LogCaptureFixture) -> None:
     bounds = WorkerBounds(warm_sweep_seconds=0.01, most_keys=3)
     async with Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), bounds=bounds) as worker:
         session = bus.session("s")
@@ -327,9 +315,7 @@ async def test_a_worker_logs_that_it_resumes_the_loop_of_another_worker_and_not_
     assert resumed["position"] == head + 1  # the approval
 
 
-async def test_a_worker_that_is_restarted_logs_that_it_resumes_its_own_loop(
-    bus: Bus, session: Session, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_restarted_worker_resumes_its_own(bus: Bus, session: Session, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with worker(bus, "a", calls(CALL)):
         await look_and_wait(session, 1)

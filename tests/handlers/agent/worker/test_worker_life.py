@@ -15,8 +15,6 @@ from tests.support.agent.logs import log, said, wait_for
 from tests.support.cli.starter import Started, Starter
 from tests.support.servers.real import AnyServer
 
-__all__ = ()
-
 pytestmark = pytest.mark.full
 
 
@@ -92,72 +90,66 @@ async def test_a_killed_workers_sessions_continue_after_its_heartbeat_period(
 @pytest.mark.cluster("the epoch is checked on the session's node")
 @pytest.mark.sentinel("the epoch is checked behind a Sentinel")
 async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_appends_nothing(
-    server: AnyServer, starter: Starter
+    bus: Bus, session: Session, server: AnyServer, starter: Starter
 ) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
-            await ask(session)
-            await speaking(session)
-            victim.send_signal(signal.SIGSTOP)
-            async with heir(bus, heartbeat=HEARTBEAT) as worker:
-                await wait_for(session, "agent.ended")
-                entries = await log(session)
-                victim.send_signal(signal.SIGCONT)
-                # It works again when it answers another session, which the other worker leaves to it.
-                worker.stop()
-            other = bus.session("s2")
-            await ask(other)
-            await wait_for(other, "agent.ended")
-            victim.send_signal(signal.SIGTERM)
-            assert await ended_by(victim) == 0
-        assert await log(session) == entries
-        await assert_one_loop(session)
+    with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
+        await ask(session)
+        await speaking(session)
+        victim.send_signal(signal.SIGSTOP)
+        async with heir(bus, heartbeat=HEARTBEAT) as worker:
+            await wait_for(session, "agent.ended")
+            entries = await log(session)
+            victim.send_signal(signal.SIGCONT)
+            # It works again when it answers another session, which the other worker leaves to it.
+            worker.stop()
+        other = bus.session("s2")
+        await ask(other)
+        await wait_for(other, "agent.ended")
+        victim.send_signal(signal.SIGTERM)
+        assert await ended_by(victim) == 0
+    assert await log(session) == entries
+    await assert_one_loop(session)
 
 
-async def test_a_stopping_worker_finishes_its_sessions(server: AnyServer, starter: Starter) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        with process(starter, server, "w", delay=0.05) as worker:
-            await ask(session)
-            await speaking(session)
-            worker.send_signal(signal.SIGTERM)
-            assert await ended_by(worker) == 0
-        await assert_one_loop(session)
-        assert cuts(await log(session)) == 0
+async def test_a_stopping_worker_finishes_its_sessions(session: Session, server: AnyServer, starter: Starter) -> None:
+    with process(starter, server, "w", delay=0.05) as worker:
+        await ask(session)
+        await speaking(session)
+        worker.send_signal(signal.SIGTERM)
+        assert await ended_by(worker) == 0
+    await assert_one_loop(session)
+    assert cuts(await log(session)) == 0
 
 
 async def test_a_worker_that_is_stopped_twice_returns_its_turn_to_the_group(
-    server: AnyServer, starter: Starter
+    bus: Bus, session: Session, server: AnyServer, starter: Starter
 ) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        with process(starter, server, "w", delay=5) as worker:
-            await ask(session, "What can you do?")
-            await wait_for(session, "agent.message.started")
-            async with heir(bus):
-                worker.send_signal(signal.SIGTERM)
-                assert worker.stdout is not None
-                await anyio.to_thread.run_sync(worker.stdout.readline)  # two simultaneous signals would be one
-                worker.send_signal(signal.SIGTERM)
-                assert await ended_by(worker) == 0
-                await wait_for(session, "agent.ended")
-        entries = await said(session)
-        assert entries.count("agent.started") == entries.count("agent.ended") == 1
-        assert len((await bus.group_status("agents")).consumers) == 0, "neither has left anything, nor its name"
-
-
-async def test_sessions_that_outlast_the_drain_are_returned_to_the_group(server: AnyServer, starter: Starter) -> None:
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        with process(starter, server, "w", delay=5, drain=0.1) as worker:
-            await ask(session, "What can you do?")
-            await wait_for(session, "agent.message.started")
+    with process(starter, server, "w", delay=5) as worker:
+        await ask(session, "What can you do?")
+        await wait_for(session, "agent.message.started")
+        async with heir(bus):
+            worker.send_signal(signal.SIGTERM)
+            assert worker.stdout is not None
+            await anyio.to_thread.run_sync(worker.stdout.readline)  # two simultaneous signals would be one
             worker.send_signal(signal.SIGTERM)
             assert await ended_by(worker) == 0
-        async with heir(bus):
             await wait_for(session, "agent.ended")
-        assert (await said(session)).count("agent.ended") == 1
+    entries = await said(session)
+    assert entries.count("agent.started") == entries.count("agent.ended") == 1
+    assert len((await bus.group_status("agents")).consumers) == 0, "neither has left anything, nor its name"
+
+
+async def test_sessions_that_outlast_the_drain_are_returned_to_the_group(
+    bus: Bus, session: Session, server: AnyServer, starter: Starter
+) -> None:
+    with process(starter, server, "w", delay=5, drain=0.1) as worker:
+        await ask(session, "What can you do?")
+        await wait_for(session, "agent.message.started")
+        worker.send_signal(signal.SIGTERM)
+        assert await ended_by(worker) == 0
+    async with heir(bus):
+        await wait_for(session, "agent.ended")
+    assert (await said(session)).count("agent.ended") == 1
 
 
 def cuts(entries: list[Envelope]) -> int:

@@ -17,6 +17,8 @@ from lanebus.handlers.cli.commands.transcripts import (
 )
 from tests.support.cli.command_line import CommandLine
 
+pytestmark = pytest.mark.full
+
 Fields = dict[str, JsonValue]
 SAID: Fields = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
 ANSWERED: dict[str, JsonValue] = {"role": "assistant", "content": [{"type": "text", "text": "yes"}], "model": "m-1"}
@@ -35,7 +37,6 @@ def convert(lanebus: CommandLine, source: str, target: str, stdin: str | bytes, 
 # --- forms --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 def test_the_output_has_the_form_of_the_input(lanebus: CommandLine) -> None:
     for stdin in (
         json.dumps(SAID),
@@ -59,7 +60,6 @@ def test_the_output_has_the_form_of_the_input(lanebus: CommandLine) -> None:
     assert json.loads(bare[1]) == {**SAID, "timestamp": 5}
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("name", ["000", "001", "002", "003"])
 def test_a_message_converts_to_each_seed_and_back(lanebus: CommandLine, name: str) -> None:
     message = {**SAID, "timestamp": 12345}
@@ -70,7 +70,6 @@ def test_a_message_converts_to_each_seed_and_back(lanebus: CommandLine, name: st
     assert {key: item for key, item in json.loads(back).items() if key in message} == message
 
 
-@pytest.mark.full
 def test_messages_of_a_seed_convert_to_a_request(lanebus: CommandLine) -> None:
     history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"kind": "text", "text": "yes"}]}]
     code, out, err = convert(
@@ -82,7 +81,6 @@ def test_messages_of_a_seed_convert_to_a_request(lanebus: CommandLine) -> None:
     assert 9 in body.values()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("target", ["anthropic", "openai-chat", "openai-responses", "gemini"])
 def test_a_request_is_one_body_whatever_form_the_input_has(lanebus: CommandLine, target: str) -> None:
     bodies = {
@@ -97,7 +95,6 @@ def test_a_request_is_one_body_whatever_form_the_input_has(lanebus: CommandLine,
 # --- losses -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 def test_losses_are_named_and_nothing_is_written_unless_lossy(lanebus: CommandLine) -> None:
     messages = [{**SAID, "name": "ann"}, {**SAID, "metadata": {"a": 1}}]
     code, out, err = convert(lanebus, "native", "001", json.dumps(messages))
@@ -113,7 +110,6 @@ def test_losses_are_named_and_nothing_is_written_unless_lossy(lanebus: CommandLi
     assert "note" not in out
 
 
-@pytest.mark.full
 def test_signed_thinking_is_kept_only_for_the_named_author(lanebus: CommandLine) -> None:
     thinking: JsonValue = {"kind": "thinking", "thinking": {"text": "hm", "signature": "c2ln"}}
     answer: JsonValue = {"role": "assistant", "content": [thinking, {"kind": "text", "text": "yes"}]}
@@ -128,7 +124,6 @@ def test_signed_thinking_is_kept_only_for_the_named_author(lanebus: CommandLine)
 # --- faults -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("stdin", "expected"),
     [
@@ -148,7 +143,6 @@ def test_a_fault_is_one_line_that_names_its_place(lanebus: CommandLine, stdin: s
     assert err.startswith(expected)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("source", SOURCES)
 def test_foreign_messages_cause_no_traceback(lanebus: CommandLine, source: str) -> None:
     for stdin in ("7", "{}", '{"role":7}', '{"type":"x","role":"user"}', "[[]]", '{"role":"user","content":{}}'):
@@ -157,7 +151,6 @@ def test_foreign_messages_cause_no_traceback(lanebus: CommandLine, source: str) 
         assert code in {0, 6}, stdin
 
 
-@pytest.mark.full
 def test_wrong_usage_exits_with_code_2(lanebus: CommandLine) -> None:
     said = json.dumps(SAID)
     for source, target, stdin, *more, reason in (
@@ -171,7 +164,6 @@ def test_wrong_usage_exits_with_code_2(lanebus: CommandLine) -> None:
         assert (code, out, reason in err) == (2, "", True)
 
 
-@pytest.mark.full
 def test_an_input_over_the_limit_is_refused() -> None:
     with pytest.raises(InputTooLarge, match="10 bytes"):
         read_values(b'{"a":"bbbbbbbbbbb"}', limit_bytes=10)
@@ -182,7 +174,6 @@ def test_an_input_over_the_limit_is_refused() -> None:
 # --- pi -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_real_session_converts_to_every_target(lanebus: CommandLine, seed_data: Path, target: str) -> None:
     stdin = (seed_data / "data" / "pi-session.jsonl").read_bytes()

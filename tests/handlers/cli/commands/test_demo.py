@@ -45,9 +45,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[str]:
             assert await process.wait() == 130
 
 
-async def test_the_demo_answers_a_question_with_a_tool_and_neither_a_reload_nor_ctrl_c_loses_it(
-    page: "Page", short_dir: Path
-) -> None:
+async def test_the_demo_answers_with_a_tool_and_no_reload_or_ctrl_c_loses_it(page: "Page", short_dir: Path) -> None:
     async with demo(short_dir) as address:
         await page.goto(address)
         await page.get_by_role("button", name="New session").click()

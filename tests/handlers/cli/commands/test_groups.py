@@ -7,10 +7,10 @@ from dataclasses import fields
 import anyio
 import pytest
 
-from lanebus import Bus, UserMessage
+from lanebus import UserMessage
+from lanebus.agent import Run, Worker
+from lanebus.bus import Bus, DeadLetters, GroupStatus, RetryPolicy, Work
 from lanebus.bus.wire import Keys
-from lanebus.groups import DeadLetters, GroupStatus, RetryPolicy, Work
-from lanebus.handlers.agent import Run, Worker
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.clusters import wait_until

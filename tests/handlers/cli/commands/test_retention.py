@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lanebus import UserMessage
-from lanebus.bus import Bus
-from lanebus.bus.messages import AgentStarted
+from lanebus import Bus, UserMessage
+from lanebus.messages import AgentStarted
 from tests.support.cli.command_line import CommandLine, objects
 
 pytestmark = pytest.mark.full

@@ -1,24 +1,34 @@
 """`lanebus demo`, `worker`, `serve` and `server`: commands that run until a signal ends them."""
 
 import json
+import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Generator
+from math import inf
 from pathlib import Path
 from subprocess import PIPE
 from typing import cast
 
+import anyio
 import httpx2
 import pytest
 from anyio.to_thread import run_sync
 
-from lanebus import Bus
+from lanebus import Bus, Unavailable
 from lanebus.bus.embedded.server import find_binary
+from lanebus.handlers.cli.access import Patience, open_bus
 from lanebus.handlers.cli.group import run_command_line
+from lanebus.handlers.cli.options import Settings
 from tests.support.cli.command_line import CommandLine, Running, objects
+from tests.support.cli.monitored import monitored_command
 from tests.support.paths import ROOT
-from tests.support.servers.real import real_server
+from tests.support.servers.clusters import at_free_port
+from tests.support.servers.real import RealServer, eventually, real_server
 
 pytestmark = pytest.mark.full
 
@@ -85,31 +95,25 @@ def test_the_request_of_a_past_turn_is_printed_with_its_tools(lanebus: CommandLi
 
 def test_the_demo_answers_messages_until_ctrl_c(unopened: CommandLine) -> None:
     with unopened.running("demo", "--port", "0") as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        url = process.out.readline().strip()
         with httpx2.Client(follow_redirects=True) as browser:
             assert browser.get(url).status_code == 200
         with unopened.running("tail", "s", "-f", "--lane", "llm") as follower:
-            assert follower.stdout is not None
             unopened("publish", "s", "What is 6 × 7?")
-            assert any("6 × 7 is 42." in line for line in follower.stdout)
+            assert any("6 × 7 is 42." in line for line in follower.out)
         assert end(process)[0] == 130
     unopened.wait_stopped()
 
 
 def test_a_requested_port_in_use_is_an_error_and_the_demo_uses_a_free_one(lanebus: CommandLine) -> None:
     with lanebus.running("serve", "--port", "0") as process:
-        assert process.stdout is not None
-        port = process.stdout.readline().split(":")[2].split("/")[0]
+        port = process.out.readline().split(":")[2].split("/")[0]
         for command in ("serve", "demo"):
             answer = lanebus(command, "--port", port)
             assert (answer.code, answer.out, answer.err.count("\n")) == (2, "", 2)
             assert answer.err.startswith(f"error: 127.0.0.1:{port} is in use")
     with lanebus.running("demo") as one, lanebus.running("demo") as other:
-        urls: list[str] = []
-        for process in (one, other):
-            assert process.stdout is not None
-            urls.append(process.stdout.readline().split("?")[0])
+        urls = [process.out.readline().split("?")[0] for process in (one, other)]
     assert urls[0] != urls[1]
     assert all(url.startswith("http://127.0.0.1:") for url in urls)
 
@@ -154,13 +158,11 @@ def test_make_demo_ends_without_an_error_on_ctrl_c(tmp_path: Path) -> None:
 def test_a_worker_answers_and_ends_on_a_signal(lanebus: CommandLine, number: signal.Signals, code: int) -> None:
     lanebus("publish", "s", "What is 6 × 7?")
     with lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--name", "w1") as worker:
-        assert worker.stderr is not None
-        begun = json.loads(worker.stderr.readline())
+        begun = json.loads(worker.err.readline())
         assert (begun["event"], begun["worker"], begun["group"]) == ("worker.begun", "w1", "agents")
         assert begun["agents"] == ["agent"]
         with lanebus.running("tail", "s", "-f") as follower:
-            assert follower.stdout is not None
-            assert any('"kind":"agent.ended"' in line for line in follower.stdout)
+            assert any('"kind":"agent.ended"' in line for line in follower.out)
         ended, lines = end(worker, number)
         assert (ended, [line.get("event") for line in objects(lines)][-1]) == (code, "worker.ended")
     assert len(lanebus("turns", "s").out.splitlines()) == 2
@@ -171,8 +173,7 @@ async def test_a_worker_warns_if_another_of_its_name_seems_to_be_alive(lanebus: 
         await consumer.heartbeat()
         for name, expected in (("w2", "worker.begun"), ("w1", "worker.name_in_use")):
             with lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--name", name) as worker:
-                assert worker.stderr is not None
-                first = json.loads(await run_sync(worker.stderr.readline))
+                first = json.loads(await run_sync(worker.err.readline))
                 assert (first["event"], first["worker"]) == (expected, name)
 
 
@@ -197,9 +198,8 @@ def test_a_worker_finishes_its_turn_after_sigterm(lanebus: CommandLine) -> None:
         lanebus.running("worker", "lanebus.handlers.agent.demo:agent") as worker,
         lanebus.running("tail", "s", "-f") as follower,
     ):
-        assert follower.stdout is not None
         lanebus("publish", "s", "What is 6 × 7?")
-        assert any('"kind":"agent.turn.started"' in line for line in follower.stdout)
+        assert any('"kind":"agent.turn.started"' in line for line in follower.out)
         assert end(worker, signal.SIGTERM)[0] == 0
         last = objects(lanebus("tail", "s", "-n", "1").out)[0]["message"]
     assert isinstance(last, dict)
@@ -211,8 +211,7 @@ def test_a_worker_finishes_its_turn_after_sigterm(lanebus: CommandLine) -> None:
 
 def test_the_page_is_served_at_the_address_that_is_printed_and_a_reader_may_only_read(lanebus: CommandLine) -> None:
     with lanebus.running("serve", "--port", "0", "--token", "t0ken", "--reader-token", "reader") as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        url = process.out.readline().strip()
         assert url.endswith("/#token=t0ken")
         base = url.partition("#")[0]
         with httpx2.Client() as browser:
@@ -232,8 +231,7 @@ def test_server_status_starts_no_server_and_stop_refuses_one_that_is_in_use(unop
     assert unopened("server", "status").object["state"] == "stopped"
     assert not unopened.data_dir.exists()
     with unopened.running("tail", "s", "-f") as process:
-        assert process.stderr is not None
-        process.stderr.readline()
+        process.err.readline()
         status = unopened("server", "status").object
         assert (status["state"], status["openers"]) == ("ready", [process.pid])
         shown = unopened.at_terminal("server", "status", columns=200).out
@@ -248,16 +246,88 @@ def test_server_status_starts_no_server_and_stop_refuses_one_that_is_in_use(unop
 
 def test_a_command_that_waits_for_a_silent_server_says_so_and_continues(lanebus: CommandLine) -> None:
     with lanebus.running("tail", "s", "-f") as follower:
-        assert follower.stderr is not None
-        follower.stderr.readline()
+        follower.err.readline()
         pid = lanebus("server", "status").object["pid"]
         assert isinstance(pid, int)
         os.kill(pid, signal.SIGSTOP)
         try:
             with lanebus.running("publish", "s", "one") as publisher:
-                assert publisher.stderr is not None
-                assert "waiting for the embedded server" in publisher.stderr.readline()
+                assert "waiting for the embedded server" in publisher.err.readline()
                 os.kill(pid, signal.SIGCONT)
                 assert publisher.wait(60) == 0
         finally:
             os.kill(pid, signal.SIGCONT)
+
+
+# --- a service whose server is not there -----------------------------------------------------------------------
+
+
+WORKER = ("worker", "lanebus.handlers.agent.demo:agent", "--name", "w1")
+SERVE = ("serve", "--port", "0")
+
+
+@pytest.fixture
+def late() -> Generator[RealServer]:
+    """A server that is not started yet."""
+    directory = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
+    server = RealServer(find_binary(), directory)
+    try:
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("words", [WORKER, SERVE], ids=["worker", "serve"])
+async def test_a_service_waits_for_its_server_unless_it_shall_not_and_obeys_signals_meanwhile(
+    lanebus: CommandLine, late: RealServer, words: tuple[str, ...]
+) -> None:
+    answer = await run_sync(lambda: lanebus(*words, "--url", late.url, "--wait", "0"))
+    assert (answer.code, "server.awaited" in answer.err, "No such file" in answer.err) == (5, False, True)
+    async with monitored_command(lanebus, *words, "--url", late.url) as process:
+        await process.event("server.awaited")
+        assert await process.end(signal.SIGTERM) == 143
+    async with monitored_command(lanebus, *words, "--url", late.url) as process:
+        line = await process.event("server.awaited")
+        assert (line["level"], "No such file" in str(line["fault"])) == ("warning", True)
+        late.start()
+        await process.event("server.found", what="open")
+        assert (await process.get("/healthz")).status_code == 200
+        await process.end(signal.SIGTERM)
+
+
+def test_a_fault_that_waiting_does_not_cure_ends_a_service(lanebus: CommandLine) -> None:
+    with at_free_port() as (server, port):
+        server.do("ACL", "SETUSER", "app", "on", ">pass", "~*", "+@all")
+        for url, code, said in (
+            (f"unix://app:wrong@{server.socket}", 2, "refused the user or password"),
+            (f"unix://app:pass@{server.socket}?db=99", 2, "no database 99"),
+            (f"unix://{server.socket}?password_file=/nowhere/at/all", 2, "password file /nowhere/at/all"),
+            (f"redis+cluster://127.0.0.1:{port}", 2, "is not in a cluster"),
+            (f"rediss://127.0.0.1:{port}", 5, "does not speak TLS"),
+        ):
+            answer = lanebus(*WORKER, "--url", url)
+            found = (answer.code, said in answer.err, "server.awaited" in answer.err)
+            assert found == (code, True, False), answer.err
+
+
+async def test_the_log_says_once_a_period_that_it_waits(late: RealServer, caplog: pytest.LogCaptureFixture) -> None:
+    settings = Settings(late.url, None, "lanebus")
+
+    def told() -> int:
+        return sum(getattr(each, "event", "") == "server.awaited" for each in caplog.records)
+
+    async def wait(period: float) -> None:
+        async with open_bus(settings, Patience(inf, first_pause=0.001, longest_pause=0.001, told=period)):
+            pass
+
+    with caplog.at_level(logging.INFO, "lanebus"):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait, 0.0)
+            await eventually(lambda: told() > 2)
+            tasks.cancel_scope.cancel()
+        caplog.clear()
+        with pytest.raises(Unavailable, match="No such file"):
+            async with open_bus(settings, Patience(0.05, first_pause=0.01, longest_pause=0.01)):
+                pass
+        assert told() == 1

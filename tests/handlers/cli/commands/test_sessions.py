@@ -79,6 +79,5 @@ def test_sessions_that_wait_for_a_person_are_listed_alone(lanebus: CommandLine) 
     assert names(lanebus("sessions", "--waiting")) == []
     lanebus("control", "held", "pause")
     with lanebus.running("worker", "lanebus.handlers.agent.demo:agent"), lanebus.running("tail", "held", "-f") as tail:
-        assert tail.stdout is not None
-        assert any('"kind":"agent.control.answered"' in line for line in tail.stdout)
+        assert any('"kind":"agent.control.answered"' in line for line in tail.out)
     assert names(lanebus("sessions", "--waiting")) == ["held"]

@@ -46,9 +46,7 @@ def talk(call: str = "c1", *more: JsonValue, loop: str = "s.main.1") -> str:
     return "".join(f"{json.dumps(entry)}\n" for entry in entries)
 
 
-def test_a_conversation_is_shown_as_wrapped_text_with_whole_code_and_visible_control_characters(
-    lanebus: CommandLine,
-) -> None:
+def test_a_conversation_is_shown_as_wrapped_text_with_whole_code_and_escapes(lanebus: CommandLine) -> None:
     refused = lanebus("show", "s")
     assert (refused.code, refused.out, "'s'" in refused.err) == (3, "", True)
     assert lanebus("publish", "s", "--json", stdin=talk()).code == 0
@@ -123,9 +121,7 @@ def test_a_table_has_one_row_for_the_events_of_a_turn(lanebus: CommandLine) -> N
 
 
 @pytest.mark.parametrize("attempt", [2, None], ids=["numbered", "of an earlier version"])
-def test_a_tool_call_that_was_started_again_counts_as_one_tool_in_several_attempts(
-    lanebus: CommandLine, attempt: int | None
-) -> None:
+def test_a_repeated_tool_call_is_one_tool_in_several_attempts(lanebus: CommandLine, attempt: int | None) -> None:
     again = event("tool.started", turnId=TURN, toolCallId="c0", toolName="read", attempt=attempt)
     other = event("tool.started", turnId=TURN, toolCallId="c1", toolName="write")
     ended = event("turn.ended", turnId=TURN, stopReason="toolUse", usage={"total_tokens": 12}, message=4)

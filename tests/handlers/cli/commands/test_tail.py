@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lanebus.bus import Bus, open_server
-from lanebus.bus.messages import Delta, Lane, UserMessage
+from lanebus import Bus, Delta, Lane, UserMessage
+from lanebus.bus import open_server
 from lanebus.bus.wire import Keys
 from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.resp import Resp
@@ -89,34 +89,27 @@ def test_lane_kind_after_and_lines_select_entries(lanebus: CommandLine) -> None:
 def test_a_follower_gets_the_last_entries_and_then_new_ones(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=SIX)
     with lanebus.running("tail", "s", "-f", "-n", "1") as process, lanebus.running("tail", "new", "-f") as other:
-        assert process.stdout is not None
-        assert positions(process.stdout.readline()) == [6]
+        assert positions(process.out.readline()) == [6]
         lanebus("publish", "s", "seven")
-        assert positions(process.stdout.readline()) == [7]
-        assert other.stdout is not None
-        assert other.stderr is not None
-        assert "no entries yet" in other.stderr.readline()
+        assert positions(process.out.readline()) == [7]
+        assert "no entries yet" in other.err.readline()
         lanebus("publish", "new", "a")
-        assert positions(other.stdout.readline()) == [1]
+        assert positions(other.out.readline()) == [1]
 
 
 async def test_a_follower_reports_the_close_and_ends_with_until_closed(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin=SIX)
     with lanebus.running("tail", "s", "-f", "--kind", "k") as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert [positions(process.stdout.readline()) for _ in range(2)] == [[3], [6]]
+        assert [positions(process.out.readline()) for _ in range(2)] == [[3], [6]]
         async with Bus.open(data_dir=lanebus.data_dir) as bus:
             await bus.session("s").close()
-            assert "session 's' was closed" in process.stderr.readline()
+            assert "session 's' was closed" in process.err.readline()
             await bus.session("s").reopen()
-            assert "session 's' was reopened" in process.stderr.readline()
+            assert "session 's' was reopened" in process.err.readline()
             with lanebus.running("tail", "s", "--until-closed", "--after", "8") as ending:
-                assert ending.stdout is not None
-                assert ending.stderr is not None
                 await bus.session("s").close()
-                assert positions(ending.stdout.readline()) == [9]
-                assert "session 's' was closed" in ending.stderr.readline()
+                assert positions(ending.out.readline()) == [9]
+                assert "session 's' was closed" in ending.err.readline()
                 assert ending.wait(30) == 0
     late = lanebus("tail", "s", "--until-closed", "--kind", "session.closed")
     assert (late.code, positions(late.out)) == (0, [7, 9])
@@ -128,10 +121,9 @@ async def test_live_deltas_are_shown_with_live(lanebus: CommandLine) -> None:
         session = bus.session("s")
         await session.publish(UserMessage.text("a"))
         with lanebus.running("tail", "s", "--live") as process:
-            assert process.stdout is not None
-            assert positions(process.stdout.readline()) == [1]
+            assert positions(process.out.readline()) == [1]
             await session.preview(Delta(kind="text", message_id="m", delta="Hel"))
-            [piece] = objects(process.stdout.readline())
+            [piece] = objects(process.out.readline())
     assert (piece["position"], piece["delta"]) == (1, 1)
     assert piece["message"] == {"role": "delta", "kind": "text", "messageId": "m", "delta": "Hel", "block": 0}
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from lanebus.access import verify_token
+from lanebus.access import new_key, verify_token
 from lanebus.bus.messages import CONTROLS, Lane
-from lanebus.handlers.serve import ACTIONS, new_key
+from lanebus.handlers.serve import ACTIONS
 from tests.support.cli.command_line import CommandLine
 from tests.support.paths import ROOT
 
@@ -25,9 +25,7 @@ def key_of(lanebus: CommandLine, folder: Path) -> Path:
     return file
 
 
-def test_a_signed_token_has_the_rights_of_the_options_and_little_by_default(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_a_signed_token_has_the_rights_of_its_options_and_few_else(lanebus: CommandLine, tmp_path: Path) -> None:
     file = key_of(lanebus, tmp_path)
     before = file.read_text()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -111,8 +109,7 @@ def test_a_server_takes_its_tokens_from_files_and_follows_a_revocation(lanebus: 
     signed = json.loads(lanebus("token", "sign", "--key-file", str(key), "--name", "ann", "--json").out)
     files = ("--token-file", str(start), "--key-file", str(key), "--revoked-file", str(revoked))
     with lanebus.running("serve", "--port", "0", *files) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        url = process.out.readline().strip()
 
         def get(token: str = str(signed["token"])) -> int:
             return httpx2.get(f"{url}api/access", headers={"Authorization": f"Bearer {token}"}).status_code
@@ -143,8 +140,7 @@ def test_a_token_that_a_service_is_given_is_not_in_its_output(
     env = {"LANEBUS_TOKEN": "of-the-start", "LANEBUS_READER_TOKEN": "of-readers"} if is_of_environment else {}
     given = [word.format(folder=tmp_path) for word in words]
     with lanebus.fed("serve", "--port", "0", "--log-format", form, *given, env=env) as process:
-        assert process.stdout is not None
-        url = process.stdout.readline().strip()
+        url = process.out.readline().strip()
         token = "of-the-start" if is_of_environment else "of-the-file"
         headers = {"Authorization": f"Bearer {token}"}
         assert httpx2.get(f"{url}api/access", headers=headers).status_code == 200
@@ -170,9 +166,7 @@ def test_a_token_that_a_service_is_given_is_not_in_its_output(
         (("--base-path", "/api"), "the server itself has /api/"),
     ],
 )
-def test_serve_refuses_options_that_cannot_work(
-    lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str
-) -> None:
+def test_serve_refuses_wrong_options(lanebus: CommandLine, tmp_path: Path, words: tuple[str, ...], said: str) -> None:
     (tmp_path / "weak").write_text("secret")
     answer = lanebus("serve", "--port", "0", *(word.format(folder=tmp_path) for word in words))
     assert answer.code == 2
@@ -180,9 +174,7 @@ def test_serve_refuses_options_that_cannot_work(
     assert "Traceback" not in answer.err
 
 
-def test_a_list_of_revoked_tokens_keeps_its_lines_and_takes_more_and_another_file_is_not_changed(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_a_list_of_revoked_tokens_keeps_its_lines_and_other_files_stay(lanebus: CommandLine, tmp_path: Path) -> None:
     header = "# lanebus: revoked tokens"
     files = {"none": None, "empty": "", "cut": "0f3a9c1e2b7d4a60\nname:bob", "own": f"of-ann\n{header}\n"}
     for name, content in files.items():
@@ -203,9 +195,7 @@ def test_a_list_of_revoked_tokens_keeps_its_lines_and_takes_more_and_another_fil
         assert f"{file} is no list of revoked tokens, and was not changed" in refused.err
 
 
-def test_a_revoked_name_says_that_later_tokens_are_refused_and_how_to_undo_it(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_a_revoked_name_refuses_later_tokens_and_says_how_to_undo_it(lanebus: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "revoked"
     said = lanebus("token", "revoke", "--name", "alice", "--revoked-file", str(file)).err
     assert "later" in said
@@ -216,9 +206,7 @@ def test_a_revoked_name_says_that_later_tokens_are_refused_and_how_to_undo_it(
 
 
 @pytest.mark.parametrize("option", ["--token-file", "--reader-token-file", "--key-file", "--revoked-file"])
-def test_a_file_that_every_user_may_write_and_a_pipe_are_refused_and_nothing_waits(
-    lanebus: CommandLine, tmp_path: Path, option: str
-) -> None:
+def test_a_file_that_all_may_write_and_a_pipe_are_refused(lanebus: CommandLine, tmp_path: Path, option: str) -> None:
     file, pipe = key_of(lanebus, tmp_path), tmp_path / "pipe"
     file.chmod(0o602)
     os.mkfifo(pipe)

@@ -12,8 +12,8 @@ import pytest
 from anyio.to_thread import run_sync
 from pydantic import JsonValue
 
+from lanebus import UserMessage
 from lanebus.bus import AgentWork, Bus, ConsumerStatus, GroupStatus, server_status
-from lanebus.bus.messages import UserMessage
 from lanebus.handlers.agent import Worker, demo_agent
 from lanebus.handlers.cli.commands.top import draw
 from lanebus.handlers.cli.output import Line, width
@@ -87,8 +87,7 @@ async def test_each_reading_is_a_line_of_json_and_the_second_has_the_pace(lanebu
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 143
             await _line(other)
-            assert other.stdout is not None
-            other.stdout.close()  # its reader is gone
+            other.out.close()  # its reader is gone
             assert await run_sync(lambda: other.wait(60)) == 141
 
 
@@ -150,9 +149,7 @@ async def test_a_hanging_server_is_shown_as_trouble_until_it_answers(lanebus: Co
 
 
 @pytest.mark.full
-async def test_without_a_terminal_a_hanging_server_is_reported_once_and_a_restart_is_survived(
-    lanebus: CommandLine,
-) -> None:
+async def test_without_a_terminal_a_hanging_server_is_told_once_and_a_restart_survived(lanebus: CommandLine) -> None:
     lanebus("publish", "s1", "hi")
     with lanebus.running("top", "--every", "0.2") as process:
         await _line(process)
@@ -175,15 +172,13 @@ async def test_without_a_terminal_a_hanging_server_is_reported_once_and_a_restar
                 pass
         process.send_signal(signal.SIGINT)
         assert await run_sync(process.wait) == 130
-        assert process.stderr is not None
-        errors = process.stderr.read()
+        errors = process.err.read()
         assert errors.count("the server did not answer") == 1
         assert "the server answers again" in errors
 
 
 async def _line(process: Running) -> dict[str, object]:
-    assert process.stdout is not None
-    [found] = objects(await run_sync(process.stdout.readline))
+    [found] = objects(await run_sync(process.out.readline))
     return dict(found)
 
 
@@ -278,23 +273,19 @@ def test_an_overview_says_what_is_missing_estimated_or_gone() -> None:
     assert "2,000+" in line.text
 
 
-@pytest.mark.parametrize(
-    ("found", "tone"),
-    [
+def test_groups_in_trouble_are_coloured() -> None:
+    for found, tone in (
         (group("g", worker("w")), "plain"),
         (group("g", worker("w"), dead=1), "warn"),
         (group("g", worker("w"), worker("x", is_alive=False)), "warn"),
         (group("g", worker("x", is_alive=False), lag=1), "bad"),
         (group("g"), "bad"),  # retries wait, and no worker is alive
-    ],
-)
-def test_groups_in_trouble_are_coloured(found: GroupStatus, tone: str) -> None:
-    assert row(draw(overview(groups=(found,))), "g ").tone == tone
+    ):
+        assert row(draw(overview(groups=(found,))), "g ").tone == tone
 
 
-@pytest.mark.parametrize(
-    ("found", "expected", "tone"),
-    [
+def test_a_session_row_shows_its_activity_and_lease() -> None:
+    for found, expected, tone in (
         (session("s"), "calls the model", "plain"),
         (session("s", does="tools"), "runs tools", "plain"),
         (session("s", does="waiting"), "waits for a person", "warn"),
@@ -302,12 +293,9 @@ def test_groups_in_trouble_are_coloured(found: GroupStatus, tone: str) -> None:
         (session("s", does="handoff", left=None, given_to=None), "handed to a person", "warn"),
         (session("s", does="idle", left=None), "assigned", "plain"),
         (session("s", left=-1.0), "expired", "bad"),
-    ],
-)
-def test_a_session_row_shows_its_activity_and_lease(found: SessionStatus, expected: str, tone: str) -> None:
-    line = row(draw(overview(found)), "s ")
-    assert expected in line.text
-    assert line.tone == tone
+    ):
+        line = row(draw(overview(found)), "s ")
+        assert (expected in line.text, line.tone) == (True, tone)
 
 
 @pytest.mark.parametrize("columns", [20, 40, 60, 79, 200])

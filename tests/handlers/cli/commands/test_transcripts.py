@@ -57,9 +57,7 @@ def sample(seed_data: Path) -> Path:
 # --- import -------------------------------------------------------------------------------------------------------
 
 
-def test_a_sample_is_imported_completely_and_only_once_and_an_export_of_it_is_the_same(
-    lanebus: CommandLine, sample: Path, tmp_path: Path
-) -> None:
+def test_a_sample_is_imported_once_and_its_export_is_equal(lanebus: CommandLine, sample: Path, tmp_path: Path) -> None:
     first = lanebus("import", sample, "--session", "pi")
     assert (first.code, first.err) == (0, "")
     assert first.object == {
@@ -103,15 +101,14 @@ def test_a_terminal_shows_progress_and_then_the_figures_as_tables(lanebus: Comma
 
 def kill_in_the_middle(lanebus: CommandLine, session: str, half: str) -> int:
     """Kill an import of a file of which half has come. Return how many entries it has added."""
-    with lanebus.running("tail", session, "-f") as follower:
-        assert follower.stdout is not None
-        with lanebus.fed("import", "-", "--session", session) as importer:
-            assert importer.stdin is not None
-            importer.stdin.write(half)  # the pipe stays open, so that the kill hits the middle of the import
-            importer.stdin.flush()
-            followed = [follower.stdout.readline() for _ in range(100)]
-            importer.send_signal(signal.SIGKILL)
-            assert importer.wait(60) == -signal.SIGKILL
+    command = ("import", "-", "--session", session)
+    with lanebus.running("tail", session, "-f") as follower, lanebus.fed(*command) as importer:
+        assert importer.stdin is not None
+        importer.stdin.write(half)  # the pipe stays open, so that the kill hits the middle of the import
+        importer.stdin.flush()
+        followed = [follower.out.readline() for _ in range(100)]
+        importer.send_signal(signal.SIGKILL)
+        assert importer.wait(60) == -signal.SIGKILL
     there = len(lanebus("tail", session).out.splitlines())
     assert len(followed) <= there
     return there
@@ -184,9 +181,7 @@ def test_a_line_whose_parent_is_missing_is_named(lanebus: CommandLine, tmp_path:
     assert all(word in lanebus("context", "s", "--model", "m").out for word in ("one", "two"))
 
 
-def test_the_session_is_that_of_the_transcript_or_the_file_unless_it_is_live(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_the_session_is_of_the_transcript_or_file_unless_it_is_live(lanebus: CommandLine, tmp_path: Path) -> None:
     named = tmp_path / "named.jsonl"
     named.write_text("damaged\n" + HEADER + line_of("a"))
     assert lanebus("import", named).object["session"] == "head-1"
@@ -268,9 +263,7 @@ def test_an_export_of_one_lane_has_its_entries_alone_and_a_missing_end_is_named(
         assert (answer.code, answer.object["missing_entries"]) == (7 if missing else 0, missing)
 
 
-def test_the_hint_says_whether_the_whole_file_adds_what_is_missing(
-    module_lanebus: CommandLine, export: list[str]
-) -> None:
+def test_the_hint_says_if_the_whole_file_adds_what_is_missing(module_lanebus: CommandLine, export: list[str]) -> None:
     rest = "hint: import the whole file into the same session, which adds what is missing"
     for name, text in (("cut-within", "".join(export)[:-20]), ("cut-between", "".join(export[:-1]))):
         answer = module_lanebus("import", "-", "--session", name, stdin=text)
@@ -287,9 +280,7 @@ def test_the_hint_says_whether_the_whole_file_adds_what_is_missing(
         )
 
 
-def test_a_file_that_is_cut_in_its_first_line_is_told_from_one_of_another_kind(
-    lanebus: CommandLine, export: list[str]
-) -> None:
+def test_a_file_cut_in_its_first_line_is_told_from_another_kind(lanebus: CommandLine, export: list[str]) -> None:
     cut = "error: the file ends within its JSON, before anything that could be imported"
     unknown, other = "error: unknown transcript format: none of the first", "hint: give a file of one of the formats in"
     for text, fault, hint in (
@@ -310,9 +301,7 @@ def test_a_file_that_is_cut_in_its_first_line_is_told_from_one_of_another_kind(
 # --- export -------------------------------------------------------------------------------------------------------
 
 
-def test_an_export_to_stdout_equals_one_to_a_file_and_is_not_imported_into_its_own_session(
-    lanebus: CommandLine, tmp_path: Path
-) -> None:
+def test_an_export_to_stdout_equals_a_file_and_is_not_for_its_own_session(lanebus: CommandLine, tmp_path: Path) -> None:
     lanebus("publish", "s", "one \u202e\x85 ü")
     file = tmp_path / "s.jsonl"
     lanebus("export", "s", "-o", file)
