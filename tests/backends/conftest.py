@@ -3,6 +3,10 @@
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.support.agent.agents import bus
+
+__all__ = ("bus",)
+
 NEEDS = {"langgraph": "langgraph", "pydantic_ai": "pydantic_ai", "openai_agents": "agents", "mcp": "mcp", "a2a": "a2a"}
 """folder → what its tests import"""
 

@@ -5,21 +5,21 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from lanebus.bus import Bus, Consumer, Session
-from tests.support.servers.opened import opened
+from tests.support.held import held
 from tests.support.servers.real import AnyServer
 
 
 @pytest.fixture
 async def bus(server: AnyServer) -> AsyncGenerator[Bus, None]:
     """A bus on `server`, or on the test's own server."""
-    async with opened(server.bus()) as bus:
+    async with held(server.bus()) as bus:
         yield bus
 
 
 @pytest.fixture
 async def other(server: AnyServer) -> AsyncGenerator[Bus, None]:
     """A second bus on the same server, as of another process."""
-    async with opened(server.bus()) as bus:
+    async with held(server.bus()) as bus:
         yield bus
 
 

@@ -14,6 +14,7 @@ from lanebus.bus.archive.segment import SegmentName, line_of, sealed
 from lanebus.bus.wire import Keys
 from lanebus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, NoArchive, SessionErased
 from lanebus.projections import USAGE, project, rebuild
+from tests.support.held import held
 from tests.support.log.archived import (
     archive_on,
     archiving,
@@ -29,14 +30,13 @@ from tests.support.log.archived import (
 )
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.bounded import bound_archive
-from tests.support.servers.opened import opened
 from tests.support.servers.real import AnyServer, RealServer, copied
 
 
 @pytest.fixture
 async def bus(server: AnyServer, files: Path) -> AsyncGenerator[Bus, None]:
     """A bus with an archive."""
-    async with opened(archiving(server, files)) as bus:
+    async with held(archiving(server, files)) as bus:
         yield bus
 
 

@@ -22,6 +22,7 @@ from lanebus.bus.wire.codec import UPCASTERS, MessageJson
 from lanebus.errors import MessageTooLarge, SessionErased, SetupError
 from lanebus.handlers.context import build_context
 from lanebus.projections import TURNS, USAGE, project, rebuild
+from tests.support.held import held
 from tests.support.log.archived import (
     LANES,
     archiving,
@@ -36,7 +37,6 @@ from tests.support.log.archived import (
 )
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.object_store import bucket_at
-from tests.support.servers.opened import opened
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def bus(server: AnyServer, files: Path) -> AsyncGenerator[Bus, None]:
     """A bus with an archive."""
-    async with opened(archiving(server, files)) as bus:
+    async with held(archiving(server, files)) as bus:
         yield bus
 
 

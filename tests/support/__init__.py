@@ -11,6 +11,7 @@
 - `providers`: checks of request bodies
 - `mcp`: MCP servers
 - `telemetry`: recorded OpenTelemetry spans
+- `held`: a context that a fixture holds
 - `serve`: the HTTP API with a client, and connections that send bytes
 - `page`: the page in a browser, server-sent events
 - `cli`: the command line as a process

@@ -5,11 +5,10 @@ async with api(bounds=UiBounds(sessions=1)) as (bus, client): ...
 The fixtures `bus` and `client` of the tests of `serve` are the same with all defaults.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec
 
 import anyio
 import httpx2
@@ -39,7 +38,6 @@ __all__ = (
     "create_app",
     "error_of",
     "head_of",
-    "held",
     "local_hosts",
     "read_to_end",
     "signed",
@@ -47,8 +45,6 @@ __all__ = (
 )
 
 P = ParamSpec("P")
-T = TypeVar("T")
-
 Client = httpx2.AsyncClient
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 HOST = "127.0.0.1:8420"
@@ -120,22 +116,3 @@ async def read_to_end(stream: ByteStream) -> bytes:
         while True:
             received += await stream.receive()
     return received
-
-
-@asynccontextmanager
-async def held(manager: AbstractAsyncContextManager[T]) -> AsyncGenerator[T]:
-    """Hold a context in a task of its own, because pytest enters and leaves a fixture in different tasks."""
-    entered, over = asyncio.get_running_loop().create_future(), anyio.Event()
-
-    async def hold() -> None:
-        async with manager as value:
-            entered.set_result(value)
-            await over.wait()
-
-    task = asyncio.create_task(hold())
-    await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
-    if task.done():
-        await task  # raises
-    yield await entered
-    over.set()
-    await task

@@ -122,68 +122,53 @@ def _reads(server: RealServer) -> int:
     return sum(int(stats.partition(f"cmdstat_{name}:calls=")[2].partition(",")[0] or 0) for name in ("xread", "xrange"))
 
 
-async def test_a_save_without_event_is_a_version_that_subscribers_do_not_see(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusTaskStore(bus)
-        version = await store.save(new_task("t"), prev_version=TaskVersion.MISSING, context=ANYONE)
-        tasks = manager(store, "t")
-        await tasks.save_task_event(status("t", WORKING, "one"))
-        async with shortly():
-            (found,) = await events(stream_of(bus), "t", 1)
-        assert found.version.is_after(version)
-        assert texts([found]) == ["one"]
+async def test_a_save_without_event_is_a_version_that_subscribers_do_not_see(bus: Bus) -> None:
+    store = LanebusTaskStore(bus)
+    version = await store.save(new_task("t"), prev_version=TaskVersion.MISSING, context=ANYONE)
+    tasks = manager(store, "t")
+    await tasks.save_task_event(status("t", WORKING, "one"))
+    async with shortly():
+        (found,) = await events(stream_of(bus), "t", 1)
+    assert found.version.is_after(version)
+    assert texts([found]) == ["one"]
 
 
-async def test_a_subscription_ends_when_its_task_is_deleted(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusTaskStore(bus)
-        await manager(store, "t").save_task_event(new_task("t"))
-        subscribed = LanebusEventStream(store).subscribe("t", after=TaskVersion.MISSING)
+async def test_a_subscription_ends_when_its_task_is_deleted_or_the_session_is_closed(bus: Bus) -> None:
+    store = LanebusTaskStore(bus)
+    for name, end in (("t", store.delete("t", ANYONE)), ("u", store.session("u").close()), ("u", None)):
+        if end is not None:
+            await manager(store, name).save_task_event(new_task(name))
+        subscribed = LanebusEventStream(store).subscribe(name, after=TaskVersion.MISSING)
         async with aclosing(subscribed) as subscription, shortly():
             await anext(subscription)
-            await store.delete("t", ANYONE)
+            if end is not None:
+                await end
             with pytest.raises(StopAsyncIteration):
                 await anext(subscription)
 
 
-async def test_a_subscription_ends_when_the_session_of_its_task_is_closed(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusTaskStore(bus)
-        await manager(store, "t").save_task_event(new_task("t"))
-        for is_closed in (False, True):
-            subscribed = LanebusEventStream(store).subscribe("t", after=TaskVersion.MISSING)
-            async with aclosing(subscribed) as subscription, shortly():
-                await anext(subscription)
-                if not is_closed:
-                    await store.session("t").close()
-                with pytest.raises(StopAsyncIteration):
-                    await anext(subscription)
+async def test_what_the_server_publishes_itself_is_not_doubled(bus: Bus) -> None:
+    store = LanebusTaskStore(bus)
+    stream, tasks = LanebusEventStream(store), manager(store, "t")
+    task = await tasks.save_task_event(new_task("t"))
+    assert task is not None
+    await stream.publish("t", VersionedEvent(task, tasks.current_version))
+    await stream.publish("u", VersionedEvent(Message(message_id="m"), TaskVersion.MISSING))
+    await stream.destroy("t")
+    await tasks.save_task_event(status("t", WORKING, "one"))
+    async with shortly():
+        first, second = await events(stream, "t", 2)
+    assert first.event == new_task("t")
+    assert texts([second]) == ["one"]
+    assert (await bus.session("u").head()).position == 0
 
 
-async def test_what_the_server_publishes_itself_is_not_doubled(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusTaskStore(bus)
-        stream, tasks = LanebusEventStream(store), manager(store, "t")
-        task = await tasks.save_task_event(new_task("t"))
-        assert task is not None
-        await stream.publish("t", VersionedEvent(task, tasks.current_version))
-        await stream.publish("u", VersionedEvent(Message(message_id="m"), TaskVersion.MISSING))
-        await stream.destroy("t")
-        await tasks.save_task_event(status("t", WORKING, "one"))
-        async with shortly():
-            first, second = await events(stream, "t", 2)
-        assert first.event == new_task("t")
-        assert texts([second]) == ["one"]
-        assert (await bus.session("u").head()).position == 0
-
-
-async def test_a_subscription_says_what_is_wrong_with_its_version_or_its_log(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        stream = stream_of(bus)
-        with pytest.raises(InvalidArgument, match="LanebusTaskStore"):
-            await events(stream, "t", 1, TaskVersion("one"))
-        with pytest.raises((InvalidArgument, InvalidCursor)):
-            await events(stream, "t", 1, TaskVersion(-1))
-        await bus.session("t").publish(ExtensionMessage.of("store.a2a.saved", "x"))
-        with pytest.raises(DecodeError):
-            await events(stream, "t", 1)
+async def test_a_subscription_says_what_is_wrong_with_its_version_or_its_log(bus: Bus) -> None:
+    stream = stream_of(bus)
+    with pytest.raises(InvalidArgument, match="LanebusTaskStore"):
+        await events(stream, "t", 1, TaskVersion("one"))
+    with pytest.raises((InvalidArgument, InvalidCursor)):
+        await events(stream, "t", 1, TaskVersion(-1))
+    await bus.session("t").publish(ExtensionMessage.of("store.a2a.saved", "x"))
+    with pytest.raises(DecodeError):
+        await events(stream, "t", 1)

@@ -23,10 +23,9 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from pydantic import JsonValue
 
-from lanebus import ExtensionMessage
+from lanebus import Bus, ExtensionMessage
 from lanebus.errors import Closed, InvalidArgument, SessionExists
-from lanebus.handlers.integrations.bounds import BackendBounds
-from lanebus.langgraph import LanebusSaver, LanebusStore, WouldBlock, bus_in_thread
+from lanebus.langgraph import BackendBounds, LanebusSaver, LanebusStore, WouldBlock, bus_in_thread
 from tests.support.backends.artefacts import artefact
 from tests.support.backends.langgraph_graphs import adding, config_of, conversation, counting, named, said
 from tests.support.paths import ROOT
@@ -62,117 +61,95 @@ async def all_of(saver: LanebusSaver, thread: str | None = "t") -> list[Checkpoi
     return [each async for each in saver.alist(config_of(thread) if thread else None)]
 
 
-async def test_pending_writes_are_in_the_order_of_their_tasks_paths(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        await put(saver, 1)
-        at = config_of("t", checkpoint_id="00000001")
-        await saver.aput_writes(at, [("a", 3), ("b", 4)], "task-1", "path-2")
-        await saver.aput_writes(at, [("a", 1), ("__error__", 0)], "task-2", "path-1")
-        await saver.aput_writes(at, [("a", 5)], "task-0", "path-2")
-        found = await LanebusSaver(bus).aget_tuple(at)
+async def test_pending_writes_are_in_the_order_of_their_tasks_paths_and_only_an_error_is_replaced(bus: Bus) -> None:
+    saver, at = LanebusSaver(bus), config_of("t", checkpoint_id="00000001")
+    await put(saver, 1)
+    await saver.aput_writes(at, [("a", 3), ("b", 4)], "task-1", "path-2")
+    await saver.aput_writes(at, [("a", 1), ("__error__", "first")], "task-2", "path-1")
+    await saver.aput_writes(at, [("a", 5)], "task-0", "path-2")
+    await saver.aput_writes(at, [("a", 2), ("__error__", "second"), ("b", 3)], "task-2", "path-1")
+    before = (await bus.session("t").head()).position
+    await saver.aput_writes(at, [("a", 4)], "task-2", "path-1")
+    assert (await bus.session("t").head()).position == before
+    for reader in (saver, LanebusSaver(bus)):
+        found = await reader.aget_tuple(at)
         assert found is not None
         assert found.pending_writes == [
-            ("task-2", "__error__", 0),
-            ("task-2", "a", 1),
-            ("task-0", "a", 5),
-            ("task-1", "a", 3),
-            ("task-1", "b", 4),
+            *(("task-2", "__error__", "second"), ("task-2", "a", 1), ("task-2", "b", 3)),
+            *(("task-0", "a", 5), ("task-1", "a", 3), ("task-1", "b", 4)),
         ]
 
 
-async def test_a_write_that_is_stored_stays_and_an_error_is_replaced(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver, at = LanebusSaver(bus), config_of("t", checkpoint_id="00000001")
-        await put(saver, 1)
-        await saver.aput_writes(at, [("a", 1), ("__error__", "first")], "task")
-        await saver.aput_writes(at, [("a", 2), ("__error__", "second"), ("b", 3)], "task")
-        found = await saver.aget_tuple(at)
-        assert found is not None
-        assert found.pending_writes == [("task", "__error__", "second"), ("task", "a", 1), ("task", "b", 3)]
-        before = (await bus.session("t").head()).position
-        await saver.aput_writes(at, [("a", 4)], "task")
-        assert (await bus.session("t").head()).position == before
-
-
 @pytest.mark.parametrize("bounds", [BackendBounds(), BackendBounds(inline_bytes=1), BackendBounds(batch_bytes=1)])
-async def test_lists_that_grow_shrink_and_change_are_read_as_they_were(
-    shared_valkey: RealServer, bounds: BackendBounds
-) -> None:
+async def test_lists_that_grow_shrink_and_change_are_read_as_they_were(bus: Bus, bounds: BackendBounds) -> None:
     random, expected = randomness("lists"), dict[int, list[object]]()
-    async with shared_valkey.bus() as bus:
-        saver, value = LanebusSaver(bus, bounds=bounds), list[object]()
-        for number in range(1, 60):
-            match random.randrange(5):
-                case 0:
-                    value = value[random.randrange(3) :]
-                case 1:
-                    value = value[: max(len(value) - random.randrange(4), 0)]
-                case 2 if value:
-                    value = [*value]
-                    value[random.randrange(len(value))] = f"changed {number}"
-                case _:
-                    value = [*value, *range(number, number + random.randrange(4))]
-            expected[number] = value
-            await put(saver, number, items=value)
-        for reader in (saver, LanebusSaver(bus)):  # from memory, and folded anew
-            for number, wanted in expected.items():
-                assert (await values_of(reader, number))["items"] == wanted
+    saver, value = LanebusSaver(bus, bounds=bounds), list[object]()
+    for number in range(1, 60):
+        match random.randrange(5):
+            case 0:
+                value = value[random.randrange(3) :]
+            case 1:
+                value = value[: max(len(value) - random.randrange(4), 0)]
+            case 2 if value:
+                value = [*value]
+                value[random.randrange(len(value))] = f"changed {number}"
+            case _:
+                value = [*value, *range(number, number + random.randrange(4))]
+        expected[number] = value
+        await put(saver, number, items=value)
+    for reader in (saver, LanebusSaver(bus)):  # from memory, and folded anew
+        for number, wanted in expected.items():
+            assert (await values_of(reader, number))["items"] == wanted
 
 
-async def test_a_long_list_that_grows_is_stored_as_its_new_elements(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        texts = ["x" * 1_000] * 50
-        await put(saver, 1, items=texts)
-        before = (await bus.session("t").head()).size_bytes
-        for number in range(2, 12):
-            texts = [*texts, f"y{number}" * 500]
-            await put(saver, number, items=texts)
-        grown = (await bus.session("t").head()).size_bytes - before
-        assert grown < 10 * 2 * 50_000 / 10  # ten lists of fifty thousand bytes are not there
+async def test_a_long_list_that_grows_is_stored_as_its_new_elements(bus: Bus) -> None:
+    saver = LanebusSaver(bus)
+    texts = ["x" * 1_000] * 50
+    await put(saver, 1, items=texts)
+    before = (await bus.session("t").head()).size_bytes
+    for number in range(2, 12):
+        texts = [*texts, f"y{number}" * 500]
+        await put(saver, number, items=texts)
+    grown = (await bus.session("t").head()).size_bytes - before
+    assert grown < 10 * 2 * 50_000 / 10  # ten lists of fifty thousand bytes are not there
 
 
-async def test_what_a_caller_changes_in_a_value_changes_no_later_read(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        await put(saver, 1, items=[{"a": 1}], fields={"b": [1]})
-        values = await values_of(saver, 1)
-        values["items"][0]["a"] = 2
-        values["fields"]["b"].append(2)
-        assert await values_of(saver, 1) == {"items": [{"a": 1}], "fields": {"b": [1]}}
+async def test_a_large_value_is_stored_whole_and_what_a_caller_changes_in_one_changes_no_later_read(bus: Bus) -> None:
+    saver = LanebusSaver(bus)
+    calls = [{"name": "t", "args": {"x": "y" * 2_000_000}, "id": "1"}]
+    large = AIMessage("long " * 500_000, id="1", tool_calls=calls)
+    await put(saver, 1, items=[{"a": 1}], fields={"b": [1]}, messages=[large])
+    values = await values_of(saver, 1)
+    values["items"][0]["a"] = 2
+    values["fields"]["b"].append(2)
+    for reader in (saver, LanebusSaver(bus)):
+        assert await values_of(reader, 1) == {"items": [{"a": 1}], "fields": {"b": [1]}, "messages": [large]}
 
 
-async def test_a_deleted_thread_holds_nothing_and_can_begin_anew(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        await put(saver, 1, items=[1])
-        await saver.adelete_thread("t")
-        assert await all_of(LanebusSaver(bus)) == []
-        await put(saver, 2, items=[1, 2])
-        assert [each.checkpoint["channel_values"] for each in await all_of(LanebusSaver(bus))] == [{"items": [1, 2]}]
+async def test_a_deleted_thread_holds_nothing_and_can_begin_anew(bus: Bus) -> None:
+    saver = LanebusSaver(bus)
+    await saver.adelete_thread("t")
+    assert (await bus.session("t").head()).position == 0  # it held nothing
+    await put(saver, 1, items=[1])
+    await saver.adelete_thread("t")
+    assert await all_of(LanebusSaver(bus)) == []
+    await put(saver, 2, items=[1, 2])
+    assert [each.checkpoint["channel_values"] for each in await all_of(LanebusSaver(bus))] == [{"items": [1, 2]}]
+    with pytest.raises(InvalidArgument, match="thread_id"):
+        await saver.aget_tuple({"configurable": {}})
 
 
-async def test_after_the_newest_checkpoint_was_deleted_the_one_before_it_is_the_newest(
-    shared_valkey: RealServer,
-) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        await put(saver, 1, items=[1])
-        made = checkpoint(2, items=[1, 2])
-        metadata: CheckpointMetadata = {**METADATA, "run_id": "r"}
-        await saver.aput(config_of("t", checkpoint_ns=""), made, metadata, made["channel_versions"])
-        await saver.adelete_for_runs(["r"])
-        for each in (saver, LanebusSaver(bus)):
-            found = await each.aget_tuple(config_of("t"))
-            assert found is not None
-            assert found.checkpoint["channel_values"] == {"items": [1]}
-
-
-async def test_deleting_a_thread_that_holds_nothing_appends_nothing(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        await LanebusSaver(bus).adelete_thread("t")
-        assert (await bus.session("t").head()).position == 0
+async def test_after_the_newest_checkpoint_was_deleted_the_one_before_it_is_the_newest(bus: Bus) -> None:
+    saver = LanebusSaver(bus)
+    await put(saver, 1, items=[1])
+    made = checkpoint(2, items=[1, 2])
+    metadata: CheckpointMetadata = {**METADATA, "run_id": "r"}
+    await saver.aput(config_of("t", checkpoint_ns=""), made, metadata, made["channel_versions"])
+    await saver.adelete_for_runs(["r"])
+    for each in (saver, LanebusSaver(bus)):
+        found = await each.aget_tuple(config_of("t"))
+        assert found is not None
+        assert found.checkpoint["channel_values"] == {"items": [1]}
 
 
 @pytest.mark.cluster("a thread and its copy are on several nodes")
@@ -193,20 +170,17 @@ async def test_a_copy_goes_its_own_way_and_outlives_its_source(server: AnyServer
             await saver.acopy_thread(target, "t")
 
 
-async def test_a_list_of_all_threads_names_each_by_its_own_id(shared_valkey: RealServer) -> None:
+async def test_a_list_of_all_threads_names_each_by_its_own_id(bus: Bus) -> None:
     threads = {"plain", "with a space", "ünï", "x" * 65}
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        for thread in threads:
-            await counting(saver, end=1).ainvoke({"steps": []}, config_of(thread))
-        found = await all_of(LanebusSaver(bus), None)
-        assert {named(each.config) for each in found} == threads
-        assert [each.checkpoint["id"] for each in found] == sorted(
-            (each.checkpoint["id"] for each in found), reverse=True
-        )
+    saver = LanebusSaver(bus)
+    for thread in threads:
+        await counting(saver, end=1).ainvoke({"steps": []}, config_of(thread))
+    found = await all_of(LanebusSaver(bus), None)
+    assert {named(each.config) for each in found} == threads
+    assert [each.checkpoint["id"] for each in found] == sorted((each.checkpoint["id"] for each in found), reverse=True)
 
 
-async def test_a_graph_with_this_saver_has_the_history_that_it_has_in_memory(shared_valkey: RealServer) -> None:
+async def test_a_graph_with_this_saver_has_the_history_that_it_has_in_memory(bus: Bus) -> None:
     async def history(saver: LanebusSaver | InMemorySaver) -> list[tuple[object, object, object]]:
         graph = conversation(saver)
         for text in ("hi", "weather?", "bye"):
@@ -221,40 +195,37 @@ async def test_a_graph_with_this_saver_has_the_history_that_it_has_in_memory(sha
             for each in states
         ]
 
-    async with shared_valkey.bus() as bus:
-        assert await history(LanebusSaver(bus)) == await history(InMemorySaver())
+    assert await history(LanebusSaver(bus)) == await history(InMemorySaver())
 
 
-async def test_branches_from_one_checkpoint_keep_their_own_values(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        graph = conversation(LanebusSaver(bus))
-        await graph.ainvoke(said("start"), config_of("t"))
-        old = (await graph.aget_state(config_of("t"))).config
-        ends: list[RunnableConfig] = []
-        for text in ("left", "right"):
-            await graph.ainvoke(said(text), old)
-            ends.append((await graph.aget_state(config_of("t"))).config)
-        for text, end in zip(("left", "right"), ends, strict=True):
-            state = await graph.aget_state(end)
-            assert [each.text for each in state.values["messages"]][2:] == [text, f"You said: {text}"]
+async def test_branches_from_one_checkpoint_keep_their_own_values(bus: Bus) -> None:
+    graph = conversation(LanebusSaver(bus))
+    await graph.ainvoke(said("start"), config_of("t"))
+    old = (await graph.aget_state(config_of("t"))).config
+    ends: list[RunnableConfig] = []
+    for text in ("left", "right"):
+        await graph.ainvoke(said(text), old)
+        ends.append((await graph.aget_state(config_of("t"))).config)
+    for text, end in zip(("left", "right"), ends, strict=True):
+        state = await graph.aget_state(end)
+        assert [each.text for each in state.values["messages"]][2:] == [text, f"You said: {text}"]
 
 
-async def test_a_prune_keeps_what_delta_channels_are_put_together_from(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        graph = adding(saver)
-        for number in range(1, 25):
-            await graph.ainvoke({"items": [-1], "total": 0}, config_of("t"))
-            before = (await graph.aget_state(config_of("t"))).values
-            assert (len(before["items"]), before["total"]) == (2 * number, number)
-            await saver.aprune(["t"])
-            assert (await graph.aget_state(config_of("t"))).values == before
-        assert len(await all_of(saver)) < 24  # of 72; the last value is at most seven changes old
-        with pytest.raises(InvalidArgument, match="strategy"):
-            await saver.aprune(["t"], strategy="some")
+async def test_a_prune_keeps_what_delta_channels_are_put_together_from(bus: Bus) -> None:
+    saver = LanebusSaver(bus)
+    graph = adding(saver)
+    for number in range(1, 25):
+        await graph.ainvoke({"items": [-1], "total": 0}, config_of("t"))
+        before = (await graph.aget_state(config_of("t"))).values
+        assert (len(before["items"]), before["total"]) == (2 * number, number)
+        await saver.aprune(["t"])
+        assert (await graph.aget_state(config_of("t"))).values == before
+    assert len(await all_of(saver)) < 24  # of 72; the last value is at most seven changes old
+    with pytest.raises(InvalidArgument, match="strategy"):
+        await saver.aprune(["t"], strategy="some")
 
 
-async def test_with_an_encrypted_serializer_the_session_has_no_text(shared_valkey: RealServer) -> None:
+async def test_with_an_encrypted_serializer_the_session_has_no_text(bus: Bus) -> None:
     class Reversed:
         """A cipher for tests."""
 
@@ -265,77 +236,55 @@ async def test_with_an_encrypted_serializer_the_session_has_no_text(shared_valke
             assert ciphername == "reversed"
             return bytes(255 - each for each in ciphertext)
 
-    async with shared_valkey.bus() as bus:
-        graph = conversation(LanebusSaver(bus, serde=EncryptedSerializer(Reversed(), JsonPlusSerializer())))
-        await graph.ainvoke(said("secret"), config_of("t"))
-        assert (await graph.aget_state(config_of("t"))).values["messages"][1].text == "You said: secret"
-        entries = [envelope async for envelope in bus.session("t").read()]
-        assert {str(envelope.lane) for envelope in entries} == {"extension"}
-        assert not any(b"secret" in envelope.message.to_json_bytes() for envelope in entries)  # type: ignore[union-attr]
+    graph = conversation(LanebusSaver(bus, serde=EncryptedSerializer(Reversed(), JsonPlusSerializer())))
+    await graph.ainvoke(said("secret"), config_of("t"))
+    assert (await graph.aget_state(config_of("t"))).values["messages"][1].text == "You said: secret"
+    entries = [envelope async for envelope in bus.session("t").read()]
+    assert {str(envelope.lane) for envelope in entries} == {"extension"}
+    assert not any(b"secret" in envelope.message.to_json_bytes() for envelope in entries)  # type: ignore[union-attr]
 
 
-async def test_unreadable_entries_of_others_change_nothing(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        await put(saver, 1, items=[1])
-        kinds = ("value", "checkpoint", "writes", "deleted", "thread", "shown", "unknown")
-        wrong: tuple[JsonValue, ...] = (None, 1, {"namespace": 1})
-        for kind in kinds:
-            for data in wrong:
-                await bus.session("t").publish(ExtensionMessage.of(f"store.langgraph.{kind}", data))
-        await put(saver, 2, items=[1, 2])
-        for reader in (saver, LanebusSaver(bus)):
-            assert [each.checkpoint["channel_values"]["items"] for each in await all_of(reader)] == [[1, 2], [1]]
+async def test_unreadable_entries_of_others_change_nothing(bus: Bus) -> None:
+    saver = LanebusSaver(bus)
+    await put(saver, 1, items=[1])
+    kinds = ("value", "checkpoint", "writes", "deleted", "thread", "shown", "unknown")
+    wrong: tuple[JsonValue, ...] = (None, 1, {"namespace": 1})
+    for kind in kinds:
+        for data in wrong:
+            await bus.session("t").publish(ExtensionMessage.of(f"store.langgraph.{kind}", data))
+    await put(saver, 2, items=[1, 2])
+    for reader in (saver, LanebusSaver(bus)):
+        assert [each.checkpoint["channel_values"]["items"] for each in await all_of(reader)] == [[1, 2], [1]]
 
 
-async def test_many_messages_at_once_are_shown_in_several_appends_before_their_checkpoint(
-    shared_valkey: RealServer,
-) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus, bounds=BackendBounds(batch_count=3))
-        messages = [HumanMessage(f"m{number}", id=str(number)) for number in range(10)]
-        await put(saver, 1, messages=messages)
-        kinds = [
-            envelope.message.kind if isinstance(envelope.message, ExtensionMessage) else "m"
-            async for envelope in bus.session("t").read()
-        ]
-        shown = "store.langgraph.shown"
-        assert kinds == [
-            *(["m"] * 3 + [shown]) * 3,
-            *("m", shown, "store.langgraph.value", "store.langgraph.checkpoint"),
-        ]
-        assert (await values_of(saver, 1))["messages"] == messages
+async def test_many_messages_at_once_are_shown_in_several_appends_before_their_checkpoint(bus: Bus) -> None:
+    saver = LanebusSaver(bus, bounds=BackendBounds(batch_count=3))
+    messages = [HumanMessage(f"m{number}", id=str(number)) for number in range(10)]
+    await put(saver, 1, messages=messages)
+    kinds = [
+        envelope.message.kind if isinstance(envelope.message, ExtensionMessage) else "m"
+        async for envelope in bus.session("t").read()
+    ]
+    shown = "store.langgraph.shown"
+    assert kinds == [
+        *(["m"] * 3 + [shown]) * 3,
+        *("m", shown, "store.langgraph.value", "store.langgraph.checkpoint"),
+    ]
+    assert (await values_of(saver, 1))["messages"] == messages
 
 
-async def test_a_message_too_large_for_the_lane_is_shown_in_part_and_stored_whole(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        large = AIMessage(
-            "long " * 500_000, id="1", tool_calls=[{"name": "t", "args": {"x": "y" * 2_000_000}, "id": "1"}]
-        )
-        await put(saver, 1, messages=[large])
-        assert (await values_of(LanebusSaver(bus), 1))["messages"] == [large]
-
-
-async def test_a_config_without_a_thread_is_refused(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        with pytest.raises(InvalidArgument, match="thread_id"):
-            await LanebusSaver(bus).aget_tuple({"configurable": {}})
-
-
-async def test_a_cancelled_put_stores_a_checkpoint_whole_or_not_at_all(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver, random = LanebusSaver(bus), Random(1)  # noqa: S311
-        for number in range(1, 40):
-            task = asyncio.create_task(put(saver, number, items=[*range(number)], other="x" * 100))
-            for _ in range(random.randrange(12)):
-                await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.wait([task])
-        found = await all_of(LanebusSaver(bus))
-        assert [each.checkpoint["channel_values"]["items"] for each in found] == [
-            [*range(int(each.checkpoint["id"]))] for each in found
-        ]
+async def test_a_cancelled_put_stores_a_checkpoint_whole_or_not_at_all(bus: Bus) -> None:
+    saver, random = LanebusSaver(bus), Random(1)  # noqa: S311
+    for number in range(1, 40):
+        task = asyncio.create_task(put(saver, number, items=[*range(number)], other="x" * 100))
+        for _ in range(random.randrange(12)):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    found = await all_of(LanebusSaver(bus))
+    assert [each.checkpoint["channel_values"]["items"] for each in found] == [
+        [*range(int(each.checkpoint["id"]))] for each in found
+    ]
 
 
 @dataclass
@@ -345,13 +294,12 @@ class Ticket:
     number: int
 
 
-async def test_only_known_types_become_objects(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        await put(LanebusSaver(bus), 1, ticket=Ticket(7), person=HumanMessage("hi", id="1"))
-        values = await values_of(LanebusSaver(bus), 1)
-        assert values == {"ticket": {"number": 7}, "person": HumanMessage("hi", id="1")}
-        allowing = JsonPlusSerializer(allowed_msgpack_modules=[Ticket])
-        assert (await values_of(LanebusSaver(bus, serde=allowing), 1))["ticket"] == Ticket(7)
+async def test_only_known_types_become_objects(bus: Bus) -> None:
+    await put(LanebusSaver(bus), 1, ticket=Ticket(7), person=HumanMessage("hi", id="1"))
+    values = await values_of(LanebusSaver(bus), 1)
+    assert values == {"ticket": {"number": 7}, "person": HumanMessage("hi", id="1")}
+    allowing = JsonPlusSerializer(allowed_msgpack_modules=[Ticket])
+    assert (await values_of(LanebusSaver(bus, serde=allowing), 1))["ticket"] == Ticket(7)
 
 
 T = config_of("t")
@@ -379,38 +327,24 @@ def test_a_program_without_an_event_loop_runs_graphs(shared_valkey: RealServer) 
         saver.get_tuple(T)
 
 
-async def test_a_worker_thread_of_the_loop_may_block(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        graph = counting(LanebusSaver(bus), end=5)
-        result = await anyio.to_thread.run_sync(lambda: graph.invoke({"steps": []}, T))
-        assert result == {"steps": [0, 1, 2, 3, 4]}
+async def test_a_blocking_method_is_refused_on_the_loops_own_thread_and_runs_in_a_worker_thread(bus: Bus) -> None:
+    saver, store = LanebusSaver(bus), LanebusStore(bus)
+    with pytest.raises(WouldBlock, match="await `aget_tuple` instead"):
+        saver.get_tuple(T)
+    with pytest.raises(WouldBlock, match="await `alist` instead"):
+        list(saver.list(T))
+    with pytest.raises(WouldBlock, match="await `abatch` instead"):
+        store.get(("a",), "k")
+    with pytest.raises(WouldBlock):
+        counting(saver).invoke({"steps": []}, T)
+    assert (await bus.session("t").head()).position == 0
+    result = await anyio.to_thread.run_sync(lambda: counting(saver, end=5).invoke({"steps": []}, T))
+    assert result == {"steps": [0, 1, 2, 3, 4]}
 
 
-async def test_on_the_loops_own_thread_every_blocking_method_is_refused(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver, store = LanebusSaver(bus), LanebusStore(bus)
-        with pytest.raises(WouldBlock, match="await `aget_tuple` instead"):
-            saver.get_tuple(T)
-        with pytest.raises(WouldBlock, match="await `alist` instead"):
-            list(saver.list(T))
-        with pytest.raises(WouldBlock, match="await `abatch` instead"):
-            store.get(("a",), "k")
-        with pytest.raises(WouldBlock):
-            counting(saver).invoke({"steps": []}, T)
-        assert (await bus.session("t").head()).position == 0
-
-
-def test_methods_that_await_work_on_every_loop(shared_valkey: RealServer) -> None:
-    async def run() -> object:
-        return await counting(saver, end=3).ainvoke({"steps": []}, T)
-
-    with bus_in_thread(shared_valkey.url) as bus:
-        saver = LanebusSaver(bus)
-        assert asyncio.run(run()) == {"steps": [0, 1, 2]}
-        assert len(list(saver.list(T))) == 5
-
-
-async def test_a_cancelled_call_of_another_loop_is_cancelled_on_the_buss(shared_valkey: RealServer) -> None:
+async def test_methods_that_await_work_on_every_loop_and_a_cancelled_call_is_cancelled_on_the_buss(
+    shared_valkey: RealServer,
+) -> None:
     with bus_in_thread(shared_valkey.url) as bus:
         saver = LanebusSaver(bus)
         task = asyncio.create_task(saver.aget_tuple(T))
@@ -419,6 +353,8 @@ async def test_a_cancelled_call_of_another_loop_is_cancelled_on_the_buss(shared_
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await saver.aget_tuple(T) is None
+        assert await counting(saver, end=3).ainvoke({"steps": []}, T) == {"steps": [0, 1, 2]}
+        assert len([each async for each in saver.alist(T)]) == 5
 
 
 TESTS = {
@@ -516,19 +452,18 @@ async def test_of_two_processes_that_append_to_one_thread_neither_loses_anything
 
 
 @pytest.mark.full
-async def test_a_thousand_threads_run_at_once(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        saver = LanebusSaver(bus)
-        limit, results = anyio.CapacityLimiter(200), dict[int, object]()
+async def test_a_thousand_threads_run_at_once(bus: Bus) -> None:
+    saver = LanebusSaver(bus)
+    limit, results = anyio.CapacityLimiter(200), dict[int, object]()
 
-        async def run(number: int) -> None:
-            async with limit:
-                results[number] = await counting(saver, end=2).ainvoke({"steps": []}, config_of(f"t{number}"))
+    async def run(number: int) -> None:
+        async with limit:
+            results[number] = await counting(saver, end=2).ainvoke({"steps": []}, config_of(f"t{number}"))
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(1_000):
-                tasks.start_soon(run, number)
-        assert results == {number: {"steps": [0, 1]} for number in range(1_000)}
-        fresh, random = LanebusSaver(bus), Random(1)  # noqa: S311
-        for number in random.sample(range(1_000), 50):
-            assert len([each async for each in fresh.alist(config_of(f"t{number}"))]) == 4
+    async with anyio.create_task_group() as tasks:
+        for number in range(1_000):
+            tasks.start_soon(run, number)
+    assert results == {number: {"steps": [0, 1]} for number in range(1_000)}
+    fresh, random = LanebusSaver(bus), Random(1)  # noqa: S311
+    for number in random.sample(range(1_000), 50):
+        assert len([each async for each in fresh.alist(config_of(f"t{number}"))]) == 4

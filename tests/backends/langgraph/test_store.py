@@ -8,10 +8,9 @@ from langgraph.store.base import BaseStore, GetOp, Item, ListNamespacesOp, Match
 from langgraph.store.memory import InMemoryStore
 from pydantic import JsonValue
 
-from lanebus import ExtensionMessage
+from lanebus import Bus, ExtensionMessage
 from lanebus.errors import InvalidArgument
-from lanebus.handlers.integrations.bounds import BackendBounds
-from lanebus.langgraph import LanebusSaver, LanebusStore
+from lanebus.langgraph import BackendBounds, LanebusSaver, LanebusStore
 from tests.support.backends.langgraph_graphs import config_of
 from tests.support.servers.real import AnyServer, RealServer
 from tests.support.suite.scale import count, randomness
@@ -107,66 +106,57 @@ async def test_two_processes_see_each_others_items_at_once(shared_valkey: RealSe
         assert after.updated_at >= before.updated_at
 
 
-async def test_what_a_caller_changes_in_an_item_changes_no_later_read(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store, value = LanebusStore(bus), {"in": {"n": 1}}
-        await store.aput(("a",), "k", value)
-        value["in"]["n"] = 2
-        found = await store.aget(("a",), "k")
-        assert found is not None
-        assert found.value == {"in": {"n": 1}}
-        found.value["in"]["n"] = 3
-        again = await store.aget(("a",), "k")
-        assert again is not None
-        assert again.value == {"in": {"n": 1}}
+async def test_what_a_caller_changes_in_an_item_changes_no_later_read(bus: Bus) -> None:
+    store, value = LanebusStore(bus), {"in": {"n": 1}}
+    await store.aput(("a",), "k", value)
+    value["in"]["n"] = 2
+    found = await store.aget(("a",), "k")
+    assert found is not None
+    assert found.value == {"in": {"n": 1}}
+    found.value["in"]["n"] = 3
+    again = await store.aget(("a",), "k")
+    assert again is not None
+    assert again.value == {"in": {"n": 1}}
 
 
-async def test_pages_of_a_search_hold_each_item_once(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusStore(bus)
-        for number in range(25):
-            await store.aput((f"n{number % 3}",), str(number), {"n": number})
-        pages = [await store.asearch((), limit=10, offset=offset) for offset in (0, 10, 20, 30)]
-        assert [len(page) for page in pages] == [10, 10, 5, 0]
-        assert {item.key for page in pages for item in page} == {str(number) for number in range(25)}
+async def test_pages_of_a_search_hold_each_item_once(bus: Bus) -> None:
+    store = LanebusStore(bus)
+    for number in range(25):
+        await store.aput((f"n{number % 3}",), str(number), {"n": number})
+    pages = [await store.asearch((), limit=10, offset=offset) for offset in (0, 10, 20, 30)]
+    assert [len(page) for page in pages] == [10, 10, 5, 0]
+    assert {item.key for page in pages for item in page} == {str(number) for number in range(25)}
 
 
-async def test_what_a_log_cannot_do_is_refused_with_a_sentence(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusStore(bus)
-        put = PutOp(("a",), "k", {"n": 1})
-        with pytest.raises(InvalidArgument, match="no index for a search by meaning"):
-            await store.abatch([put, SearchOp(("a",), query="cats")])
-        with pytest.raises(InvalidArgument, match="do not expire"):
-            await store.abatch([put, PutOp(("a",), "k", {"n": 1}, ttl=5)])
-        with pytest.raises(NotImplementedError):
-            await store.aput(("a",), "k", {"n": 1}, ttl=5)
-        for value in ({"n": object()}, {"n": float("nan")}, {"n": "\ud800"}):
-            with pytest.raises(InvalidArgument, match="pass JSON"):
-                await store.abatch([put, PutOp(("a",), "k", value)])
-        with pytest.raises(InvalidArgument, match="at least one name"):
-            await store.abatch([put, PutOp((), "k", {"n": 1})])
-        assert await store.aget(("a",), "k") is None
-        await store.abatch([put])
-        with pytest.raises(InvalidArgument, match="use \\$eq"):
-            await store.asearch(("a",), filter={"n": {"$in": [1]}})
+async def test_what_a_log_cannot_do_is_refused_with_a_sentence(bus: Bus) -> None:
+    store = LanebusStore(bus)
+    put = PutOp(("a",), "k", {"n": 1})
+    with pytest.raises(InvalidArgument, match="no index for a search by meaning"):
+        await store.abatch([put, SearchOp(("a",), query="cats")])
+    with pytest.raises(InvalidArgument, match="do not expire"):
+        await store.abatch([put, PutOp(("a",), "k", {"n": 1}, ttl=5)])
+    with pytest.raises(NotImplementedError):
+        await store.aput(("a",), "k", {"n": 1}, ttl=5)
+    for value in ({"n": object()}, {"n": float("nan")}, {"n": "\ud800"}):
+        with pytest.raises(InvalidArgument, match="pass JSON"):
+            await store.abatch([put, PutOp(("a",), "k", value)])
+    with pytest.raises(InvalidArgument, match="at least one name"):
+        await store.abatch([put, PutOp((), "k", {"n": 1})])
+    assert await store.aget(("a",), "k") is None
+    await store.abatch([put])
+    with pytest.raises(InvalidArgument, match="use \\$eq"):
+        await store.asearch(("a",), filter={"n": {"$in": [1]}})
 
 
-async def test_unreadable_entries_of_others_change_nothing(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusStore(bus)
-        await store.aput(("a",), "k", {"n": 1})
-        (head,) = await bus.sessions()
-        wrong: tuple[JsonValue, ...] = (None, {"namespace": ["a"]})
-        for data in wrong:
-            await bus.session(head.session).publish(ExtensionMessage.of("store.langgraph.item", data))
-        found = await LanebusStore(bus).aget(("a",), "k")
-        assert found is not None
-        assert found.value == {"n": 1}
-
-
-async def test_a_store_and_a_saver_of_one_bus_do_not_meet(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        await LanebusStore(bus).aput(("t",), "k", {"n": 1})
-        assert [each async for each in LanebusSaver(bus).alist(None)] == []
-        assert await LanebusSaver(bus).aget_tuple(config_of("t")) is None
+async def test_unreadable_entries_of_others_change_nothing_and_a_saver_sees_no_items(bus: Bus) -> None:
+    store = LanebusStore(bus)
+    await store.aput(("a",), "k", {"n": 1})
+    (head,) = await bus.sessions()
+    wrong: tuple[JsonValue, ...] = (None, {"namespace": ["a"]})
+    for data in wrong:
+        await bus.session(head.session).publish(ExtensionMessage.of("store.langgraph.item", data))
+    found = await LanebusStore(bus).aget(("a",), "k")
+    assert found is not None
+    assert found.value == {"n": 1}
+    assert [each async for each in LanebusSaver(bus).alist(None)] == []  # a saver of the same bus
+    assert await LanebusSaver(bus).aget_tuple(config_of("a")) is None

@@ -126,49 +126,46 @@ async def test_events_stored_during_a_replay_are_sent_once(shared_valkey: RealSe
         assert found == ids
 
 
-async def test_a_thousand_streams_are_replayed_each_by_itself(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = McpEventStore(bus)
-        firsts = dict[int, str]()
+async def test_a_thousand_streams_are_replayed_each_by_itself(bus: Bus) -> None:
+    store = McpEventStore(bus)
+    firsts = dict[int, str]()
 
-        async def store_stream(number: int) -> None:
-            firsts[number] = await store.store_event(str(number), None)
-            await store.store_event(str(number), note(str(number)))
-            await store.store_event(str(number), end(str(number)))
+    async def store_stream(number: int) -> None:
+        firsts[number] = await store.store_event(str(number), None)
+        await store.store_event(str(number), note(str(number)))
+        await store.store_event(str(number), end(str(number)))
 
-        async with anyio.create_task_group() as tasks:
-            for number in range(1_000):
-                tasks.start_soon(store_stream, number)
-        for number in (0, 1, 500, 998, 999):
-            assert [message for _, message in await replayed(store, firsts[number])] == [
-                note(str(number)),
-                end(str(number)),
-            ]
-
-
-async def test_an_unknown_trimmed_or_wrong_id_replays_nothing(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = McpEventStore(bus, bounds=McpStoreBounds(kept_entries=5, resume_seconds=0.2))
-        ids = [await store.store_event("1", note(str(number))) for number in range(23)]
-        for wrong in (ids[0], ids[14], "0", "24", "9" * 30, "-1", "x", "", "１"):
-            assert await replayed(store, wrong) == []
-        assert [each for each, _ in await replayed(store, ids[15])] == ids[16:]
+    async with anyio.create_task_group() as tasks:
+        for number in range(1_000):
+            tasks.start_soon(store_stream, number)
+    for number in (0, 1, 500, 998, 999):
+        assert [message for _, message in await replayed(store, firsts[number])] == [
+            note(str(number)),
+            end(str(number)),
+        ]
 
 
-async def test_a_large_message_goes_to_the_media_store_and_comes_back(shared_valkey: RealServer) -> None:
+async def test_an_unknown_trimmed_or_wrong_id_replays_nothing(bus: Bus) -> None:
+    store = McpEventStore(bus, bounds=McpStoreBounds(kept_entries=5, resume_seconds=0.2))
+    ids = [await store.store_event("1", note(str(number))) for number in range(23)]
+    for wrong in (ids[0], ids[14], "0", "24", "9" * 30, "-1", "x", "", "１"):
+        assert await replayed(store, wrong) == []
+    assert [each for each, _ in await replayed(store, ids[15])] == ids[16:]
+
+
+async def test_a_large_message_goes_to_the_media_store_and_comes_back(bus: Bus) -> None:
     large = end("é" * 1_500_000)  # more than an entry may hold
-    async with shared_valkey.bus() as bus:
-        store = McpEventStore(bus)
-        first = await store.store_event("1", None)
-        await store.store_event("1", large)
-        assert [message for _, message in await replayed(store, first)] == [large]
-        tiny = McpEventStore(bus, "tiny", bounds=McpStoreBounds(values=BackendBounds(inline_bytes=1)))
-        first = await tiny.store_event("1", None)
-        await tiny.store_event("1", end())
-        assert [message for _, message in await replayed(tiny, first)] == [end()]
+    store = McpEventStore(bus)
+    first = await store.store_event("1", None)
+    await store.store_event("1", large)
+    assert [message for _, message in await replayed(store, first)] == [large]
+    tiny = McpEventStore(bus, "tiny", bounds=McpStoreBounds(values=BackendBounds(inline_bytes=1)))
+    first = await tiny.store_event("1", None)
+    await tiny.store_event("1", end())
+    assert [message for _, message in await replayed(tiny, first)] == [end()]
 
 
-async def test_a_client_gets_no_event_of_another_session_with_the_same_stream(shared_valkey: RealServer) -> None:
+async def test_a_client_gets_no_event_of_another_session_with_the_same_stream(bus: Bus) -> None:
     stored, found = dict[str, str](), dict[str, list[str | None]]()
 
     async def act(store: McpEventStore, scope: Scope, receive: Receive, send: Send) -> None:
@@ -185,20 +182,19 @@ async def test_a_client_gets_no_event_of_another_session_with_the_same_stream(sh
 
     async def ignored(_: Message) -> None: ...
 
-    async with shared_valkey.bus() as bus:
-        store = McpEventStore(bus)
-        app = store.separated(partial(act, store))
+    store = McpEventStore(bus)
+    app = store.separated(partial(act, store))
 
-        async def request(session: str, path: str) -> None:
-            scope = {"type": "http", "path": path, "headers": [(b"mcp-session-id", session.encode())]}
-            await app(scope, unused, ignored)
+    async def request(session: str, path: str) -> None:
+        scope = {"type": "http", "path": path, "headers": [(b"mcp-session-id", session.encode())]}
+        await app(scope, unused, ignored)
 
-        for session in ("a", "b"):
-            await request(session, "/store")
-        for session in ("a", "b"):
-            for of in ("a", "b"):
-                await request(session, f"/{stored[of]}")
-        assert found == {"a 1": ["2"], "a 3": [], "b 1": [], "b 3": ["4"]}
+    for session in ("a", "b"):
+        await request(session, "/store")
+    for session in ("a", "b"):
+        for of in ("a", "b"):
+            await request(session, f"/{stored[of]}")
+    assert found == {"a 1": ["2"], "a 3": [], "b 1": [], "b 3": ["4"]}
 
 
 async def test_clients_of_one_server_resume_side_by_side(shared_valkey: RealServer) -> None:
@@ -221,18 +217,17 @@ async def test_clients_of_one_server_resume_side_by_side(shared_valkey: RealServ
     assert said == {name: [f"{name} {number}" for number in range(1, 21)] for name in said}
 
 
-async def test_an_imported_event_is_neither_replayed_nor_the_end_of_a_stream(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = McpEventStore(bus)
-        first = await store.store_event("1", None)
-        await store.store_event("1", note("a"))
-        await import_session(bus, "mcp-events", "theirs")
-        theirs = McpEventStore(bus, "theirs")
-        assert await replayed(theirs, first) == []
-        await McpEventStore(bus, "forged").store_event("1", end("forged"))
-        await import_session(bus, "forged", "mcp-events")
-        await store.store_event("1", end())
-        assert [message for _, message in await replayed(store, first)] == [note("a"), end()]
+async def test_an_imported_event_is_neither_replayed_nor_the_end_of_a_stream(bus: Bus) -> None:
+    store = McpEventStore(bus)
+    first = await store.store_event("1", None)
+    await store.store_event("1", note("a"))
+    await import_session(bus, "mcp-events", "theirs")
+    theirs = McpEventStore(bus, "theirs")
+    assert await replayed(theirs, first) == []
+    await McpEventStore(bus, "forged").store_event("1", end("forged"))
+    await import_session(bus, "forged", "mcp-events")
+    await store.store_event("1", end())
+    assert [message for _, message in await replayed(store, first)] == [note("a"), end()]
 
 
 EVENTS: tuple[ServerEvent, ...] = (
@@ -329,13 +324,9 @@ async def test_after_a_log_that_lost_its_end_the_lists_count_as_changed(valkey: 
         await eventually(lambda: seen[4:] == [EVENTS[0]])
 
 
-async def test_a_bus_that_was_not_entered_refuses_to_publish(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        with pytest.raises(NotEntered):
-            await McpSubscriptionBus(bus).publish(ToolsListChanged())
-
-
-async def test_an_imported_notice_reaches_no_listener(shared_valkey: RealServer) -> None:
+async def test_an_imported_notice_reaches_no_listener_and_a_bus_that_was_not_entered_publishes_none(
+    shared_valkey: RealServer,
+) -> None:
     async with shared_valkey.bus() as bus, McpSubscriptionBus(bus) as subscriptions:
         seen: list[ServerEvent] = []
         subscriptions.subscribe(seen.append)
@@ -343,6 +334,8 @@ async def test_an_imported_notice_reaches_no_listener(shared_valkey: RealServer)
         await bus.session("mcp-changes").publish(forged, imported=True)
         await subscriptions.publish(ToolsListChanged())
         assert seen == [ToolsListChanged()]
+        with pytest.raises(NotEntered):
+            await McpSubscriptionBus(bus).publish(ToolsListChanged())
 
 
 REFEREES = (Path(__file__).parent / "referee.txt").read_text().split()
@@ -358,20 +351,9 @@ def test_the_sdks_own_tests_pass_with_our_stores(shared_valkey: RealServer) -> N
     }
     # Their conftest needs packages that record spans and find blocking calls; the plugin has its fixture of the loop.
     # Their options load a plugin for examples.
-    options = [
-        "--noconftest",
-        "-o",
-        "addopts=",
-        "-p",
-        "anyio",
-        "-p",
-        "no:asyncio",
-        "-p",
-        "no:lanebus",
-        "-p",
-        "no:valkey",
-    ]
-    command = [sys.executable, "-m", "pytest", "-p", "mcp_plugin", "-p", "no:cacheprovider", *options, *REFEREES]
+    plugins = ("anyio", "no:asyncio", "no:lanebus", "no:valkey", "mcp_plugin", "no:cacheprovider")
+    options = ["--noconftest", "-o", "addopts=", *(word for name in plugins for word in ("-p", name))]
+    command = [sys.executable, "-m", "pytest", *options, *REFEREES]
     run = subprocess.run(
         command, cwd=source_of("mcp"), env=environment, capture_output=True, text=True, check=False, timeout=280
     )

@@ -16,10 +16,11 @@ from agents.testing import ModelCall, ModelStep, ScriptedModel, assistant_messag
 from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Lane, Session, ToolResultMessage, UserMessage
 from lanebus.agent import Worker, abort, approve, deny, steer
 from lanebus.errors import InvalidArgument
-from lanebus.messages import AgentEnded, ControlAnswered, ToolStarted, ToolWaiting, parse_event
+from lanebus.messages import AgentEnded, ControlAnswered, ToolStarted, ToolWaiting
 from lanebus.openai_agents import RunnerAgent
 from lanebus.projections import TURNS, look
 from tests.support.agent.agents import SECONDS, fresh_bus
+from tests.support.agent.awaited import first_event
 from tests.support.backends.agents_sdk import process, scripted, shop_agent
 from tests.support.servers.real import AnyServer, RealServer
 
@@ -33,21 +34,9 @@ async def working(bus: Bus, agent: RunnerAgent, name: str = "w") -> AsyncGenerat
             group.cancel_scope.cancel()
 
 
-async def until(session: Session, kind: type[AgentEnded | ToolStarted | ToolWaiting], after: int = 0) -> object:
-    """Wait for an event of the agent after a position, and return it."""
-    async for envelope in session.follow():
-        if envelope.position > after and isinstance(envelope.message, ExtensionMessage):
-            event = parse_event(envelope.message)
-            if isinstance(event, kind):
-                return event
-    raise AssertionError
-
-
 async def ask(session: Session, text: str) -> AgentEnded:
     receipt = await session.publish(UserMessage.text(text))
-    ended = await until(session, AgentEnded, receipt.position)
-    assert isinstance(ended, AgentEnded)
-    return ended
+    return await first_event(session, AgentEnded, after=receipt.position)
 
 
 async def said(session: Session) -> list[str]:
@@ -104,7 +93,7 @@ async def test_the_text_of_an_answer_is_shown_while_the_model_writes_it() -> Non
                 if shown == "Hello there.":
                     break
         model.seen.set()
-        await until(session, AgentEnded)
+        await first_event(session, AgentEnded)
         assert await said(session) == ["Hello there."]
 
 
@@ -115,33 +104,29 @@ async def test_a_run_that_waits_for_a_person_is_continued_by_another_worker(serv
         session = bus.session("s")
         async with working(bus, RunnerAgent(shop_agent(*steps))):
             await session.publish(UserMessage.text("Refund order 7"))
-            waiting = await until(session, ToolWaiting)
-        assert isinstance(waiting, ToolWaiting)
+            waiting = await first_event(session, ToolWaiting)
         await approve(session, waiting.turn_id, waiting.tool_call_id)
         async with server.bus() as other, working(other, RunnerAgent(shop_agent(*steps[1:])), "w2"):
-            assert isinstance(ended := await until(session, AgentEnded), AgentEnded)
+            ended = await first_event(session, AgentEnded)
         assert (ended.stop_reason, ended.turns) == ("stop", 2)
         assert await said(session) == ["", "refunded 7", "Done."]
 
 
-async def test_another_agent_asks_anew_about_a_call_that_was_approved_for_the_agent_before() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s")
-        async with working(bus, RunnerAgent(shop_agent(("refund", {"order": 7})))):
-            await session.publish(UserMessage.text("Refund order 7"))
-            waiting = await until(session, ToolWaiting)
-        assert isinstance(waiting, ToolWaiting)
-        approved = await approve(session, waiting.turn_id, waiting.tool_call_id)
-        await session.publish(ControlAnswered(control=approved.position, outcome="applied").as_extension())
-        over = await session.hand_over("other")
-        with anyio.fail_after(SECONDS):
-            async with Worker(bus, RunnerAgent(shop_agent()), agents={"other": RunnerAgent(shop_agent("Done."))}):
-                again = await until(session, ToolWaiting, over.position)
-                assert isinstance(again, ToolWaiting)
-                assert "refunded 7" not in await said(session)
-                await approve(session, again.turn_id, again.tool_call_id)
-                await until(session, AgentEnded)
-        assert await said(session) == ["", "refunded 7", "Done."]
+async def test_another_agent_asks_anew_about_a_call_that_was_approved_for_the_agent_before(bus: Bus) -> None:
+    session = bus.session("s")
+    async with working(bus, RunnerAgent(shop_agent(("refund", {"order": 7})))):
+        await session.publish(UserMessage.text("Refund order 7"))
+        waiting = await first_event(session, ToolWaiting)
+    approved = await approve(session, waiting.turn_id, waiting.tool_call_id)
+    await session.publish(ControlAnswered(control=approved.position, outcome="applied").as_extension())
+    over = await session.hand_over("other")
+    with anyio.fail_after(SECONDS):
+        async with Worker(bus, RunnerAgent(shop_agent()), agents={"other": RunnerAgent(shop_agent("Done."))}):
+            again = await first_event(session, ToolWaiting, after=over.position)
+            assert "refunded 7" not in await said(session)
+            await approve(session, again.turn_id, again.tool_call_id)
+            await first_event(session, AgentEnded)
+    assert await said(session) == ["", "refunded 7", "Done."]
 
 
 async def test_a_denied_tool_does_not_run_and_the_model_is_told() -> None:
@@ -149,17 +134,16 @@ async def test_a_denied_tool_does_not_run_and_the_model_is_told() -> None:
     async with fresh_bus() as bus, working(bus, RunnerAgent(shop_agent(model=model))):
         session = bus.session("s")
         await session.publish(UserMessage.text("Refund order 7"))
-        waiting = await until(session, ToolWaiting)
-        assert isinstance(waiting, ToolWaiting)
+        waiting = await first_event(session, ToolWaiting)
         await deny(session, waiting.turn_id, waiting.tool_call_id)
-        await until(session, AgentEnded)
+        await first_event(session, AgentEnded)
         assert "Denied by the user" in str(inputs(model)[1])
         assert (await said(session))[-1] == "Not refunded."
         assert "refunded 7" not in await said(session)
 
 
-def refunding(refunded: list[int]) -> RunnerAgent:
-    """Return an agent that asks for two refunds at once, and notes which of them were made."""
+def refunding(refunded: list[int], *, asks: bool = True) -> RunnerAgent:
+    """Return an agent that notes the refunds that were made. It asks for two at once, or its model has asked before."""
 
     @function_tool(needs_approval=True)
     def refund(order: int) -> str:
@@ -167,54 +151,44 @@ def refunding(refunded: list[int]) -> RunnerAgent:
         return f"refunded {order}"
 
     calls = [function_call("refund", {"order": order}, call_id=f"c{order}") for order in (7, 8)]
-    model = ScriptedModel([ModelStep(output=calls), ModelStep(output=[assistant_message("Done.")])])
-    return RunnerAgent(Agent(name="shop", model=model, tools=[refund]))
+    steps = [ModelStep(output=calls), ModelStep(output=[assistant_message("Done.")])]
+    return RunnerAgent(Agent(name="shop", model=ScriptedModel(steps if asks else steps[1:]), tools=[refund]))
 
 
-async def test_of_two_calls_in_one_answer_one_is_denied_and_only_the_other_runs() -> None:
+@pytest.mark.parametrize("is_denied", [True, False])
+async def test_of_two_calls_in_one_answer_each_runs_once_it_is_approved_and_not_if_denied(*, is_denied: bool) -> None:
     refunded: list[int] = []
     async with fresh_bus() as bus, working(bus, refunding(refunded)):
         session = bus.session("s")
         await session.publish(UserMessage.text("Refund 7 and 8"))
-        waiting = await until(session, ToolWaiting)
-        assert isinstance(waiting, ToolWaiting)
-        await deny(session, waiting.turn_id, "c7")
+        waiting = await first_event(session, ToolWaiting)
+        first = await (deny if is_denied else approve)(session, waiting.turn_id, "c7")
+        if not is_denied:
+            kinds = {"store.openai_agents.interrupted"}
+            async for _ in session.follow(lanes={*Lane}, kinds=kinds, after=first.cursor):
+                break  # the run was stored again
+            assert refunded == [7]
         await approve(session, waiting.turn_id, "c8")
-        await until(session, AgentEnded)
-        assert refunded == [8]
-        assert [run.outcome for run in (await look(session, TURNS)).state.turns[0].tools] == ["denied", "completed"]
-        assert (await said(session))[1:] == ["Denied by the user", "refunded 8", "Done."]
+        await first_event(session, AgentEnded)
+        assert refunded == ([8] if is_denied else [7, 8])
+        outcomes = [run.outcome for run in (await look(session, TURNS)).state.turns[0].tools]
+        assert outcomes == ["denied" if is_denied else "completed", "completed"]
+        said_first = "Denied by the user" if is_denied else "refunded 7"
+        assert (await said(session))[1:] == [said_first, "refunded 8", "Done."]
 
 
-async def test_of_two_calls_in_one_answer_an_approved_one_runs_and_the_other_still_waits() -> None:
-    refunded: list[int] = []
-    async with fresh_bus() as bus, working(bus, refunding(refunded)):
-        session = bus.session("s")
-        await session.publish(UserMessage.text("Refund 7 and 8"))
-        waiting = await until(session, ToolWaiting)
-        assert isinstance(waiting, ToolWaiting)
-        approved = await approve(session, waiting.turn_id, "c7")
-        async for _ in session.follow(lanes={*Lane}, kinds={"store.openai_agents.interrupted"}, after=approved.cursor):
-            break  # the run was stored again
-        assert refunded == [7]
-        await approve(session, waiting.turn_id, "c8")
-        await until(session, AgentEnded)
-        assert refunded == [7, 8]
-
-
-async def test_the_next_message_goes_to_the_agent_that_the_conversation_was_handed_over_to() -> None:
+async def test_the_next_message_goes_to_the_agent_that_the_conversation_was_handed_over_to(bus: Bus) -> None:
     agent = RunnerAgent(shop_agent(("transfer_to_expert", {}), expert=["The expert.", "The expert again."]))
-    async with fresh_bus() as bus:
-        session = bus.session("s")
-        async with working(bus, agent):
-            await ask(session, "Help")
-        async with working(bus, agent, "w2"):
-            await ask(session, "More")
-        assert await said(session) == ["", '{"assistant": "expert"}', "The expert.", "The expert again."]
-        kinds = [e.message async for e in session.read() if isinstance(e.message, ExtensionMessage)]
-        assert [message.data for message in kinds if message.kind == "openai_agents.handoff"] == [
-            {"from": "shop", "to": "expert"}
-        ]
+    session = bus.session("s")
+    async with working(bus, agent):
+        await ask(session, "Help")
+    async with working(bus, agent, "w2"):
+        await ask(session, "More")
+    assert await said(session) == ["", '{"assistant": "expert"}', "The expert.", "The expert again."]
+    kinds = [e.message async for e in session.read() if isinstance(e.message, ExtensionMessage)]
+    assert [message.data for message in kinds if message.kind == "openai_agents.handoff"] == [
+        {"from": "shop", "to": "expert"}
+    ]
 
 
 async def test_an_abort_stops_the_run_and_its_tool() -> None:
@@ -222,29 +196,27 @@ async def test_an_abort_stops_the_run_and_its_tool() -> None:
     async with fresh_bus() as bus, working(bus, RunnerAgent(shop_agent(model=model))):
         session = bus.session("s")
         await session.publish(UserMessage.text("Wait"))
-        await until(session, ToolStarted)
+        await first_event(session, ToolStarted)
         await abort(session)
-        ended = await until(session, AgentEnded)
-        assert isinstance(ended, AgentEnded)
+        ended = await first_event(session, AgentEnded)
         assert ended.stop_reason in {"aborted", "userStop"}
         assert (await ask(session, "There?")).stop_reason == "stop"
         assert (await said(session))[-1] == "Still here."
 
 
-async def test_a_message_that_comes_during_a_run_reaches_the_next_model_call() -> None:
-    async with fresh_bus() as bus:
-        session = bus.session("s")
+async def test_a_message_that_comes_during_a_run_reaches_the_next_model_call(bus: Bus) -> None:
+    session = bus.session("s")
 
-        async def first(call: ModelCall) -> ModelStep:
-            await steer(session, "And 3 + 4?")
-            return ModelStep(output=[function_call("add", {"one": 1, "other": 2}, call_id="c")])
+    async def first(call: ModelCall) -> ModelStep:
+        await steer(session, "And 3 + 4?")
+        return ModelStep(output=[function_call("add", {"one": 1, "other": 2}, call_id="c")])
 
-        model = ScriptedModel([ModelStep.respond(first), ModelStep(output=[assistant_message("3 and 7.")])])
-        async with working(bus, RunnerAgent(shop_agent(model=model))):
-            await ask(session, "1 + 2?")
-        assert "And 3 + 4?" in str(inputs(model)[1])
-        assert "And 3 + 4?" not in str(inputs(model)[0])
-        assert (await said(session))[-1] == "3 and 7."
+    model = ScriptedModel([ModelStep.respond(first), ModelStep(output=[assistant_message("3 and 7.")])])
+    async with working(bus, RunnerAgent(shop_agent(model=model))):
+        await ask(session, "1 + 2?")
+    assert "And 3 + 4?" in str(inputs(model)[1])
+    assert "And 3 + 4?" not in str(inputs(model)[0])
+    assert (await said(session))[-1] == "3 and 7."
 
 
 @dataclass
@@ -295,8 +267,7 @@ async def test_a_worker_killed_while_a_tool_runs_is_replaced_and_the_model_goes_
             await session.publish(UserMessage.text("Wait"))
             assert await next_line() == "running\n"
         async with working(bus, RunnerAgent(shop_agent("It was lost.")), "second"):
-            ended = await until(session, AgentEnded)
-        assert isinstance(ended, AgentEnded)
+            ended = await first_event(session, AgentEnded)
         assert (ended.stop_reason, ended.turns) == ("stop", 2)
         assert [run.outcome for turn in (await look(session, TURNS)).state.turns for run in turn.tools] == ["unknown"]
         assert (await said(session))[-1] == "It was lost."
@@ -325,45 +296,31 @@ async def paused(bus: Bus) -> ToolWaiting:
     """Run an agent until it waits for a person who approves two refunds."""
     async with working(bus, refunding([])):
         await bus.session("s").publish(UserMessage.text("Refund 7 and 8"))
-        waiting = await until(bus.session("s"), ToolWaiting)
-    assert isinstance(waiting, ToolWaiting)
-    return waiting
-
-
-def finishing(refunded: list[int]) -> RunnerAgent:
-    """Return the agent of `refunding`, whose model has made its calls."""
-
-    @function_tool(needs_approval=True)
-    def refund(order: int) -> str:
-        refunded.append(order)
-        return f"refunded {order}"
-
-    model = ScriptedModel([ModelStep(output=[assistant_message("Done.")])])
-    return RunnerAgent(Agent(name="shop", model=model, tools=[refund]))
+        return await first_event(bus.session("s"), ToolWaiting)
 
 
 @pytest.mark.parametrize("imported", [True, False])
-async def test_a_stored_run_with_other_arguments_than_the_approved_ones_runs_none_of_them(*, imported: bool) -> None:
+async def test_a_stored_run_with_other_arguments_than_the_approved_ones_runs_none_of_them(
+    bus: Bus, *, imported: bool
+) -> None:
     refunded: list[int] = []
-    async with fresh_bus() as bus:
-        session, waiting = bus.session("s"), await paused(bus)
-        changed = await edited(session, r"order\":7", r"order\":999")
-        await session.publish(changed, imported=imported)
-        await approve(session, waiting.turn_id, "c7")
-        await approve(session, waiting.turn_id, "c8")
-        async with working(bus, finishing(refunded)):
-            await until(session, AgentEnded)
-        assert refunded == ([7, 8] if imported else [])
+    session, waiting = bus.session("s"), await paused(bus)
+    changed = await edited(session, r"order\":7", r"order\":999")
+    await session.publish(changed, imported=imported)
+    await approve(session, waiting.turn_id, "c7")
+    await approve(session, waiting.turn_id, "c8")
+    async with working(bus, refunding(refunded, asks=False)):
+        await first_event(session, AgentEnded)
+    assert refunded == ([7, 8] if imported else [])
 
 
-async def test_an_imported_run_with_the_turn_of_an_own_answer_is_not_continued() -> None:
+async def test_an_imported_run_with_the_turn_of_an_own_answer_is_not_continued(bus: Bus) -> None:
     refunded: list[int] = []
-    async with fresh_bus() as bus:
-        session, waiting = bus.session("s"), await paused(bus)
-        async for envelope in session.read(lanes={*Lane}):
-            if isinstance(envelope.message, ExtensionMessage | AssistantMessage | UserMessage):
-                await bus.session("t").publish(envelope.message, imported=True)
-        await approve(bus.session("t"), waiting.turn_id, "c7")
-        async with working(bus, finishing(refunded)):
-            await ask(bus.session("t"), "Go on")
-        assert refunded == []
+    session, waiting = bus.session("s"), await paused(bus)
+    async for envelope in session.read(lanes={*Lane}):
+        if isinstance(envelope.message, ExtensionMessage | AssistantMessage | UserMessage):
+            await bus.session("t").publish(envelope.message, imported=True)
+    await approve(bus.session("t"), waiting.turn_id, "c7")
+    async with working(bus, refunding(refunded, asks=False)):
+        await ask(bus.session("t"), "Go on")
+    assert refunded == []

@@ -14,7 +14,7 @@ import pytest
 from agents import Runner, TResponseInputItem
 from pydantic import JsonValue
 
-from lanebus import AssistantMessage, ExtensionMessage, ToolResultMessage, UserMessage
+from lanebus import AssistantMessage, Bus, ExtensionMessage, ToolResultMessage, UserMessage
 from lanebus.context import build_context
 from lanebus.errors import InvalidArgument
 from lanebus.handlers.integrations.bounds import BackendBounds
@@ -52,20 +52,22 @@ async def texts(session: LanebusSession) -> list[object]:
     return [cast("dict[str, object]", item).get("content") for item in await session.get_items()]
 
 
-async def test_items_come_back_exactly_as_they_were_added() -> None:
-    async with fresh_bus() as bus:
-        session = LanebusSession("s", bus)
-        await session.add_items(items(*ODD))
-        for item in ODD:
-            await session.add_items(items(item))
-        other = LanebusSession("s", bus)
-        assert json.dumps(await other.get_items()) == json.dumps([*ODD, *ODD])
-        assert (await build_context(session.bus_session)).faults == ()
-        popped = [await session.pop_item() for _ in range(len(ODD) * 2)]
-        assert json.dumps(popped[::-1]) == json.dumps([*ODD, *ODD])
-        assert await other.get_items() == []
-        assert await other.pop_item() is None
-        assert [*(await build_context(session.bus_session)).messages] == []
+async def test_items_come_back_exactly_as_they_were_added_and_no_other_objects_are_taken(bus: Bus) -> None:
+    session = LanebusSession("s", bus)
+    with pytest.raises(InvalidArgument):
+        await session.add_items(items(user("a"), {"content": object()}))
+    assert (await session.bus_session.head()).position == 0
+    await session.add_items(items(*ODD))
+    for item in ODD:
+        await session.add_items(items(item))
+    other = LanebusSession("s", bus)
+    assert json.dumps(await other.get_items()) == json.dumps([*ODD, *ODD])
+    assert (await build_context(session.bus_session)).faults == ()
+    popped = [await session.pop_item() for _ in range(len(ODD) * 2)]
+    assert json.dumps(popped[::-1]) == json.dumps([*ODD, *ODD])
+    assert await other.get_items() == []
+    assert await other.pop_item() is None
+    assert [*(await build_context(session.bus_session)).messages] == []
 
 
 @pytest.mark.parametrize(
@@ -75,93 +77,80 @@ async def test_items_come_back_exactly_as_they_were_added() -> None:
         SessionBounds(store=BackendBounds(inline_bytes=10), append_bytes=100, entry_bytes=20, shown_bytes=100),
     ],
 )
-async def test_an_append_of_any_size_is_one_step(bounds: SessionBounds) -> None:
+async def test_an_append_of_any_size_is_one_step(bus: Bus, bounds: SessionBounds) -> None:
     many = [user(f"{number} " + "é" * 40_000) for number in range(60)] + [user("x" * 3_000_000)]
-    async with fresh_bus() as bus:
-        session = LanebusSession("s", bus, bounds=bounds)
-        await session.add_items(items(*many))
-        assert await LanebusSession("s", bus).get_items() == many
-        assert await session.get_items(1) == many[-1:]
-        context = await build_context(session.bus_session)
-        assert len(context.messages) == len(many)
-        assert await session.pop_item() == many[-1]
-        assert len((await build_context(session.bus_session)).messages) == len(many) - 1
+    session = LanebusSession("s", bus, bounds=bounds)
+    await session.add_items(items(*many))
+    assert await LanebusSession("s", bus).get_items() == many
+    assert await session.get_items(1) == many[-1:]
+    context = await build_context(session.bus_session)
+    assert len(context.messages) == len(many)
+    assert await session.pop_item() == many[-1]
+    assert len((await build_context(session.bus_session)).messages) == len(many) - 1
 
 
-async def test_an_item_that_is_not_json_is_refused_and_nothing_is_appended() -> None:
-    async with fresh_bus() as bus:
-        session = LanebusSession("s", bus)
-        with pytest.raises(InvalidArgument):
-            await session.add_items(items(user("a"), {"content": object()}))
-        assert await session.get_items() == []
-        assert (await session.bus_session.head()).position == 0
+async def test_views_show_a_run_with_its_turns_usage_and_context(bus: Bus) -> None:
+    session = LanebusSession("user/42", bus, agent="shop")
+    agent = shop_agent(("add", {"one": 1, "other": 2}), "It is 3.", "Bye.")
+    await Runner.run(agent, "1 + 2?", session=session)
+    await Runner.run(agent, "Thanks", session=session)
+    turns = (await look(session.bus_session, TURNS)).state.turns
+    assert [[run.name for run in turn.tools] for turn in turns] == [["add"], [], []]
+    assert [turn.usage and (turn.usage.input, turn.usage.cache_read, turn.usage.output) for turn in turns] == [
+        (12, 8, 5)
+    ] * 3
+    total = (await look(session.bus_session, USAGE)).state.total
+    assert (total.calls, total.usage.total_tokens, total.usage.reasoning) == (3, 75, 6)
+    context = await build_context(session.bus_session)
+    assert [(type(message), message.text_content()) for message in context.messages] == [
+        (UserMessage, "1 + 2?"),
+        (AssistantMessage, ""),
+        (ToolResultMessage, "3"),
+        (AssistantMessage, "It is 3."),
+        (UserMessage, "Thanks"),
+        (AssistantMessage, "Bye."),
+    ]
+    assert (await session.bus_session.head()).agent == "shop"
 
 
-async def test_views_show_a_run_with_its_turns_usage_and_context() -> None:
-    async with fresh_bus() as bus:
-        session = LanebusSession("user/42", bus, agent="shop")
-        agent = shop_agent(("add", {"one": 1, "other": 2}), "It is 3.", "Bye.")
-        await Runner.run(agent, "1 + 2?", session=session)
-        await Runner.run(agent, "Thanks", session=session)
-        turns = (await look(session.bus_session, TURNS)).state.turns
-        assert [[run.name for run in turn.tools] for turn in turns] == [["add"], [], []]
-        assert [turn.usage and (turn.usage.input, turn.usage.cache_read, turn.usage.output) for turn in turns] == [
-            (12, 8, 5)
-        ] * 3
-        total = (await look(session.bus_session, USAGE)).state.total
-        assert (total.calls, total.usage.total_tokens, total.usage.reasoning) == (3, 75, 6)
-        context = await build_context(session.bus_session)
-        assert [(type(message), message.text_content()) for message in context.messages] == [
-            (UserMessage, "1 + 2?"),
-            (AssistantMessage, ""),
-            (ToolResultMessage, "3"),
-            (AssistantMessage, "It is 3."),
-            (UserMessage, "Thanks"),
-            (AssistantMessage, "Bye."),
-        ]
-        assert (await session.bus_session.head()).agent == "shop"
-
-
-async def test_the_context_shows_what_is_left_after_a_pop_a_clear_and_a_compaction() -> None:
+async def test_the_context_shows_what_is_left_after_a_pop_a_clear_and_a_compaction(bus: Bus) -> None:
     async def shown() -> list[str]:
         context = await build_context(session.bus_session)
         assert context.faults == ()
         return [message.text_content() for message in context.messages]
 
-    async with fresh_bus() as bus:
-        session = LanebusSession("s", bus)
-        call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-        await session.add_items(items(user("a"), {"role": "assistant", "content": "b"}, call, call | {"call_id": "d"}))
-        await session.pop_item()
-        await session.pop_item()
-        assert await shown() == ["a", "b"]
-        await session.add_items(items(user("c")))
-        assert await shown() == ["a", "b", "c"]
-        snapshot = await session._get_compaction_snapshot(2)  # pyright: ignore[reportPrivateUsage]  # the SDK calls it
-        assert snapshot is not None
-        assert not snapshot.complete
-        assert await snapshot.replace_suffix(1, items(user("short")))
-        assert await texts(session) == ["a", "b", "short"]
-        assert await shown() == ["a", "b", "short"]
-        assert not await snapshot.replace_suffix(0, items(user("late")))
-        await session._atomic_replace_items(items(user("shorter")))  # pyright: ignore[reportPrivateUsage]  # the SDK calls it
-        assert await texts(session) == await shown() == ["shorter"]
-        await session.clear_session()
-        assert await shown() == []
-        await session.add_items(items(user("new")))
-        assert await texts(session) == await shown() == ["new"]
+    session = LanebusSession("s", bus)
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    await session.add_items(items(user("a"), {"role": "assistant", "content": "b"}, call, call | {"call_id": "d"}))
+    await session.pop_item()
+    await session.pop_item()
+    assert await shown() == ["a", "b"]
+    await session.add_items(items(user("c")))
+    assert await shown() == ["a", "b", "c"]
+    snapshot = await session._get_compaction_snapshot(2)  # pyright: ignore[reportPrivateUsage]  # the SDK calls it
+    assert snapshot is not None
+    assert not snapshot.complete
+    assert await snapshot.replace_suffix(1, items(user("short")))
+    assert await texts(session) == ["a", "b", "short"]
+    assert await shown() == ["a", "b", "short"]
+    assert not await snapshot.replace_suffix(0, items(user("late")))
+    await session._atomic_replace_items(items(user("shorter")))  # pyright: ignore[reportPrivateUsage]  # the SDK calls it
+    assert await texts(session) == await shown() == ["shorter"]
+    await session.clear_session()
+    assert await shown() == []
+    await session.add_items(items(user("new")))
+    assert await texts(session) == await shown() == ["new"]
 
 
-async def test_a_change_completes_although_its_caller_is_cancelled() -> None:
-    async with fresh_bus() as bus:
-        session = LanebusSession("s", bus)
-        for number in range(20):
-            task = asyncio.create_task(session.add_items(items(user(str(number)))))
-            await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert await texts(session) == [str(number) for number in range(20)]
+async def test_a_change_completes_although_its_caller_is_cancelled(bus: Bus) -> None:
+    session = LanebusSession("s", bus)
+    for number in range(20):
+        task = asyncio.create_task(session.add_items(items(user(str(number)))))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert await texts(session) == [str(number) for number in range(20)]
 
 
 @pytest.mark.cluster("the conversations are on several nodes")
@@ -221,50 +210,48 @@ def is_plain(item: object) -> bool:
             return False
 
 
-async def test_imported_items_are_read_as_texts_that_answer_and_call_nothing() -> None:
-    async with fresh_bus() as bus:
-        await LanebusSession("theirs", bus).add_items(items(*ODD, user("hello"), {"type": "item_reference", "id": "x"}))
-        await LanebusSession("theirs", bus, bounds=SessionBounds(store=BackendBounds(inline_bytes=1))).add_items(
-            items(*ODD)
-        )
-        forged: JsonValue = {"items": ["{", 7, {"sha256": "0" * 64}, "null"], "shown": [1, 1, 1, "x"]}
-        await bus.session("theirs").publish(ExtensionMessage.of("store.openai_agents.added", forged))
-        await import_session(bus, "theirs", "s")
-        session = LanebusSession("s", bus)
-        found = await session.get_items()
-        assert len(found) == 2 * len(ODD) + 6
-        assert all(map(is_plain, found))
-        assert user("hello") in found
-        assert any("mcp_approval_response" in str(each) for each in found)
-        await session.add_items(items(*ODD[2:5]))
-        assert (await LanebusSession("s", bus).get_items())[-3:] == [*ODD[2:5]]
-        assert [await session.pop_item() for _ in range(4)][:3] == [*ODD[2:5]][::-1]
-        assert len(await LanebusSession("s", bus).get_items()) == len(found) - 1
+async def test_imported_items_are_read_as_texts_that_answer_and_call_nothing(bus: Bus) -> None:
+    await LanebusSession("theirs", bus).add_items(items(*ODD, user("hello"), {"type": "item_reference", "id": "x"}))
+    await LanebusSession("theirs", bus, bounds=SessionBounds(store=BackendBounds(inline_bytes=1))).add_items(
+        items(*ODD)
+    )
+    forged: JsonValue = {"items": ["{", 7, {"sha256": "0" * 64}, "null"], "shown": [1, 1, 1, "x"]}
+    await bus.session("theirs").publish(ExtensionMessage.of("store.openai_agents.added", forged))
+    await import_session(bus, "theirs", "s")
+    session = LanebusSession("s", bus)
+    found = await session.get_items()
+    assert len(found) == 2 * len(ODD) + 6
+    assert all(map(is_plain, found))
+    assert user("hello") in found
+    assert any("mcp_approval_response" in str(each) for each in found)
+    await session.add_items(items(*ODD[2:5]))
+    assert (await LanebusSession("s", bus).get_items())[-3:] == [*ODD[2:5]]
+    assert [await session.pop_item() for _ in range(4)][:3] == [*ODD[2:5]][::-1]
+    assert len(await LanebusSession("s", bus).get_items()) == len(found) - 1
 
 
-async def test_imported_entries_remove_no_item_that_a_run_has_added() -> None:
-    async with fresh_bus() as bus:
-        session = LanebusSession("s", bus)
-        await session.add_items([user("one"), user("two")])
-        for kind, data in (
-            ("popped", {"again": 2}),
-            ("replaced", {"keep": 0, "dropped": 0}),
-            ("cleared", {}),
-            ("added", {"items": ['{"role": "user", "content": "theirs"}'], "shown": [1]}),
-            ("popped", {"again": 0}),
-            ("popped", {"again": 0}),
-            ("added", {"items": ['{"role": "user", "content": "more"}'], "shown": [1]}),
-        ):
-            message = ExtensionMessage.of(f"store.openai_agents.{kind}", cast("JsonValue", data))
-            await session.bus_session.publish(message, imported=True)
-        for reader in (session, LanebusSession("s", bus)):
-            assert await texts(reader) == ["one", "two", "more"]
-        await session.pop_item()
-        await session.add_items([user("three")])
-        for reader in (session, LanebusSession("s", bus)):
-            assert await texts(reader) == ["one", "two", "three"]
-        shown = (await build_context(session.bus_session)).messages
-        assert [message.text_content() for message in shown] == ["one", "two", "three"]
+async def test_imported_entries_remove_no_item_that_a_run_has_added(bus: Bus) -> None:
+    session = LanebusSession("s", bus)
+    await session.add_items([user("one"), user("two")])
+    for kind, data in (
+        ("popped", {"again": 2}),
+        ("replaced", {"keep": 0, "dropped": 0}),
+        ("cleared", {}),
+        ("added", {"items": ['{"role": "user", "content": "theirs"}'], "shown": [1]}),
+        ("popped", {"again": 0}),
+        ("popped", {"again": 0}),
+        ("added", {"items": ['{"role": "user", "content": "more"}'], "shown": [1]}),
+    ):
+        message = ExtensionMessage.of(f"store.openai_agents.{kind}", cast("JsonValue", data))
+        await session.bus_session.publish(message, imported=True)
+    for reader in (session, LanebusSession("s", bus)):
+        assert await texts(reader) == ["one", "two", "more"]
+    await session.pop_item()
+    await session.add_items([user("three")])
+    for reader in (session, LanebusSession("s", bus)):
+        assert await texts(reader) == ["one", "two", "three"]
+    shown = (await build_context(session.bus_session)).messages
+    assert [message.text_content() for message in shown] == ["one", "two", "three"]
 
 
 LISTED = Path(__file__).with_name("referee.txt").read_text().split()

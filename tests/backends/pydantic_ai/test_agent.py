@@ -15,30 +15,70 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
-from lanebus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, ToolResultMessage, UserMessage
+from lanebus import AssistantMessage, Bus, Delta, Session, UserMessage
 from lanebus import pydantic_ai as public
 from lanebus.agent import Worker, abort, approve, ask, deny, load_agent, steer
 from lanebus.context import build_context
 from lanebus.errors import InvalidArgument, MissingExtra
 from lanebus.handlers.integrations.pydantic_ai.messages import assistant_message, raw_of
-from lanebus.messages import AgentEnded, Redactable, ToolEnded, ToolWaiting, TurnEnded, parse_event
+from lanebus.messages import AgentEnded, Redactable, ToolEnded, ToolWaiting, TurnEnded
 from lanebus.projections import TURNS, USAGE, project
 from lanebus.pydantic_ai import PydanticAgent
+from tests.support.agent.awaited import first_event
+from tests.support.agent.logs import answers, events_of, results
 from tests.support.backends.pydantic_ai.agents import returned, scripted, told
 from tests.support.servers.real import AnyServer, RealServer, eventually, spawn
 
 NAME = "pydantic-ai"
 
 
-async def first(session: Session, kind: str, matches: Callable[[object], bool] = lambda _: True) -> object:
-    """Wait for the first event of a kind that matches."""
-    async with aclosing(session.follow(kinds={kind})) as envelopes:
-        async for envelope in envelopes:
-            assert isinstance(envelope.message, ExtensionMessage)
-            event = parse_event(envelope.message)
-            if matches(event):
-                return event
-    raise AssertionError(kind)
+async def waiting_call(bus: Bus, agent: Agent[None, str]) -> ToolWaiting:
+    """Run the agent in a worker that ends when a call waits for a person."""
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, PydanticAgent(agent)):
+        await session.publish(UserMessage.text("Go"))
+        return await first_event(session, ToolWaiting)
+
+
+async def approved(bus: Bus, agent: Agent[None, str], waiting: ToolWaiting) -> Session:
+    """Approve the call, and run the agent to its end in another worker."""
+    session = bus.session("s", agent=NAME)
+    await approve(session, waiting.turn_id, waiting.tool_call_id)
+    async with Worker(bus, PydanticAgent(agent)):
+        await first_event(session, AgentEnded)
+    return session
+
+
+def heard(model: FunctionModel, hear: Callable[[list[ModelMessage]], None]) -> FunctionModel:
+    """Return the model, which tells the messages of each request first."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[object]:
+        hear(messages)
+        assert model.stream_function is not None
+        async for piece in model.stream_function(messages, info):
+            yield piece
+
+    return FunctionModel(stream_function=stream)  # type: ignore[arg-type]  # pieces of the model
+
+
+def removing(path: str) -> tuple[Agent[None, str], list[str]]:
+    """Return an agent that asks whether it may remove a path, and the paths that it removed."""
+    runs, agent = list[str](), Agent(scripted({"remove": json.dumps({"path": path})}, "done"))
+
+    @agent.tool_plain(requires_approval=True)
+    def remove(path: str) -> str:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
+        runs.append(path)
+        return "gone"
+
+    return agent, runs
+
+
+async def outcomes(session: Session) -> list[str | None]:
+    return [event.outcome for event in await events_of(session, ToolEnded)]
+
+
+async def loop_ends(session: Session) -> list[str]:
+    return [event.stop_reason for event in await events_of(session, AgentEnded)]
 
 
 async def answered(bus: Bus, agent: PydanticAgent[None, str], *questions: str) -> Session:
@@ -48,16 +88,6 @@ async def answered(bus: Bus, agent: PydanticAgent[None, str], *questions: str) -
         for question in questions:
             await ask(session, question)
     return session
-
-
-async def outcomes(session: Session) -> list[str | None]:
-    ends = [e.message async for e in session.read(kinds={ToolEnded.KIND}) if isinstance(e.message, ExtensionMessage)]
-    return [event.outcome for end in ends if isinstance(event := parse_event(end), ToolEnded)]
-
-
-async def loop_ends(session: Session) -> list[str]:
-    ends = [e.message async for e in session.read(kinds={AgentEnded.KIND}) if isinstance(e.message, ExtensionMessage)]
-    return [event.stop_reason for end in ends if isinstance(event := parse_event(end), AgentEnded)]
 
 
 def double(number: int) -> dict[str, int]:
@@ -93,44 +123,41 @@ async def test_an_agent_answers_with_tools_and_remembers(server: AnyServer) -> N
     assert returned(histories[1]) == {"seen-0": {"doubled": 4}}
 
 
-async def test_the_answer_streams_as_live_deltas(shared_valkey: RealServer) -> None:
+async def test_the_answer_streams_as_live_deltas(bus: Bus) -> None:
     agent = PydanticAgent(Agent(scripted("one two three")))
-    async with shared_valkey.bus() as bus:
-        session, text = bus.session("s", agent=NAME), ""
-        await session.publish(UserMessage.text("Count"))
-        async with Worker(bus, agent), aclosing(session.follow(live=True)) as envelopes:
-            async for envelope in envelopes:
-                if isinstance(envelope.message, Delta) and envelope.message.kind == "text":
-                    text += envelope.message.delta
-                if isinstance(envelope.message, AssistantMessage):
-                    break
+    session, text = bus.session("s", agent=NAME), ""
+    await session.publish(UserMessage.text("Count"))
+    async with Worker(bus, agent), aclosing(session.follow(live=True)) as envelopes:
+        async for envelope in envelopes:
+            if isinstance(envelope.message, Delta) and envelope.message.kind == "text":
+                text += envelope.message.delta
+            if isinstance(envelope.message, AssistantMessage):
+                break
     assert text == "one two three"
 
 
-async def test_a_model_that_cannot_stream_is_called_whole(shared_valkey: RealServer) -> None:
+async def test_a_model_that_cannot_stream_is_called_whole(bus: Bus) -> None:
     agent = Agent(FunctionModel(scripted_whole))
-    async with shared_valkey.bus() as bus:
-        session = await answered(bus, PydanticAgent(agent, streams=False), "Hello")
-        assert (await build_context(session)).messages[-1].text_content() == "whole"
+    session = await answered(bus, PydanticAgent(agent, streams=False), "Hello")
+    assert (await build_context(session)).messages[-1].text_content() == "whole"
 
 
 def scripted_whole(_: list[ModelMessage], __: AgentInfo) -> ModelResponse:
     return ModelResponse(parts=[TextPart("whole")])
 
 
-async def test_dependencies_are_those_of_the_session(shared_valkey: RealServer) -> None:
+async def test_dependencies_are_those_of_the_session(bus: Bus) -> None:
     def who(context: RunContext[str]) -> str:
         return context.deps
 
     agent = Agent(scripted({"who": "{}"}, "done"), deps_type=str, tools=[who])
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, PydanticAgent(agent, deps=lambda session: f"of {session.id}")):
-            await ask(session, "Who?")
-        assert (await build_context(session)).messages[2].text_with_results() == "of s"
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, PydanticAgent(agent, deps=lambda session: f"of {session.id}")):
+        await ask(session, "Who?")
+    assert (await build_context(session)).messages[2].text_with_results() == "of s"
 
 
-async def test_instructions_and_the_system_prompt_reach_each_request(shared_valkey: RealServer) -> None:
+async def test_instructions_and_the_system_prompt_reach_each_request(bus: Bus) -> None:
     asked: list[str] = []
 
     async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
@@ -139,23 +166,21 @@ async def test_instructions_and_the_system_prompt_reach_each_request(shared_valk
         yield "yes"
 
     agent = Agent(FunctionModel(stream_function=stream), instructions="Be brief.", system_prompt="You are kind.")
-    async with shared_valkey.bus() as bus:
-        await answered(bus, PydanticAgent(agent), "one", "two")
+    await answered(bus, PydanticAgent(agent), "one", "two")
     assert asked == ["Be brief. system-prompt You are kind."] * 2
 
 
-async def test_a_typed_output_ends_the_loop(shared_valkey: RealServer) -> None:
+async def test_a_typed_output_ends_the_loop(bus: Bus) -> None:
     class City(BaseModel):
         name: str
 
     agent = Agent(TestModel(custom_output_args={"name": "Bonn"}), output_type=City, tools=[double])
-    async with shared_valkey.bus() as bus:
-        session = await answered(bus, PydanticAgent(agent), "Where?")  # type: ignore[arg-type]  # of another output
-        assert await loop_ends(session) == ["stop"]
-        assert await outcomes(session) == ["completed", "completed"]
+    session = await answered(bus, PydanticAgent(agent), "Where?")  # type: ignore[arg-type]  # of another output
+    assert await loop_ends(session) == ["stop"]
+    assert await outcomes(session) == ["completed", "completed"]
 
 
-async def test_a_refused_output_is_asked_for_again(shared_valkey: RealServer) -> None:
+async def test_a_refused_output_is_asked_for_again(bus: Bus) -> None:
     agent = Agent(scripted("short", "long enough"))
 
     @agent.output_validator
@@ -164,48 +189,47 @@ async def test_a_refused_output_is_asked_for_again(shared_valkey: RealServer) ->
             raise ModelRetry("longer, please")
         return output
 
-    async with shared_valkey.bus() as bus:
-        session = await answered(bus, PydanticAgent(agent), "Say")
-        assert await loop_ends(session) == ["stop"]
-        assert [each.text_content() for each in (await build_context(session)).messages] == ["Say", "long enough"]
+    session = await answered(bus, PydanticAgent(agent), "Say")
+    assert await loop_ends(session) == ["stop"]
+    assert [each.text_content() for each in (await build_context(session)).messages] == ["Say", "long enough"]
 
 
-async def test_a_tool_that_fails_is_a_failed_call_and_the_model_goes_on(shared_valkey: RealServer) -> None:
-    def again(number: int) -> str:
-        if number < 2:
-            raise ModelRetry("take a larger number")
-        return "fine"
-
-    agent = Agent(scripted({"again": '{"number": 1}'}, {"again": '{"number": 2}'}, "done"), tools=[again])
-    async with shared_valkey.bus() as bus:
-        session = await answered(bus, PydanticAgent(agent), "Go")
-        assert await outcomes(session) == ["failed", "completed"]
-        assert await loop_ends(session) == ["stop"]
+def again(number: int) -> str:
+    if number < 2:
+        raise ModelRetry("take a larger number")
+    return "fine"
 
 
-@pytest.mark.parametrize("call", ["missing", "double"])
-async def test_a_wrong_call_has_a_failed_result(shared_valkey: RealServer, call: str) -> None:
-    agent = Agent(scripted({call: '{"number": "x"}'}, "done"), tools=[double])
-    async with shared_valkey.bus() as bus:
-        session = await answered(bus, PydanticAgent(agent), "Go")
-        assert await outcomes(session) == ["failed"]
-        assert await loop_ends(session) == ["stop"]
+@pytest.mark.parametrize(
+    ("calls", "expected"),
+    [
+        ([("again", 1), ("again", 2)], ["failed", "completed"]),
+        ([("missing", "x")], ["failed"]),
+        ([("double", "x")], ["failed"]),
+    ],
+    ids=["fails", "is missing", "has no such argument"],
+)
+async def test_a_call_that_fails_has_a_failed_result_and_the_model_goes_on(
+    bus: Bus, calls: list[tuple[str, object]], expected: list[str]
+) -> None:
+    model = scripted(*({name: json.dumps({"number": number})} for name, number in calls), "done")
+    session = await answered(bus, PydanticAgent(Agent(model, tools=[again, double])), "Go")
+    assert await outcomes(session) == expected
+    assert await loop_ends(session) == ["stop"]
 
 
-async def test_an_error_of_the_model_ends_the_loop_as_failed(shared_valkey: RealServer) -> None:
+async def test_an_error_of_the_model_ends_the_loop_as_failed(bus: Bus) -> None:
     async def stream(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
         yield "half "
         raise ModelHTTPError(500, "scripted")
 
     agent = PydanticAgent(Agent(FunctionModel(stream_function=stream)))
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, agent):
-            await session.publish(UserMessage.text("Go"))
-            await first(session, AgentEnded.KIND)
-        assert await loop_ends(session) == ["error"]
-        answers = [e.message async for e in session.read(kinds={"assistant"})]
-        assert [each.stop_reason for each in answers if isinstance(each, AssistantMessage)] == ["error"]
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, agent):
+        await session.publish(UserMessage.text("Go"))
+        await first_event(session, AgentEnded)
+    assert await loop_ends(session) == ["error"]
+    assert [each.stop_reason for each in await answers(session)] == ["error"]
 
 
 # --- approvals and commands -------------------------------------------------------------------------------------------
@@ -213,7 +237,7 @@ async def test_an_error_of_the_model_ends_the_loop_as_failed(shared_valkey: Real
 
 @pytest.mark.parametrize("declared", [True, False])
 @pytest.mark.parametrize("is_approved", [True, False])
-async def test_a_call_waits_for_a_person(shared_valkey: RealServer, *, declared: bool, is_approved: bool) -> None:
+async def test_a_call_waits_for_a_person(bus: Bus, *, declared: bool, is_approved: bool) -> None:
     runs: list[str] = []
     agent = Agent(scripted({"remove": '{"path": "x"}', "double": '{"number": 1}'}, "done"), tools=[double])
 
@@ -224,113 +248,70 @@ async def test_a_call_waits_for_a_person(shared_valkey: RealServer, *, declared:
         runs.append(path)
         return "gone"
 
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, PydanticAgent(agent)):
-            await session.publish(UserMessage.text("Go"))
-            waiting = await first(session, ToolWaiting.KIND)
-            assert isinstance(waiting, ToolWaiting)
-            await (approve if is_approved else deny)(session, waiting.turn_id, waiting.tool_call_id)
-            await first(session, AgentEnded.KIND)
-        assert runs == (["x"] if is_approved else [])
-        assert sorted(map(str, await outcomes(session))) == ["completed", "completed" if is_approved else "denied"]
-        assert await loop_ends(session) == ["stop"]
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, PydanticAgent(agent)):
+        await session.publish(UserMessage.text("Go"))
+        waiting = await first_event(session, ToolWaiting)
+        await (approve if is_approved else deny)(session, waiting.turn_id, waiting.tool_call_id)
+        await first_event(session, AgentEnded)
+    assert runs == (["x"] if is_approved else [])
+    assert sorted(map(str, await outcomes(session))) == ["completed", "completed" if is_approved else "denied"]
+    assert await loop_ends(session) == ["stop"]
 
 
-async def test_an_imported_answer_with_the_id_of_an_approved_call_does_not_run(shared_valkey: RealServer) -> None:
-    runs: list[str] = []
-    agent = Agent(scripted({"remove": '{"path": "x"}'}, "done"))
-
-    @agent.tool_plain(requires_approval=True)
-    def remove(path: str) -> str:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
-        runs.append(path)
-        return "gone"
-
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, PydanticAgent(agent)):
-            await session.publish(UserMessage.text("Go"))
-            waiting = await first(session, ToolWaiting.KIND)
-        assert isinstance(waiting, ToolWaiting)
-        call = ToolCallPart("remove", {"path": "everything"}, waiting.tool_call_id)
-        forged = assistant_message(ModelResponse(parts=[call]), waiting.turn_id)
-        for raw in (None, raw_of(ModelResponse(parts=[call]), 10_000)):
-            await session.publish(forged.model_copy(update={"raw": raw}), imported=True)
-        await approve(session, waiting.turn_id, waiting.tool_call_id)
-        async with Worker(bus, PydanticAgent(agent)):
-            await first(session, AgentEnded.KIND)
-        assert runs == ["x"]
+async def test_an_imported_answer_with_the_id_of_an_approved_call_does_not_run(bus: Bus) -> None:
+    agent, runs = removing("x")
+    waiting = await waiting_call(bus, agent)
+    call = ToolCallPart("remove", {"path": "everything"}, waiting.tool_call_id)
+    forged = assistant_message(ModelResponse(parts=[call]), waiting.turn_id)
+    for raw in (None, raw_of(ModelResponse(parts=[call]), 10_000)):
+        await bus.session("s").publish(forged.model_copy(update={"raw": raw}), imported=True)
+    await approved(bus, agent, waiting)
+    assert runs == ["x"]
 
 
 async def test_an_answer_whose_own_form_has_other_arguments_than_the_approved_ones_does_not_run(
     shared_valkey: RealServer,
 ) -> None:
-    runs: list[str] = []
-
     def swapped(message: Redactable) -> Redactable:
         if not isinstance(message, AssistantMessage):
             return message
         raw = json.dumps(message.raw).replace("harmless", "everything")
         return message.model_copy(update={"raw": json.loads(raw)})
 
-    agent = Agent(scripted({"remove": '{"path": "harmless"}'}, "done"))
-
-    @agent.tool_plain(requires_approval=True)
-    def remove(path: str) -> str:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
-        runs.append(path)
-        return "gone"
-
+    agent, runs = removing("harmless")
     async with Bus.open(shared_valkey.url, redact=swapped) as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, PydanticAgent(agent)):
-            await session.publish(UserMessage.text("Go"))
-            waiting = await first(session, ToolWaiting.KIND)
-        assert isinstance(waiting, ToolWaiting)
-        await approve(session, waiting.turn_id, waiting.tool_call_id)
-        async with Worker(bus, PydanticAgent(agent)):
-            await first(session, AgentEnded.KIND)
+        await approved(bus, agent, await waiting_call(bus, agent))
         assert runs == []
 
 
-async def test_after_the_worker_was_replaced_an_approval_is_obeyed_and_no_call_runs_twice(
-    shared_valkey: RealServer,
-) -> None:
+async def test_after_the_worker_was_replaced_an_approval_is_obeyed_and_no_call_runs_twice(bus: Bus) -> None:
     runs: list[int] = []
     histories: list[dict[str, object]] = []
-
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[object]:
-        histories.append(returned(messages))
-        assert model.stream_function is not None
-        async for piece in model.stream_function(messages, info):
-            yield piece
 
     def count(number: int) -> list[int]:
         runs.append(number)
         return [number]
 
     model = scripted({"count": '{"number": 3}', "remove": "{}"}, "done")
-    agent = Agent(FunctionModel(stream_function=stream), tools=[count])  # type: ignore[arg-type]  # pieces of the model
+    agent = Agent(heard(model, lambda messages: histories.append(returned(messages))), tools=[count])
 
     @agent.tool_plain(requires_approval=True)
     def remove() -> str:  # pyright: ignore[reportUnusedFunction]  # registered by the decorator
         return "gone"
 
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, PydanticAgent(agent)):
-            await session.publish(UserMessage.text("Go"))
-            waiting = await first(session, ToolWaiting.KIND)
-            await first(session, ToolEnded.KIND)
-        assert isinstance(waiting, ToolWaiting)
-        await approve(session, waiting.turn_id, waiting.tool_call_id)
-        async with Worker(bus, PydanticAgent(agent)):
-            await first(session, AgentEnded.KIND)
-        assert await outcomes(session) == ["completed", "completed"]
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, PydanticAgent(agent)):
+        await session.publish(UserMessage.text("Go"))
+        waiting = await first_event(session, ToolWaiting)
+        await first_event(session, ToolEnded)
+    await approved(bus, agent, waiting)
+    assert await outcomes(session) == ["completed", "completed"]
     assert runs == [3]
     assert histories[-1] == {"count-0": [3], "remove-0": "gone"}
 
 
-async def test_an_abort_ends_the_loop_in_the_model_call(shared_valkey: RealServer) -> None:
+async def test_an_abort_ends_the_loop_in_the_model_call(bus: Bus) -> None:
     begun = anyio.Event()
 
     async def stream(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[str]:
@@ -339,20 +320,16 @@ async def test_an_abort_ends_the_loop_in_the_model_call(shared_valkey: RealServe
         await anyio.sleep_forever()
 
     agent = PydanticAgent(Agent(FunctionModel(stream_function=stream)))
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, agent):
-            await session.publish(UserMessage.text("Go"))
-            await begun.wait()
-            await abort(session)
-            await first(session, AgentEnded.KIND)
-        answers = [e.message async for e in session.read(kinds={"assistant"})]
-        assert [(each.text_content(), each.stop_reason) for each in answers if isinstance(each, AssistantMessage)] == [
-            ("half", "aborted")
-        ]
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, agent):
+        await session.publish(UserMessage.text("Go"))
+        await begun.wait()
+        await abort(session)
+        await first_event(session, AgentEnded)
+    assert [(each.text_content(), each.stop_reason) for each in await answers(session)] == [("half", "aborted")]
 
 
-async def test_a_message_during_a_loop_is_part_of_the_next_model_call(shared_valkey: RealServer) -> None:
+async def test_a_message_during_a_loop_is_part_of_the_next_model_call(bus: Bus) -> None:
     begun, goes_on = anyio.Event(), anyio.Event()
     asked: list[list[object]] = []
 
@@ -363,36 +340,28 @@ async def test_a_message_during_a_loop_is_part_of_the_next_model_call(shared_val
 
     model = scripted({"pause": "{}"}, "done")
 
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[object]:
-        asked.append(told(messages))
-        assert model.stream_function is not None
-        async for piece in model.stream_function(messages, info):
-            yield piece
-
-    agent = Agent(FunctionModel(stream_function=stream), tools=[pause])  # type: ignore[arg-type]  # pieces of the model
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, PydanticAgent(agent)):
-            await session.publish(UserMessage.text("Go"))
-            await begun.wait()
-            await steer(session, "and be kind")
-            goes_on.set()
-            await first(session, AgentEnded.KIND)
+    agent = Agent(heard(model, lambda messages: asked.append(told(messages))), tools=[pause])
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, PydanticAgent(agent)):
+        await session.publish(UserMessage.text("Go"))
+        await begun.wait()
+        await steer(session, "and be kind")
+        goes_on.set()
+        await first_event(session, AgentEnded)
     assert asked == [["Go"], ["Go", "and be kind"]]
 
 
-async def test_a_call_that_is_run_elsewhere_gets_a_failed_result(shared_valkey: RealServer) -> None:
+async def test_a_call_that_is_run_elsewhere_gets_a_failed_result(bus: Bus) -> None:
     def elsewhere() -> str:
         raise CallDeferred
 
     agent = Agent(scripted({"elsewhere": "{}"}), tools=[elsewhere], output_type=[str, DeferredToolRequests])
-    async with shared_valkey.bus() as bus:
-        session = bus.session("s", agent=NAME)
-        async with Worker(bus, PydanticAgent(agent)):
-            await session.publish(UserMessage.text("Go"))
-            await first(session, AgentEnded.KIND)
-        assert await outcomes(session) == ["failed"]
-        assert await loop_ends(session) == ["stop"]
+    session = bus.session("s", agent=NAME)
+    async with Worker(bus, PydanticAgent(agent)):
+        await session.publish(UserMessage.text("Go"))
+        await first_event(session, AgentEnded)
+    assert await outcomes(session) == ["failed"]
+    assert await loop_ends(session) == ["stop"]
 
 
 def test_an_agent_is_loaded_by_its_name_for_the_command_line() -> None:
@@ -426,22 +395,18 @@ async def test_another_worker_goes_on_after_sigkill_in_a_tool(shared_valkey: Rea
             await session.publish(UserMessage.text("Go"))
             await eventually(lambda: notes.exists() and notes.read_text() == "a\nb\n")
             # The result of the last note is recorded before the process dies in the other call.
-            await first(session, ToolEnded.KIND, lambda e: isinstance(e, ToolEnded) and e.tool_call_id == "note-1")
+            await first_event(session, ToolEnded, lambda ended: ended.tool_call_id == "note-1")
         finally:
             victim.kill()
             victim.wait()
         heir = spawn(*command, "heir", str(notes))
         try:
-            await first(session, AgentEnded.KIND)
+            await first_event(session, AgentEnded)
         finally:
             heir.kill()
             heir.wait()
         assert notes.read_text() == "a\nb\n"
         assert await outcomes(session) == ["completed", "completed", "unknown"]
-        results = [e.message async for e in session.read(kinds={"toolResult"})]
-        assert [each.tool_call_id for each in results if isinstance(each, ToolResultMessage)] == [
-            *("note-0", "note-1", "wait-1")
-        ]
-        ends = [e async for e in session.read(kinds={TurnEnded.KIND})]
-        assert len(ends) == 3
+        assert [each.tool_call_id for each in await results(session)] == ["note-0", "note-1", "wait-1"]
+        assert len(await events_of(session, TurnEnded)) == 3
         assert (await build_context(session)).messages[-1].text_content() == "all is noted"

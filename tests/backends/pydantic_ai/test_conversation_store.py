@@ -42,6 +42,7 @@ from lanebus.context import build_context
 from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.projections import TURNS, USAGE, project
 from lanebus.pydantic_ai import LanebusConversationStore
+from tests.support.held import held
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer
 
@@ -58,17 +59,8 @@ async def store(request: pytest.FixtureRequest, shared: Shared) -> AsyncGenerato
         yield InMemoryConversationStore()
         return
     bounds = TINY if request.param == "tiny" else BackendBounds()
-    opened, is_over = asyncio.Future[Bus](), asyncio.Event()
-
-    async def hold() -> None:  # a bus is opened and closed by one task, and a fixture has two
-        async with shared[request.param].bus() as bus:
-            opened.set_result(bus)
-            await is_over.wait()
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(hold())
-        yield LanebusConversationStore(await opened, bounds=bounds)
-        is_over.set()
+    async with held(shared[request.param].bus()) as bus:
+        yield LanebusConversationStore(bus, bounds=bounds)
 
 
 def ask(text: str) -> ModelRequest:
@@ -111,11 +103,14 @@ async def words(store: ConversationStore, name: str = "c") -> list[str]:
 # --- load and save ----------------------------------------------------------------------------------------------------
 
 
-async def test_an_unknown_conversation_loads_as_none(store: ConversationStore) -> None:
+async def test_an_unknown_conversation_loads_as_none_and_an_empty_one_as_empty(store: ConversationStore) -> None:
     assert await store.load("c") is None
     assert await store.load_entries("c") is None
     assert await store.read_record("c") is None
     assert await store.list_conversations() == []
+    assert await store.save(conversation()) == []
+    assert (await loaded(store)).messages == []
+    assert (await recorded(store)).head_id is None
 
 
 async def test_a_saved_conversation_loads_as_it_was(store: ConversationStore) -> None:
@@ -129,12 +124,6 @@ async def test_a_saved_conversation_loads_as_it_was(store: ConversationStore) ->
     assert await store.load_entries("c") == entries
 
 
-async def test_an_empty_conversation_is_saved(store: ConversationStore) -> None:
-    assert await store.save(conversation()) == []
-    assert (await loaded(store)).messages == []
-    assert (await recorded(store)).head_id is None
-
-
 async def test_a_save_stores_only_what_is_new(store: ConversationStore) -> None:
     await store.save(conversation("c", *talk(1)))
     found = await loaded(store)
@@ -145,21 +134,16 @@ async def test_a_save_stores_only_what_is_new(store: ConversationStore) -> None:
     assert await words(store) == ["q0", "a0", "q1", "a1"]
 
 
-async def test_a_loaded_copy_can_be_changed_without_changing_the_store(store: ConversationStore) -> None:
-    await store.save(conversation("c", *talk(1)))
+async def test_a_message_or_a_loaded_copy_can_be_changed_without_changing_the_store(store: ConversationStore) -> None:
+    said = ask("q0")
+    await store.save(conversation("c", said, tell("a0")))
+    said.parts = [UserPromptPart("changed")]
     found = await loaded(store)
     found.messages.clear()
     record = await recorded(store)
     record.branches.append("x")
     assert await words(store) == ["q0", "a0"]
     assert (await recorded(store)).branches == []
-
-
-async def test_a_message_that_is_changed_after_the_save_stays_as_it_was(store: ConversationStore) -> None:
-    said = ask("q0")
-    await store.save(conversation("c", said))
-    said.parts = [UserPromptPart("changed")]
-    assert await words(store) == ["q0"]
 
 
 async def test_messages_of_all_parts_load_as_they_were(store: ConversationStore) -> None:
@@ -211,7 +195,7 @@ async def test_ids_of_any_characters_are_different_conversations(store: Conversa
     assert {record.conversation_id for record in await store.list_conversations()} == {*names}
 
 
-async def test_the_last_messages_load_with_a_limit(store: ConversationStore) -> None:
+async def test_the_last_messages_load_with_a_limit_that_is_not_negative(store: ConversationStore) -> None:
     await store.save(conversation("c", *talk(3)))
     for limit, expected in ((0, []), (1, ["a2"]), (3, ["a1", "q2", "a2"]), (6, None), (99, None)):
         assert texts((await loaded(store, limit=limit)).messages) == (texts(talk(3)) if expected is None else expected)
@@ -222,14 +206,9 @@ async def test_the_last_messages_load_with_a_limit(store: ConversationStore) -> 
     found.messages += talk(1, first=3)
     await store.save(found)
     assert await words(store) == texts(talk(4))
-
-
-async def test_a_negative_limit_is_refused(store: ConversationStore) -> None:
-    await store.save(conversation("c", *talk(1)))
-    with pytest.raises(UserError):
-        await store.load("c", limit=-1)
-    with pytest.raises(UserError):
-        await store.load_entries("c", limit=-1)
+    for refused in (store.load, store.load_entries):
+        with pytest.raises(UserError):
+            await refused("c", limit=-1)
     with pytest.raises(UserError):
         await store.list_conversations(limit=-1)
 
@@ -258,22 +237,17 @@ async def test_a_serialized_conversation_is_compared_with_the_stored_history(sto
 # --- conflicts --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_save_of_an_old_revision_conflicts_and_changes_nothing(store: ConversationStore) -> None:
+async def test_a_save_of_an_old_revision_or_of_none_conflicts_and_changes_nothing(store: ConversationStore) -> None:
     await store.save(conversation("c", *talk(1)))
     one, other = await loaded(store), await loaded(store)
     one.messages += talk(1, first=1)
     other.messages += talk(1, first=2)
     await store.save(one)
-    with pytest.raises(ConversationConflict) as caught:
-        await store.save(other)
-    assert caught.value.conversation_id == "c"
+    for late in (other, conversation("c", *talk(1))):
+        with pytest.raises(ConversationConflict) as caught:
+            await store.save(late)
+        assert caught.value.conversation_id == "c"
     assert await words(store) == ["q0", "a0", "q1", "a1"]
-
-
-async def test_a_new_conversation_with_a_known_id_conflicts(store: ConversationStore) -> None:
-    await store.save(conversation("c", *talk(1)))
-    with pytest.raises(ConversationConflict):
-        await store.save(conversation("c", *talk(1)))
 
 
 async def test_of_concurrent_saves_one_succeeds(store: ConversationStore) -> None:
@@ -299,7 +273,9 @@ def record(name: str, head: str | None, **fields: object) -> ConversationRecord:
     return replace(ConversationRecord(conversation_id=name, head_id=head), **fields)  # type: ignore[arg-type]  # any field
 
 
-async def test_a_record_with_an_unknown_head_conflicts(store: ConversationStore) -> None:
+async def test_a_record_is_written_only_with_a_known_head_and_over_the_expected_revision(
+    store: ConversationStore,
+) -> None:
     with pytest.raises(ConversationConflict):
         await store.write_record(record("c", "x"), expected_revision=None)
     with pytest.raises(ConversationConflict):
@@ -307,9 +283,6 @@ async def test_a_record_with_an_unknown_head_conflicts(store: ConversationStore)
     assert await store.read_record("c") is None
     with pytest.raises(LookupError):
         await store.read_entry("y")
-
-
-async def test_a_record_is_written_only_over_the_expected_revision(store: ConversationStore) -> None:
     with pytest.raises(ConversationConflict):
         await store.write_record(record("c", None), expected_revision="none")
     first = record("c", "x", scope="s")
@@ -323,22 +296,18 @@ async def test_a_record_is_written_only_over_the_expected_revision(store: Conver
     assert await store.read_record("c") == second
 
 
-async def test_entries_are_read_by_their_ids(store: ConversationStore) -> None:
+async def test_entries_are_read_by_their_ids_and_a_history_up_to_any_entry(store: ConversationStore) -> None:
     entries = await store.save(conversation("c", *talk(2)))
     await store.save(conversation("d", *talk(1)))
     assert [await store.read_entry(each.id) for each in entries] == entries
-    with pytest.raises(LookupError):
-        await store.read_entry("unknown")
-
-
-async def test_a_history_is_read_up_to_any_entry(store: ConversationStore) -> None:
-    entries = await store.save(conversation("c", *talk(2)))
     assert await store.read_history(entries[2].id) == entries[:3]
     assert await store.read_history(entries[2].id, limit=2) == entries[1:3]
     assert await store.read_history(entries[2].id, limit=0) == []
     assert await store.read_history(None) == []
     with pytest.raises(LookupError):
         await store.read_history("unknown")
+    with pytest.raises(LookupError):
+        await store.read_entry("unknown")
 
 
 # --- scopes and lists -------------------------------------------------------------------------------------------------
@@ -384,7 +353,7 @@ async def test_conversations_are_listed_by_scope_newest_first_up_to_a_limit(stor
 # --- branches ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_branch_continues_from_an_earlier_message_and_leads_back(store: ConversationStore) -> None:
+async def test_a_branch_continues_from_an_earlier_message_or_the_start_and_leads_back(store: ConversationStore) -> None:
     entries = await store.save(conversation("c", *talk(2)))
     branched = await store.branch("c", at=2, expected_revision=(await recorded(store)).revision)
     assert texts(branched.messages) == await words(store) == ["q0", "a0"]
@@ -397,15 +366,13 @@ async def test_a_branch_continues_from_an_earlier_message_and_leads_back(store: 
     assert (await recorded(store)).branches == [other[-1].id]
     part = await store.branch("c", from_entry=other[0].id, expected_revision=back.revision)
     assert texts(part.messages) == ["q0", "a0", "q8"]
-
-
-async def test_a_branch_at_the_start_is_empty(store: ConversationStore) -> None:
-    await store.save(conversation("c", *talk(1)))
-    branched = await store.branch("c", at=0, expected_revision=(await recorded(store)).revision)
-    assert branched.messages == []
-    branched.messages.append(ask("anew"))
-    await store.save(branched)
+    anew = await store.branch("c", at=0, expected_revision=part.revision)
+    assert anew.messages == []
+    anew.messages.append(ask("anew"))
+    await store.save(anew)
     assert await words(store) == ["anew"]
+    fork = await store.fork("c", from_entry=entries[2].id)  # in a branch that was left
+    assert texts(fork.messages) == ["q0", "a0", "q1"]
 
 
 async def test_a_wrong_branch_is_refused_and_changes_nothing(store: ConversationStore) -> None:
@@ -461,13 +428,6 @@ async def test_a_fork_keeps_the_first_messages(store: ConversationStore, at: int
     assert await words(store, fork.conversation_id) == [*texts(talk(2))[:at], "own"]
 
 
-async def test_a_fork_begins_in_a_branch_that_was_left(store: ConversationStore) -> None:
-    entries = await store.save(conversation("c", *talk(2)))
-    await store.branch("c", at=1, expected_revision=(await recorded(store)).revision)
-    fork = await store.fork("c", from_entry=entries[2].id)
-    assert texts(fork.messages) == ["q0", "a0", "q1"]
-
-
 async def test_a_fork_of_a_fork_shares_the_whole_history(store: ConversationStore) -> None:
     await store.save(conversation("c", *talk(2)))
     first = await store.fork("c", at=3, new_conversation_id="f")
@@ -479,24 +439,19 @@ async def test_a_fork_of_a_fork_shares_the_whole_history(store: ConversationStor
     assert texts(third.messages) == await words(store, "h") == ["q0", "a0", "q1", "own"]
 
 
-async def test_a_fork_with_a_known_id_conflicts(store: ConversationStore) -> None:
-    await store.save(conversation("c", *talk(1)))
-    await store.save(conversation("d", *talk(1)))
-    with pytest.raises(ConversationConflict):
-        await store.fork("c", new_conversation_id="d")
-    with pytest.raises(ConversationConflict):
-        await store.fork("c", new_conversation_id="c")
-
-
 async def test_a_wrong_fork_is_refused(store: ConversationStore) -> None:
-    await store.save(conversation("c", *talk(1)))
+    for name in ("c", "d"):
+        await store.save(conversation(name, *talk(1)))
     with pytest.raises(UserError):
         await store.fork("unknown")
     wrong: list[tuple[int | None, str | None]] = [(3, None), (-1, None), (1, "x"), (None, "x")]
     for at, from_entry in wrong:
         with pytest.raises(UserError):
             await store.fork("c", at=at, from_entry=from_entry)
-    assert len(await store.list_conversations()) == 1
+    for known in ("c", "d"):
+        with pytest.raises(ConversationConflict):
+            await store.fork("c", new_conversation_id=known)
+    assert len(await store.list_conversations()) == 2
 
 
 async def test_a_fork_outlives_the_conversation_it_came_from(store: ConversationStore) -> None:
@@ -528,18 +483,6 @@ async def test_a_deleted_id_can_be_a_fork(store: ConversationStore) -> None:
 # --- deletion ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_deleted_conversation_neither_loads_nor_lists(store: ConversationStore) -> None:
-    entries = await store.save(conversation("c", *talk(1)))
-    await store.save(conversation("d", *talk(1)))
-    await store.delete("c")
-    await store.delete("c")
-    await store.delete("unknown")
-    assert await store.load("c") is None
-    assert [each.conversation_id for each in await store.list_conversations()] == ["d"]
-    with pytest.raises(LookupError):
-        await store.read_entry(entries[0].id)
-
-
 async def test_a_copy_loaded_before_a_deletion_cannot_be_saved_over_it(store: ConversationStore) -> None:
     await store.save(conversation("c", *talk(1)))
     old = await loaded(store)
@@ -552,9 +495,10 @@ async def test_a_copy_loaded_before_a_deletion_cannot_be_saved_over_it(store: Co
     assert await words(store) == ["anew"]
 
 
-async def test_a_record_is_deleted_only_in_its_revision(store: ConversationStore) -> None:
+async def test_a_record_is_deleted_only_in_its_revision_and_neither_loads_nor_lists(store: ConversationStore) -> None:
     saved = conversation("c", *talk(1))
-    await store.save(saved)
+    entries = await store.save(saved)
+    await store.save(conversation("d", *talk(1)))
     for name, revision in (("c", "old"), ("unknown", "old")):
         with pytest.raises(ConversationConflict):
             await store.delete_record(name, expected_revision=revision)
@@ -562,6 +506,12 @@ async def test_a_record_is_deleted_only_in_its_revision(store: ConversationStore
     await store.delete_record("c", expected_revision=saved.revision)
     with pytest.raises(ConversationConflict):
         await store.delete_record("c", expected_revision=saved.revision)
+    for name in ("c", "c", "unknown"):
+        await store.delete(name)
+    assert await store.load("c") is None
+    assert [each.conversation_id for each in await store.list_conversations()] == ["d"]
+    with pytest.raises(LookupError):
+        await store.read_entry(entries[0].id)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -619,10 +569,6 @@ async def test_an_imported_conversation_is_not_continued_and_replaces_no_own_one
         assert await words(store) == ["own", "own"]
 
 
-def turn(text: str) -> tuple[ModelRequest, ModelResponse]:
-    return ModelRequest(parts=[UserPromptPart(text)]), ModelResponse(parts=[TextPart(f"re {text}")])
-
-
 async def test_of_two_processes_that_save_one_revision_exactly_one_succeeds(shared_valkey: RealServer) -> None:
     count = 40
     async with shared_valkey.bus() as bus:
@@ -636,15 +582,11 @@ async def test_of_two_processes_that_save_one_revision_exactly_one_succeeds(shar
         assert [process.returncode for process in processes] == [0, 0]
         assert all(output.strip().isdigit() for output in outputs)
         store = LanebusConversationStore(bus)
-        conversation = await store.load("c")
-        assert conversation is not None
-        said = [str(part.content) for message in conversation.messages for part in message.parts]  # type: ignore[union-attr]
+        said = await words(store)
         for name in ("one", "other"):
             assert [text for text in said if text.startswith(name)] == [f"{name} {number}" for number in range(count)]
         assert len(said) == 2 * count
-        record = await store.read_record("c")
-        assert record is not None
-        assert record.branches == []
+        assert (await recorded(store)).branches == []
 
 
 @pytest.mark.parametrize(
@@ -655,57 +597,47 @@ async def test_a_thousand_conversations_at_a_time_keep_their_messages(shared: Sh
     async with shared[kind].bus() as bus:
         store = LanebusConversationStore(bus)
 
-        async def talk(name: str) -> None:
+        async def converse(name: str) -> None:
             for number in range(2):
                 conversation = await store.load(name) or Conversation(conversation_id=name)
-                conversation.messages += turn(f"{name} {number}")
+                conversation.messages += [ask(f"{name} {number}"), tell("yes")]
                 await store.save(conversation)
 
-        await asyncio.gather(*map(talk, names))
+        await asyncio.gather(*map(converse, names))
         other = LanebusConversationStore(bus)
         listed = await other.list_conversations()
         assert {record.conversation_id for record in listed} == {*names}
         for name in names[::100]:
-            conversation = await other.load(name)
-            assert conversation is not None
-            assert conversation.messages[0].parts[0].content == f"{name} 0"  # type: ignore[union-attr]
-            assert len(conversation.messages) == 4
+            assert await words(other, name) == [f"{name} 0", "yes", f"{name} 1", "yes"]
 
 
-async def test_a_save_in_parts_that_conflicts_leaves_the_conversation_as_it_was(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        slow = LanebusConversationStore(bus, bounds=BackendBounds(batch_bytes=1))
-        await slow.save(Conversation(conversation_id="c", messages=[*turn("a")]))
-        one, other = await slow.load("c"), await slow.load("c")
-        assert one is not None
-        assert other is not None
-        one.messages += [*turn("b"), *turn("c")]
-        other.messages += turn("d")
-        outcomes = await asyncio.gather(
-            slow.save(one), LanebusConversationStore(bus).save(other), return_exceptions=True
-        )
-        conflicts = [isinstance(outcome, ConversationConflict) for outcome in outcomes]
-        assert sorted(conflicts) == [False, True]
-        winner = other if conflicts[0] else one
-        found = await slow.load("c")
-        assert found is not None
-        assert found.messages == winner.messages
-        found.messages += turn("e")
-        await slow.save(found)
-        context = await build_context(bus.session("c"))
-        assert len(context.messages) == len(found.messages)
+async def test_a_save_in_parts_that_conflicts_leaves_the_conversation_as_it_was(bus: Bus) -> None:
+    slow = LanebusConversationStore(bus, bounds=BackendBounds(batch_bytes=1))
+    await slow.save(conversation("c", *talk(1)))
+    one, other = await loaded(slow), await loaded(slow)
+    one.messages += talk(2, first=1)
+    other.messages += talk(1, first=8)
+    outcomes = await asyncio.gather(slow.save(one), LanebusConversationStore(bus).save(other), return_exceptions=True)
+    conflicts = [isinstance(outcome, ConversationConflict) for outcome in outcomes]
+    assert sorted(conflicts) == [False, True]
+    winner = other if conflicts[0] else one
+    found = await loaded(slow)
+    assert found.messages == winner.messages
+    found.messages += talk(1, first=9)
+    await slow.save(found)
+    context = await build_context(bus.session("c"))
+    assert len(context.messages) == len(found.messages)
 
 
-async def test_an_erased_conversation_is_unknown_and_its_id_is_refused(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusConversationStore(bus)
-        saved = Conversation(conversation_id="c", messages=[*turn("a")])
+async def test_an_erased_conversation_is_unknown_and_its_id_is_refused(bus: Bus) -> None:
+    store = LanebusConversationStore(bus)
+    saved = conversation("c", *talk(1))
+    await store.save(saved)
+    await bus.session("c").erase()
+    assert await store.load("c") is None
+    assert await store.list_conversations() == []
+    with pytest.raises(ConversationConflict):
         await store.save(saved)
-        await bus.session("c").erase()
-        assert await store.load("c") is None
-        assert await store.list_conversations() == []
-        with pytest.raises(ConversationConflict):
-            await store.save(saved)
 
 
 def double(number: int) -> int:
@@ -713,44 +645,31 @@ def double(number: int) -> int:
     return 2 * number
 
 
-async def test_a_saved_run_shows_its_messages_turns_and_usage(shared_valkey: RealServer) -> None:
+async def test_a_saved_run_shows_its_messages_turns_and_usage(bus: Bus) -> None:
     agent = Agent(TestModel(custom_output_text="done"), instructions="Be brief.", tools=[double])
-    async with shared_valkey.bus() as bus:
-        store = LanebusConversationStore(bus)
-        first = await agent.run("Hello", conversation=Conversation(conversation_id="c"))
-        await store.save(first)
-        await store.save(await agent.run("Again", conversation=await store.load("c")))
-        session = bus.session("c")
-        context = await build_context(session)
-        assert [type(message) for message in context.messages] == [
-            *(UserMessage, AssistantMessage, ToolResultMessage, AssistantMessage),
-            *(UserMessage, AssistantMessage),
-        ]
-        assert [instruction.text_content() for instruction in context.system] == ["Be brief."]
-        state = (await project(session, TURNS)).state
-        assert [(str(turn.turn_id), turn.status) for turn in state.turns] == [
-            ("c.main.1#0", "completed"),
-            ("c.main.1#1", "completed"),
-            ("c.main.2#0", "completed"),
-        ]
-        assert [run.name for run in state.turns[0].tools] == ["double"]
-        assert state.turns[0].results
-        assert state.waiting == ()
-        total = (await project(session, USAGE)).state.total.usage
-        conversation = await store.load("c")
-        assert conversation is not None
-        assert (total.input, total.output) == (conversation.usage.input_tokens, conversation.usage.output_tokens)
-
-
-async def test_a_reader_of_the_extension_lane_alone_sees_nothing_of_a_conversation(shared_valkey: RealServer) -> None:
-    agent = Agent(TestModel(custom_output_text="done"))
-    async with shared_valkey.bus() as bus:
-        store = LanebusConversationStore(bus)
-        await store.save(await agent.run("Hello", conversation=Conversation(conversation_id="c")))
-        assert [envelope async for envelope in bus.session("c").read(lanes={Lane.EXTENSION})] == []
-        answers = [
-            envelope.message
-            async for envelope in bus.session("c").read(lanes={Lane.LLM})
-            if isinstance(envelope.message, AssistantMessage)
-        ]
-        assert [answer.text_content() for answer in answers] == ["done"]
+    store = LanebusConversationStore(bus)
+    first = await agent.run("Hello", conversation=Conversation(conversation_id="c"))
+    await store.save(first)
+    await store.save(await agent.run("Again", conversation=await store.load("c")))
+    session = bus.session("c")
+    context = await build_context(session)
+    assert [type(message) for message in context.messages] == [
+        *(UserMessage, AssistantMessage, ToolResultMessage, AssistantMessage),
+        *(UserMessage, AssistantMessage),
+    ]
+    assert [instruction.text_content() for instruction in context.system] == ["Be brief."]
+    state = (await project(session, TURNS)).state
+    assert [(str(turn.turn_id), turn.status) for turn in state.turns] == [
+        ("c.main.1#0", "completed"),
+        ("c.main.1#1", "completed"),
+        ("c.main.2#0", "completed"),
+    ]
+    assert [run.name for run in state.turns[0].tools] == ["double"]
+    assert state.turns[0].results
+    assert state.waiting == ()
+    total = (await project(session, USAGE)).state.total.usage
+    used = (await loaded(store)).usage
+    assert (total.input, total.output) == (used.input_tokens, used.output_tokens)
+    assert [envelope async for envelope in session.read(lanes={Lane.EXTENSION})] == []
+    answers = [envelope.message async for envelope in session.read(lanes={Lane.LLM})]
+    assert [each.text_content() for each in answers if isinstance(each, AssistantMessage)] == ["", "done", "done"]

@@ -1,6 +1,5 @@
 """One suite for the harness' store in memory and for ours: both do the same. It is the referee of the store's seam."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,7 @@ from lanebus.context import build_context
 from lanebus.handlers.integrations.bounds import BackendBounds
 from lanebus.projections import TURNS, USAGE, project
 from lanebus.pydantic_ai import LanebusStepStore
+from tests.support.held import held
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import RealServer
 
@@ -45,18 +45,9 @@ async def store(request: pytest.FixtureRequest, shared: Shared) -> AsyncGenerato
     if request.param == "memory":
         yield InMemoryStepStore()
         return
-    opened, is_over = asyncio.Future[Bus](), asyncio.Event()
-
-    async def hold() -> None:  # a bus is opened and closed by one task, and a fixture has two
-        async with shared[request.param].bus() as bus:
-            opened.set_result(bus)
-            await is_over.wait()
-
     bounds = BackendBounds(cached_sessions=1, inline_bytes=1) if request.param == "tiny" else BackendBounds()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(hold())
-        yield LanebusStepStore(await opened, bounds=bounds)
-        is_over.set()
+    async with held(shared[request.param].bus()) as bus:
+        yield LanebusStepStore(bus, bounds=bounds)
 
 
 def ask(text: str) -> ModelRequest:
@@ -80,11 +71,8 @@ def effect(call: str, **fields: object) -> ToolEffectRecord:
     return replace(ToolEffectRecord(tool_call_id=call, tool_name="t", run_id="r", status="started"), **fields)  # type: ignore[arg-type]
 
 
-def test_our_store_has_the_methods_of_the_protocol(store: Store) -> None:
+async def test_the_store_has_the_methods_of_the_protocol_and_nothing_of_an_unknown_run(store: Store) -> None:
     assert isinstance(store, StepStore)
-
-
-async def test_an_unknown_run_has_nothing(store: Store) -> None:
     assert await store.get_run(run_id="r") is None
     assert await store.list_runs() == []
     assert await store.list_events(run_id="r") == []
@@ -227,31 +215,29 @@ async def test_a_run_is_registered_once(shared_valkey: RealServer) -> None:
                 await LanebusStepStore(other).register_run(taken)
 
 
-async def test_a_run_shows_its_messages_turns_and_usage(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusStepStore(bus)
-        agent = Agent(TestModel(), instructions="Be brief.", tools=[double])
-        result = await agent.run("go", capabilities=[StepPersistence(store=store, run_id="r")])
-        session = bus.session("r")
-        assert len((await build_context(session)).messages) == 4
-        assert [e.message async for e in session.read(kinds={"leafMove"})] == []
-        state = (await project(session, TURNS)).state
-        assert [(str(turn.turn_id), turn.status) for turn in state.turns] == [
-            ("r.main.1#0", "completed"),
-            ("r.main.1#1", "completed"),
-        ]
-        total = (await project(session, USAGE)).state.total.usage
-        assert (total.input, total.output) == (result.usage.input_tokens, result.usage.output_tokens)
+async def test_a_run_shows_its_messages_turns_and_usage(bus: Bus) -> None:
+    store = LanebusStepStore(bus)
+    agent = Agent(TestModel(), instructions="Be brief.", tools=[double])
+    result = await agent.run("go", capabilities=[StepPersistence(store=store, run_id="r")])
+    session = bus.session("r")
+    assert len((await build_context(session)).messages) == 4
+    assert [e.message async for e in session.read(kinds={"leafMove"})] == []
+    state = (await project(session, TURNS)).state
+    assert [(str(turn.turn_id), turn.status) for turn in state.turns] == [
+        ("r.main.1#0", "completed"),
+        ("r.main.1#1", "completed"),
+    ]
+    total = (await project(session, USAGE)).state.total.usage
+    assert (total.input, total.output) == (result.usage.input_tokens, result.usage.output_tokens)
 
 
-async def test_each_message_is_stored_once_over_all_snapshots(shared_valkey: RealServer) -> None:
-    async with shared_valkey.bus() as bus:
-        store = LanebusStepStore(bus)
-        messages: list[ModelMessage] = []
-        for number in range(20):
-            messages += [ask(f"q{number}"), tell("x" * 1_000)]
-            await store.save_snapshot(snapshot(*messages, step_index=number))
-        assert (await bus.session("r").head()).size_bytes < 20 * 5_000
+async def test_each_message_is_stored_once_over_all_snapshots(bus: Bus) -> None:
+    store = LanebusStepStore(bus)
+    messages: list[ModelMessage] = []
+    for number in range(20):
+        messages += [ask(f"q{number}"), tell("x" * 1_000)]
+        await store.save_snapshot(snapshot(*messages, step_index=number))
+    assert (await bus.session("r").head()).size_bytes < 20 * 5_000
 
 
 async def test_imported_steps_are_not_continued_and_settle_no_tool_call(shared_valkey: RealServer) -> None:

@@ -1,4 +1,4 @@
-"""Fixtures of these tests."""
+"""Fixtures of these tests: a bus on each kind of server."""
 
 from tests.support.agent.agents import bus, opening, session
 

@@ -54,17 +54,16 @@ async def until(totals: AsyncGenerator[AllProjected[Counts]], state: Counts) -> 
 
 
 @pytest.mark.cluster("the sessions are on several servers")
-async def test_every_session_is_in_the_total_once(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        assert (await project_all(bus, words, merge)).state == {}
-        for number in range(20):
-            await speak(bus, f"s{number}", "a", "b" if number % 2 else "odd")
-        expected = AllProjected({"a": 20, "b": 10}, sessions=20, entries=40, unreadable=10)
-        assert await project_all(bus, words, merge, bounds=FAST) == expected
-        await speak(bus, "s0", "c")
-        again = replace(expected, state={"a": 20, "b": 10, "c": 1}, entries=41)
-        assert await project_all(bus, words, merge) == again
-        assert await rebuild_all(bus, words, merge) == again
+async def test_every_session_is_in_the_total_once(bus: Bus) -> None:
+    assert (await project_all(bus, words, merge)).state == {}
+    for number in range(20):
+        await speak(bus, f"s{number}", "a", "b" if number % 2 else "odd")
+    expected = AllProjected({"a": 20, "b": 10}, sessions=20, entries=40, unreadable=10)
+    assert await project_all(bus, words, merge, bounds=FAST) == expected
+    await speak(bus, "s0", "c")
+    again = replace(expected, state={"a": 20, "b": 10, "c": 1}, entries=41)
+    assert await project_all(bus, words, merge) == again
+    assert await rebuild_all(bus, words, merge) == again
 
 
 async def test_what_is_stored_of_the_sessions_is_not_folded_again(one: RealServer) -> None:
@@ -92,67 +91,54 @@ async def test_what_is_stored_of_the_sessions_is_not_folded_again(one: RealServe
         assert sorted(folded) == ["a", "b", "c", "d"]
 
 
-async def test_a_fork_counts_only_its_own_entries(one: RealServer) -> None:
-    async with one.bus() as bus:
-        await speak(bus, "s1", "a", "b")
-        fork = await bus.session("s1").fork()
-        await speak(bus, fork.id, "c")
-        assert (await project_all(bus, words, merge)).state == {"a": 1, "b": 1, "c": 1}
+async def test_a_fork_counts_only_its_own_entries_also_when_its_parent_was_erased(bus: Bus) -> None:
+    await speak(bus, "s1", "a", "b")
+    fork = await bus.session("s1").fork()
+    await speak(bus, fork.id, "c")
+    assert (await project_all(bus, words, merge)).state == {"a": 1, "b": 1, "c": 1}
+    await bus.session("s1").erase(force=True)
+    assert await project_all(bus, words, merge) == AllProjected({"c": 1}, sessions=1, entries=3)
 
 
-async def test_a_projection_that_would_count_twice_and_an_error_of_a_fold_come_out_alone(one: RealServer) -> None:
+async def test_a_projection_that_would_count_twice_and_an_error_of_a_fold_come_out_alone(bus: Bus) -> None:
     @projection("wrong", version=1, forked=0)
     def wrong(number: int, message: UserMessage) -> int:
         raise KeyError(message.text_content())
 
-    async with one.bus() as bus:
-        shared: Projection[Counts] = replace(words, forked=None)
-        with pytest.raises(InvalidProjection, match="forked="):
-            await project_all(bus, shared, merge)
-        await speak(bus, "s1", "a")
-        with pytest.raises(FoldFailed) as caught:
-            await project_all(bus, wrong, int.__add__)
-        assert isinstance(caught.value.__cause__, KeyError)
+    shared: Projection[Counts] = replace(words, forked=None)
+    with pytest.raises(InvalidProjection, match="forked="):
+        await project_all(bus, shared, merge)
+    await speak(bus, "s1", "a")
+    with pytest.raises(FoldFailed) as caught:
+        await project_all(bus, wrong, int.__add__)
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
-async def test_what_is_left_of_a_trimmed_session_counts_and_an_erased_one_does_not(one: RealServer) -> None:
-    async with one.bus() as bus:
-        for name in ("s1", "s2", "s3"):
-            await speak(bus, name, "a", "b")
-        await project_all(bus, words, merge)
-        await bus.session("s1").trim(2)
-        await bus.session("s2").drop_projection("words", 1)
-        await bus.session("s2").trim(2)
-        await bus.session("s3").erase()
-        expected = AllProjected({"a": 1, "b": 2}, sessions=2, entries=4, trimmed=1)
-        assert await project_all(bus, words, merge) == expected
-        assert await rebuild_all(bus, words, merge) == expected
+async def test_what_is_left_of_a_trimmed_session_counts_and_an_erased_one_does_not(bus: Bus) -> None:
+    for name in ("s1", "s2", "s3"):
+        await speak(bus, name, "a", "b")
+    await project_all(bus, words, merge)
+    await bus.session("s1").trim(2)
+    await bus.session("s2").drop_projection("words", 1)
+    await bus.session("s2").trim(2)
+    await bus.session("s3").erase()
+    expected = AllProjected({"a": 1, "b": 2}, sessions=2, entries=4, trimmed=1)
+    assert await project_all(bus, words, merge) == expected
+    assert await rebuild_all(bus, words, merge) == expected
 
 
-async def test_a_fork_whose_parent_was_erased_has_its_own_entries_in_the_total(one: RealServer) -> None:
-    async with one.bus() as bus:
-        await speak(bus, "s1", "a")
-        fork = await bus.session("s1").fork()
-        await speak(bus, fork.id, "c")
-        await bus.session("s1").erase(force=True)
-        assert await project_all(bus, words, merge) == AllProjected({"c": 1}, sessions=1, entries=2)
+async def test_a_session_that_cannot_be_read_is_counted_as_failed(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    await speak(bus, "s1", "a")
+    await speak(bus, "s2", "b")
+    load = load_stored
 
+    async def damaged(session: Session, projection: Projection[Counts]) -> Projected[Counts] | None:
+        if session.id == "s1":
+            raise LogRolledBack("s1", 5, 2)
+        return await load(session, projection)
 
-async def test_a_session_that_cannot_be_read_is_counted_as_failed(
-    one: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with one.bus() as bus:
-        await speak(bus, "s1", "a")
-        await speak(bus, "s2", "b")
-        load = load_stored
-
-        async def damaged(session: Session, projection: Projection[Counts]) -> Projected[Counts] | None:
-            if session.id == "s1":
-                raise LogRolledBack("s1", 5, 2)
-            return await load(session, projection)
-
-        monkeypatch.setattr(all_sessions, "load_stored", damaged)
-        assert await project_all(bus, words, merge) == AllProjected({"b": 1}, sessions=1, entries=1, failed=1)
+    monkeypatch.setattr(all_sessions, "load_stored", damaged)
+    assert await project_all(bus, words, merge) == AllProjected({"b": 1}, sessions=1, entries=1, failed=1)
 
 
 @pytest.mark.cluster("changes are on several servers")
@@ -178,18 +164,17 @@ async def test_following_finds_an_erased_session(one: RealServer) -> None:
 
 
 async def test_following_reads_all_sessions_if_a_look_does_not_name_every_change(
-    one: RealServer, monkeypatch: pytest.MonkeyPatch
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with one.bus() as bus:
-        look = bus.activity
+    look = bus.activity
 
-        async def nameless(since: Activity | None = None) -> Activity:
-            return replace(await look(since), sessions={}, named=0)
+    async def nameless(since: Activity | None = None) -> Activity:
+        return replace(await look(since), sessions={}, named=0)
 
-        monkeypatch.setattr(bus, "activity", nameless)
+    monkeypatch.setattr(bus, "activity", nameless)
+    await speak(bus, "s1", "a")
+    rarely = replace(FAST, sweep_seconds=1e6)
+    async with aclosing(follow_all(bus, words, merge, bounds=rarely)) as totals:
+        await anext(totals)
         await speak(bus, "s1", "a")
-        rarely = replace(FAST, sweep_seconds=1e6)
-        async with aclosing(follow_all(bus, words, merge, bounds=rarely)) as totals:
-            await anext(totals)
-            await speak(bus, "s1", "a")
-            await until(totals, {"a": 2})
+        await until(totals, {"a": 2})

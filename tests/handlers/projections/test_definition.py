@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, UserMessage
+from lanebus import AssistantMessage, Bus, DecodeFailure, Envelope, ExtensionMessage, Lane, Session, UserMessage
 from lanebus.bus.errors import DecodeError
 from lanebus.handlers.projections import Projected, Projection, folded, look, projection
 from lanebus.handlers.projections.definition import OWN_NAMES
@@ -17,7 +17,6 @@ from lanebus.handlers.verify import PROJECTION_NAMES
 from lanebus.messages import Abort, AgentEvent, Compaction, ToolEnded, TurnId
 from lanebus.projections import FoldFailed, InvalidProjection, project
 from tests.support.agent.folding import log_of
-from tests.support.servers.real import AnyServer
 
 __all__ = ()
 
@@ -106,7 +105,7 @@ def test_only_the_lane_and_kinds_of_the_event_are_read() -> None:
     assert [state_of(each, *entries) for each in (both, commands, notes, everything)] == [0, 2, 0, 3]
 
 
-def test_an_event_class_of_ones_own_is_read() -> None:
+def test_an_event_class_of_ones_own_is_read_and_a_third_parameter_is_given_the_envelope() -> None:
     @projection("deployed", version=1)
     def deployed(versions: tuple[str, ...], event: Deployed) -> tuple[str, ...]:
         return (*versions, event.version)
@@ -114,8 +113,6 @@ def test_an_event_class_of_ones_own_is_read() -> None:
     entries = log_of(Deployed(version="2").as_extension(), ExtensionMessage.of("app.deployed", {"version": 3}))
     assert run(deployed, *entries) == Projected(("2",), entries[-1].cursor, unreadable=1)  # type: ignore[arg-type]
 
-
-def test_a_third_parameter_is_given_the_events_envelope() -> None:
     @projection("places", version=1)
     def places(state: tuple[int, ...], event: ToolEnded, envelope: Envelope) -> tuple[int, ...]:
         return (*state, envelope.position)
@@ -147,7 +144,7 @@ def test_a_message_error_of_the_fold_is_an_event_that_cannot_be_read() -> None:
     assert run(picky, UNREAD).unreadable == 1  # type: ignore[arg-type]
 
 
-def test_the_initial_state_is_the_types_own() -> None:
+def test_the_initial_state_is_the_types_own_and_a_state_reads_back_as_it_was_written() -> None:
     @projection("model", version=1)
     def model(state: Words, event: UserMessage) -> Words:
         return state
@@ -167,12 +164,6 @@ def test_the_initial_state_is_the_types_own() -> None:
     assert (model.initial, record.initial, newest.initial) == (Words(), Spent(), None)
     assert (given.initial, given.forked) == (Needs(name="a"), Needs(name="b"))
     assert state_of(newest, *log_of(UserMessage.text("hi"))) == "hi"
-
-
-def test_a_state_reads_back_as_it_was_written_none_included() -> None:
-    @projection("record", version=1)
-    def record(state: Spent, event: UserMessage) -> Spent:
-        return state
 
     for state in (Spent(), Spent(3, None), Spent(1, Decimal("0.1"))):
         assert record.load(record.checked_dump(state)) == (state, 0)
@@ -299,31 +290,28 @@ def mutable(state: Counter[str], event: UserMessage) -> Counter[str]:
     return state
 
 
-async def test_a_fold_that_changes_its_state_leaves_the_one_it_began_with(server: AnyServer) -> None:
-    async with server.bus() as bus:
-        for name in ("a", "b"):
-            await bus.session(name).publish(UserMessage.text("x"))
-            assert (await project(bus.session(name), mutable)).state == Counter(x=1)
-        first = await look(bus.session("a"), mutable)
-        await bus.session("a").publish(UserMessage.text("x"))
-        assert (await look(bus.session("a"), mutable, known=first)).state == Counter(x=2)
-        assert first.state == Counter(x=1)
-        assert mutable.initial == Counter()
+async def test_a_fold_that_changes_its_state_leaves_the_one_it_began_with(bus: Bus) -> None:
+    for name in ("a", "b"):
+        await bus.session(name).publish(UserMessage.text("x"))
+        assert (await project(bus.session(name), mutable)).state == Counter(x=1)
+    first = await look(bus.session("a"), mutable)
+    await bus.session("a").publish(UserMessage.text("x"))
+    assert (await look(bus.session("a"), mutable, known=first)).state == Counter(x=2)
+    assert first.state == Counter(x=1)
+    assert mutable.initial == Counter()
 
 
-async def test_an_error_of_a_fold_names_the_projection_the_entry_and_its_kind(server: AnyServer) -> None:
+async def test_an_error_of_a_fold_names_the_projection_the_entry_and_its_kind(session: Session) -> None:
     @projection("picky", version=1)
     def picky(count: int, message: UserMessage | ToolEnded) -> int:
         if isinstance(message, ToolEnded):
             raise KeyError("tool")
         return count + 1
 
-    async with server.bus() as bus:
-        session = bus.session("s1")
-        await session.publish(UserMessage.text("hi"), ended("a", is_error=False))
-        for fold in (project, look):
-            with pytest.raises(FoldFailed, match=r"'picky' failed at position 2 of session 's1', .*KeyError") as caught:
-                await fold(session, picky)
-            assert isinstance(caught.value.__cause__, KeyError)
-            assert (caught.value.position, caught.value.kind) == (2, "agent.tool.ended")
-        assert await session.load_projection("picky", 1) is None
+    await session.publish(UserMessage.text("hi"), ended("a", is_error=False))
+    for fold in (project, look):
+        with pytest.raises(FoldFailed, match=r"'picky' failed at position 2 of session 's1', .*KeyError") as caught:
+            await fold(session, picky)
+        assert isinstance(caught.value.__cause__, KeyError)
+        assert (caught.value.position, caught.value.kind) == (2, "agent.tool.ended")
+    assert await session.load_projection("picky", 1) is None

@@ -264,33 +264,29 @@ async def test_each_selected_entry_gives_a_state(server: AnyServer) -> None:
             assert await take(states, 2) == [(("a", "b"), 3), (("a", "b", "c"), 5)]
 
 
-async def test_following_after_a_cursor_gives_the_states_after_it(one: RealServer) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), said("b"), NOTE, said("c"))
-        async with aclosing(follow(session, heard)) as states:
-            whole = await anext(states)
-        cases: list[tuple[Cursor, list[tuple[Said, int]]]] = [
-            (Cursor(0), [(("a",), 1), (("a", "b"), 2), (("a", "b", "c"), 4)]),
-            (Cursor(2), [(("a", "b", "c"), 4)]),
-            (Cursor(3), [(("a", "b", "c"), 4)]),
-        ]
-        for after, expected in cases:
-            assert await stored(session) == 4
-            async with aclosing(follow(session, heard, after=after)) as states:
-                assert await take(states, len(expected)) == expected
-        await session.publish(said("d"))
-        async with aclosing(follow(session, heard, after=whole.cursor)) as states:
-            assert await take(states, 1) == [(("a", "b", "c", "d"), 5)]
+async def test_following_after_a_cursor_gives_the_states_after_it(session: Session) -> None:
+    await session.publish(said("a"), said("b"), NOTE, said("c"))
+    async with aclosing(follow(session, heard)) as states:
+        whole = await anext(states)
+    cases: list[tuple[Cursor, list[tuple[Said, int]]]] = [
+        (Cursor(0), [(("a",), 1), (("a", "b"), 2), (("a", "b", "c"), 4)]),
+        (Cursor(2), [(("a", "b", "c"), 4)]),
+        (Cursor(3), [(("a", "b", "c"), 4)]),
+    ]
+    for after, expected in cases:
+        assert await stored(session) == 4
+        async with aclosing(follow(session, heard, after=after)) as states:
+            assert await take(states, len(expected)) == expected
+    await session.publish(said("d"))
+    async with aclosing(follow(session, heard, after=whole.cursor)) as states:
+        assert await take(states, 1) == [(("a", "b", "c", "d"), 5)]
 
 
 @pytest.mark.parametrize("after", [Cursor(9), Cursor(2, 0, "0_other")])
-async def test_following_after_a_cursor_that_the_log_does_not_hold_begins_anew(one: RealServer, after: Cursor) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), said("b"))
-        async with aclosing(follow(session, heard, after=after)) as states:
-            assert await take(states, 1) == [(("a", "b"), 2)]
+async def test_following_after_a_cursor_that_the_log_does_not_hold_begins_anew(session: Session, after: Cursor) -> None:
+    await session.publish(said("a"), said("b"))
+    async with aclosing(follow(session, heard, after=after)) as states:
+        assert await take(states, 1) == [(("a", "b"), 2)]
 
 
 async def test_the_state_is_stored_every_so_many_entries_selected_or_not(one: RealServer) -> None:
@@ -332,65 +328,55 @@ async def test_a_checkpoint_moves_on_past_entries_that_are_not_selected(one: Rea
                 tasks.cancel_scope.cancel()
 
 
-async def test_a_checkpoint_of_another_process_is_not_overwritten_by_an_earlier_one(one: RealServer) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        async with aclosing(follow(session, heard, store_every=1)) as states:
-            await take(states, 1)
-            await session.publish(said("b"), said("c"), said("d"))
-            await project(session, heard)
-            await take(states, 3)
-            assert await stored(session) == 4
-            await session.publish(said("e"), said("f"))
-            await take(states, 2)
-            assert await stored(session) == 5
-
-
-async def test_a_position_moves_on_past_entries_that_are_not_selected(one: RealServer) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), NOTE, NOTE)
-        now = await project(session, heard)
-        assert (now.state, now.cursor) == (("a",), (await session.head()).cursor)
-        await session.publish(NOTE)
-        assert (await project(session, heard)).position == 4
+async def test_a_checkpoint_of_another_process_is_not_overwritten_by_an_earlier_one(session: Session) -> None:
+    await session.publish(said("a"))
+    async with aclosing(follow(session, heard, store_every=1)) as states:
+        await take(states, 1)
+        await session.publish(said("b"), said("c"), said("d"))
+        await project(session, heard)
+        await take(states, 3)
         assert await stored(session) == 4
+        await session.publish(said("e"), said("f"))
+        await take(states, 2)
+        assert await stored(session) == 5
 
 
-async def test_another_version_is_folded_anew(one: RealServer) -> None:
+async def test_a_position_moves_on_past_entries_that_are_not_selected(session: Session) -> None:
+    await session.publish(said("a"), NOTE, NOTE)
+    now = await project(session, heard)
+    assert (now.state, now.cursor) == (("a",), (await session.head()).cursor)
+    await session.publish(NOTE)
+    assert (await project(session, heard)).position == 4
+    assert await stored(session) == 4
+
+
+async def test_another_version_is_folded_anew(session: Session) -> None:
     @projection("said", version=2)
     def lengths(numbers: tuple[int, ...], message: UserMessage) -> tuple[int, ...]:
         return (*numbers, len(message.text_content()))
 
-    async with one.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"), said("bb"))
-        await project(session, heard)
-        assert (await project(session, lengths)).state == (1, 2)
-        assert set(await session.checkpoints()) == {"p:said@1", "p:said@2"}
-        assert await session.drop_projection("said", 1)
+    await session.publish(said("a"), said("bb"))
+    await project(session, heard)
+    assert (await project(session, lengths)).state == (1, 2)
+    assert set(await session.checkpoints()) == {"p:said@1", "p:said@2"}
+    assert await session.drop_projection("said", 1)
 
 
-async def test_the_number_of_unreadable_events_survives_a_checkpoint(one: RealServer) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        for number in (1, 2):
-            await session.publish(said("odd"), said("a"))
-            now = await project(session, heard)
-            assert (now.state, now.unreadable) == (("a",) * number, number)
-            assert await look(session, heard) == now
+async def test_the_number_of_unreadable_events_survives_a_checkpoint(session: Session) -> None:
+    for number in (1, 2):
+        await session.publish(said("odd"), said("a"))
+        now = await project(session, heard)
+        assert (now.state, now.unreadable) == (("a",) * number, number)
+        assert await look(session, heard) == now
 
 
-async def test_following_an_erased_session_ends_with_its_error(one: RealServer) -> None:
-    async with one.bus() as bus:
-        session = bus.session("s")
-        await session.publish(said("a"))
-        async with aclosing(follow(session, heard)) as states:
+async def test_following_an_erased_session_ends_with_its_error(session: Session) -> None:
+    await session.publish(said("a"))
+    async with aclosing(follow(session, heard)) as states:
+        await anext(states)
+        await session.erase()
+        with pytest.raises(SessionErased):
             await anext(states)
-            await session.erase()
-            with pytest.raises(SessionErased):
-                await anext(states)
 
 
 async def test_following_waits_for_a_server_that_dies_after_a_rollback(valkey: RealServer) -> None:

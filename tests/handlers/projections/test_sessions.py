@@ -10,7 +10,7 @@ from lanebus.archive import DirectoryArchive
 from lanebus.errors import UnknownKind
 from lanebus.messages import AgentEnded, Cost, TurnId, TurnStarted, UserMessage
 from lanebus.projections import SESSIONS, project, session_lines
-from tests.support.agent.folding import fold, log_of, through_json
+from tests.support.agent.folding import fold, log_of
 
 __all__ = ()
 
@@ -92,11 +92,6 @@ def test_a_title_is_never_cut_within_a_character(character: str) -> None:
 def test_a_title_comes_from_the_first_message_that_has_text() -> None:
     line = fold(SESSIONS, log_of(UserMessage(content=(TextBlock(text=" "),)), UserMessage.text("hello")))
     assert line.title == "hello"
-
-
-def test_a_stored_line_comes_back_equal() -> None:
-    line = fold(SESSIONS, log_of(UserMessage.text("x"), AssistantMessage(turn_id=TURN, usage=USAGE)))
-    assert through_json(SESSIONS, line) == line
 
 
 async def test_every_session_of_the_bus_has_its_line(bus: Bus) -> None:

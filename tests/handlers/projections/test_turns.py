@@ -18,6 +18,7 @@ __all__ = ()
 
 LOOP = "s1.main.1"
 USAGE = Usage(input=10, output=5, total_tokens=15, cost=Cost(total=Decimal("0.1")))
+TOOK = Usage(input=10, output=5, total_tokens=15)
 
 
 def turn_id(index: int = 0, loop: str = LOOP) -> TurnId:
@@ -28,12 +29,18 @@ def started(loop: str = LOOP, parent: str | None = None) -> AgentStarted:
     return AgentStarted(loop_id=loop, agent="main", parent_loop_id=parent)
 
 
-def ended(loop: str = LOOP, stop_reason: StopReason = "stop") -> AgentEnded:
-    return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=1, usage=Usage())
+def goes_on(loop: str, parent: str) -> AgentStarted:
+    return started(loop, parent).model_copy(update={"continuation": "default"})
+
+
+def ended(loop: str = LOOP, usage: Usage = TOOK, *, stop_reason: StopReason = "stop", turns: int = 1) -> AgentEnded:
+    return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=turns, usage=usage)
 
 
 def turns(*messages: Said) -> TurnsState:
-    return fold(TURNS, log_of(*messages))
+    state = fold(TURNS, log_of(*messages))
+    assert through_json(TURNS, state) == state
+    return state
 
 
 def test_a_turn_with_a_tool_is_told_in_full() -> None:
@@ -166,8 +173,7 @@ def test_loops_that_run_beside_each_other_do_not_end_each_other() -> None:
 
 
 def test_a_loop_that_goes_on_from_a_dead_one_ends_it() -> None:
-    next_loop = AgentStarted(loop_id="s1.main.2", agent="main", parent_loop_id=LOOP, continuation="default")
-    state = turns(started(), next_loop)
+    state = turns(started(), goes_on("s1.main.2", LOOP))
     assert [loop.status for loop in state.loops] == ["aborted", "running"]
 
 
@@ -221,6 +227,8 @@ def test_an_event_that_cannot_be_read_is_counted_and_ends_nothing() -> None:
         AssistantMessage(),
     )
     assert (state.problems, len(state.turns)) == (2, 1)
+    broken = Envelope("s1", 1, Lane.LLM, DecodeFailure(UnknownKind("x"), b"{}"), 0.0, "test")
+    assert fold(TURNS, [broken]).problems == 1
 
 
 def test_the_state_holds_no_text_of_a_message() -> None:
@@ -230,42 +238,7 @@ def test_the_state_holds_no_text_of_a_message() -> None:
     assert secret.encode() not in TURNS.dump(state)
 
 
-def test_a_stored_state_comes_back_equal() -> None:
-    call = ToolCallBlock(id="t", name="f")
-    state = turns(
-        started(),
-        TurnStarted(turn_id=turn_id(), prompts=(1,)),
-        AssistantMessage(content=(call,), turn_id=turn_id(), usage=USAGE),
-        ParallelLoopsStarted(loop_ids=("a", "b")),
-        UserMessage.text("x"),
-    )
-    assert through_json(TURNS, state) == state
-
-
-def test_an_entry_that_cannot_be_read_is_counted_and_ends_nothing() -> None:
-    broken = Envelope("s1", 1, Lane.LLM, DecodeFailure(UnknownKind("x"), b"{}"), 0.0, "test")
-    assert fold(TURNS, [broken]).problems == 1
-
-
 # --- how loops hang together and what each took --------------------------------------------------------------------
-
-TOOK = Usage(input=10, output=5, total_tokens=15)
-
-
-def state_of(*said: Said) -> TurnsState:
-    state = fold(TURNS, log_of(*said))
-    assert through_json(TURNS, state) == state
-    return state
-
-
-def begins(loop: str, parent: str | None = None) -> AgentStarted:
-    return AgentStarted(
-        loop_id=loop, agent="a", parent_loop_id=parent, continuation="initial" if parent is None else "default"
-    )
-
-
-def ends(loop: str, usage: Usage = TOOK, turns: int = 0) -> AgentEnded:
-    return AgentEnded(loop_id=loop, stop_reason="stop", turns=turns, usage=usage)
 
 
 def said(loop: str, index: int = 0) -> AssistantMessage:
@@ -273,12 +246,12 @@ def said(loop: str, index: int = 0) -> AssistantMessage:
 
 
 def test_loops_that_go_on_from_each_other_are_a_tree() -> None:
-    state = state_of(
-        *(begins("s.m.1"), ends("s.m.1")),
-        *(begins("s.m.2", "s.m.1"), ends("s.m.2")),
-        *(begins("s.m.3", "s.m.1"), ends("s.m.3")),
-        *(begins("s.m.4", "s.m.3"), ends("s.m.4")),
-        *(begins("s.x.1", "t.m.9"), ends("s.x.1")),
+    state = turns(
+        *(started("s.m.1"), ended("s.m.1")),
+        *(goes_on("s.m.2", "s.m.1"), ended("s.m.2")),
+        *(goes_on("s.m.3", "s.m.1"), ended("s.m.3")),
+        *(goes_on("s.m.4", "s.m.3"), ended("s.m.4")),
+        *(goes_on("s.x.1", "t.m.9"), ended("s.x.1")),
     )
     assert roots(state) == ("s.m.1", "s.x.1")
     assert children(state, "s.m.1") == ("s.m.2", "s.m.3")
@@ -290,15 +263,15 @@ def test_loops_that_go_on_from_each_other_are_a_tree() -> None:
 
 
 def test_parents_that_run_in_a_circle_end_the_chain() -> None:
-    state = state_of(begins("a", "b"), ends("a"), begins("b", "c"), ends("b"), begins("c", "a"), ends("c"))
+    state = turns(goes_on("a", "b"), ended("a"), goes_on("b", "c"), ended("b"), goes_on("c", "a"), ended("c"))
     assert chain_to(state, "a") == ("c", "b", "a")
-    assert chain_to(state_of(begins("a", "a")), "a") == ("a",)
+    assert chain_to(turns(goes_on("a", "a")), "a") == ("a",)
 
 
 def test_a_loop_took_what_its_turns_took_and_what_its_end_repeats_counts_only_without_them() -> None:
-    state = state_of(
-        *(begins("s.m.1"), said("s.m.1"), said("s.m.1", 1), ends("s.m.1", Usage(input=1), 2)),
-        *(begins("s.m.2", "s.m.1"), ends("s.m.2")),
+    state = turns(
+        *(started("s.m.1"), said("s.m.1"), said("s.m.1", 1), ended("s.m.1", Usage(input=1), turns=2)),
+        *(goes_on("s.m.2", "s.m.1"), ended("s.m.2")),
         AssistantMessage(usage=TOOK),
     )
     assert loop_usage(state, "s.m.1") == TOOK.combine(TOOK)
@@ -310,9 +283,9 @@ def test_a_loop_took_what_its_turns_took_and_what_its_end_repeats_counts_only_wi
 def test_a_tool_s_loop_is_known_before_and_after_it_begins() -> None:
     turn = TurnId(loop_id="s.m.1", turn_index=0)
     tool = ToolEnded(turn_id=turn, tool_call_id="c", tool_name="ask", is_error=False, child_loop_id="s.x.1")
-    child = [begins("s.x.1", "s.m.1"), ends("s.x.1")]
+    child = [goes_on("s.x.1", "s.m.1"), ended("s.x.1")]
     for order in ([tool, *child], [*child, tool]):
-        state = state_of(begins("s.m.1"), TurnStarted(turn_id=turn), *order)
+        state = turns(started("s.m.1"), TurnStarted(turn_id=turn), *order)
         assert [run.child_loop for run in state.turns[0].tools] == ["s.x.1"]
         assert children(state, "s.m.1") == ("s.x.1",)
 
@@ -320,9 +293,9 @@ def test_a_tool_s_loop_is_known_before_and_after_it_begins() -> None:
 def test_of_loops_side_by_side_one_is_taken() -> None:
     pair = ParallelLoopsStarted(loop_ids=("s.a.1", "s.b.1"))
     chosen = ParallelLoopsEnded(selected_loop_id="s.b.1", selected_config_index=1, evaluation_usage=Usage(input=99))
-    state = state_of(
-        *(pair, begins("s.a.1"), begins("s.b.1"), ends("s.a.1"), ends("s.b.1"), chosen),
-        *(begins("s.m.1"), ends("s.m.1")),
+    state = turns(
+        *(pair, started("s.a.1"), started("s.b.1"), ended("s.a.1"), ended("s.b.1"), chosen),
+        *(started("s.m.1"), ended("s.m.1")),
     )
     assert siblings(state, "s.a.1") == siblings(state, "s.b.1") == ("s.a.1", "s.b.1")
     assert (siblings(state, "s.m.1"), siblings(state, "none")) == ((), ())
@@ -334,7 +307,7 @@ def test_of_loops_side_by_side_one_is_taken() -> None:
 def test_a_loop_that_never_ended_keeps_its_messages_and_their_usage() -> None:
     turn = TurnId(loop_id="s.m.1", turn_index=0)
     prompt = UserMessage.text("x").with_turn_id(turn)
-    open_state = state_of(begins("s.m.1"), TurnStarted(turn_id=turn), prompt, said("s.m.1"))
+    open_state = turns(started("s.m.1"), TurnStarted(turn_id=turn), prompt, said("s.m.1"))
     state = abandoned(open_state, 99.0)
     (loop,) = state.loops
     (cut,) = loop_turns(state, "s.m.1")
@@ -344,17 +317,8 @@ def test_a_loop_that_never_ended_keeps_its_messages_and_their_usage() -> None:
     assert abandoned(state, 100.0) == state
 
 
-def test_a_loop_that_is_told_to_begin_twice_stays_what_it_was() -> None:
-    begun: list[Said] = [begins("s.m.1"), said("s.m.1")]
-    end = [TurnEnded(turn_id=TurnId(loop_id="s.m.1", turn_index=0), stop_reason="stop", usage=TOOK), ends("s.m.1")]
-    state = state_of(*begun, begins("s.m.1"), *end)
-    assert [loop.status for loop in state.loops] == ["completed"]
-    assert len(state.turns) == 1
-    assert loop_usage(state, "s.m.1") == TOOK
-
-
 def test_a_turn_is_found_by_its_index_and_not_by_its_place() -> None:
-    state = state_of(begins("s.m.1"), said("s.m.1", 1), said("s.m.1", 0))
+    state = turns(started("s.m.1"), said("s.m.1", 1), said("s.m.1", 0))
     found = state.turn(TurnId(loop_id="s.m.1", turn_index=0))
     assert found is not None
     assert found.message == 3
@@ -364,8 +328,8 @@ def test_a_turn_is_found_by_its_index_and_not_by_its_place() -> None:
 @pytest.mark.full
 def test_turns_are_listed_by_loop_on_the_command_line(lanebus: CommandLine) -> None:
     log = (
-        *(begins("s.m.1"), said("s.m.1"), ends("s.m.1")),
-        *(begins("s.m.2", "s.m.1"), said("s.m.2"), said("s.m.2", 1), ends("s.m.2")),
+        *(started("s.m.1"), said("s.m.1"), ended("s.m.1")),
+        *(goes_on("s.m.2", "s.m.1"), said("s.m.2"), said("s.m.2", 1), ended("s.m.2")),
     )
     lines = [stored(each).to_json() for each in log]
     assert lanebus("publish", "s", "--json", stdin="\n".join(lines)).code == 0

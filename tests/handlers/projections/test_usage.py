@@ -170,14 +170,6 @@ def test_the_summary_has_exactly_the_keys_of_the_command_line() -> None:
     assert summary(Usage())["cost"] is None
 
 
-def test_a_stored_state_comes_back_equal_with_the_same_bytes() -> None:
-    state = fold(
-        USAGE, log_of(answer(turn_id=TURN), answer(None), answer(Usage(input=1, cost=Cost(total=Decimal("1.50")))))
-    )
-    assert through_json(USAGE, state) == state
-    assert USAGE.dump(through_json(USAGE, state)) == USAGE.dump(state)
-
-
 def test_an_entry_that_cannot_be_read_is_counted_as_a_problem_and_as_no_call() -> None:
     broken = Envelope("s1", 1, Lane.LLM, DecodeFailure(UnknownKind("x"), b"{}"), 0.0, "test")
     assert fold(USAGE, [broken]) == UsageState(problems=1)

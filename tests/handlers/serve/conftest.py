@@ -6,8 +6,9 @@ import pytest
 
 from lanebus import Bus
 from tests.support.agent.agents import fresh_bus
+from tests.support.held import held
 from tests.support.page.serving import client_of, serving
-from tests.support.serve import Client, held
+from tests.support.serve import Client
 
 
 @pytest.fixture

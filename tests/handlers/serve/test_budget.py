@@ -24,7 +24,7 @@ def never() -> None:
     raise AssertionError("this client is not blocked")
 
 
-async def test_a_response_waits_until_other_responses_give_their_bytes_back() -> None:
+async def test_a_response_waits_for_the_bytes_of_others_and_one_larger_than_the_budget_is_served_alone() -> None:
     budget = ByteBudget(TINY)
     async with budget.share(never) as first, budget.share(never) as second:
         await first.take(2)
@@ -36,10 +36,6 @@ async def test_a_response_waits_until_other_responses_give_their_bytes_back() ->
             first.keep(0)
         assert (first.held, second.held) == (0, 2)
     assert budget.held == 0
-
-
-async def test_a_response_larger_than_the_budget_is_served_alone() -> None:
-    budget = ByteBudget(TINY)
     async with budget.share(never) as large:
         await large.take(100)
         assert budget.held == 100
@@ -152,17 +148,13 @@ async def test_a_principal_that_waits_for_its_own_part_disconnects_only_its_own_
         assert other.held == 5
 
 
-async def test_a_share_that_was_given_back_takes_nothing_more() -> None:
+async def test_a_share_that_was_given_back_or_is_paid_for_by_another_takes_nothing_and_never_waits() -> None:
     budget = ByteBudget(TINY)
     share = budget.open(never)
     share.close()
     await share.take(2)
     share.keep(3)
     assert budget.held == 0
-
-
-async def test_a_share_that_is_paid_for_by_another_takes_nothing_and_never_waits() -> None:
-    budget = ByteBudget(TINY)
     async with budget.share(never) as whole:
         await whole.take(3)
         await whole.paid().take(100, seconds=TINY.wait_seconds)

@@ -10,14 +10,12 @@ from pydantic import JsonValue
 
 from lanebus import Bus, UserMessage
 from lanebus.access import AccessRequest, Decision
-from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.serve.api.openapi import endpoints
 from lanebus.handlers.serve.budget import Turns
 from lanebus.handlers.serve.errors import ServerBusy
 from lanebus.messages import TurnId
+from tests.support.page.samples import begun
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus
-
-__all__ = ()
 
 TURN = TurnId(loop_id="s.main.1", turn_index=0)
 PATH = "/api/sessions/{session}"
@@ -75,10 +73,7 @@ def test_every_route_has_a_row() -> None:
 async def fill(bus: Bus, name: str, number: int) -> None:
     """Give a session a number of entries, forks of forks, and dead letters."""
     session = bus.session(name)
-    turn = TurnId(loop_id=f"{name}.main.1", turn_index=0)
-    await session.publish(UserMessage.text("hi"), AgentStarted(loop_id=turn.loop_id, agent="main").as_extension())
-    await session.publish(TurnStarted(turn_id=turn).as_extension())
-    await session.publish(ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension())
+    await session.publish(UserMessage.text("hi"), *begun(name, "c1", agent="main"))
     last = session
     for at in range(number):
         await session.publish(UserMessage.text("x" * 100))

@@ -11,9 +11,8 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from lanebus import Bus, Delta, ExtensionMessage, Lane, Session, UserMessage
+from lanebus import Bus, Delta, ExtensionMessage, Lane, UserMessage
 from lanebus.access import AccessRequest, Decision, authorize_by_rights
-from lanebus.bus.messages import AgentStarted, TurnStarted
 from lanebus.bus.wire import START
 from lanebus.handlers.protocols.ai_sdk.encoder import ApprovalId
 from lanebus.handlers.serve import Authorize, Principal
@@ -25,6 +24,7 @@ from lanebus.handlers.serve.gate import SessionRight
 from lanebus.handlers.serve.stream import session_frames
 from lanebus.handlers.serve.transfer import History
 from lanebus.messages import TurnId
+from tests.support.page.samples import begun
 from tests.support.serve import DEFAULT_UI_BOUNDS, Client, UiBounds, api, error_of, signed
 
 SECRET = "of-billing-only"
@@ -81,27 +81,20 @@ async def read_to_end(reply: httpx2.Response, begun: anyio.Event) -> bytes:
     return received
 
 
-async def start_turn(session: Session) -> None:
-    """Publish the beginning of a turn, so that the protocols' streams wait for its end."""
-    turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
-    started = AgentStarted(loop_id=turn.loop_id, agent="support").as_extension()
-    await session.publish(started, TurnStarted(turn_id=turn).as_extension())
-
-
 @pytest.mark.parametrize("decides", ["rules", "hook"])
 @pytest.mark.parametrize("path", STREAMS.values(), ids=STREAMS)
 async def test_a_stream_ends_at_a_handover_before_what_follows_it(tmp_path: Path, path: str, decides: str) -> None:
     async with opened(tmp_path, None if decides == "rules" else only_support) as (bus, client):
-        session, begun, received = bus.session("s1"), anyio.Event(), b""
+        session, arrived, received = bus.session("s1"), anyio.Event(), b""
 
         async def listen(reply: httpx2.Response) -> None:
             nonlocal received
-            received = await read_to_end(reply, begun)
+            received = await read_to_end(reply, arrived)
 
-        await start_turn(session)
+        await session.publish(*begun("s1", agent="support"))  # the protocols' streams wait for its end
         async with stream(client, path) as reply, anyio.create_task_group() as tasks:
             tasks.start_soon(listen, reply)
-            await begun.wait()
+            await arrived.wait()
             await session.hand_over("billing")
             await session.publish(UserMessage.text(SECRET), ExtensionMessage.of("note", {"x": SECRET}))
         assert SECRET.encode() not in received

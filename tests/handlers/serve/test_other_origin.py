@@ -1,20 +1,16 @@
 """In Chromium: the API from a page of another origin, and the page below a path behind a reverse proxy."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, UserMessage
 from lanebus.access import AccessBounds
-from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.page.browsing import ON_A_BROWSER, Page, SharedBrowser, browsing, expect
 from tests.support.page.reverse_proxy import ReverseProxy, files_app, running
 from tests.support.page.serving import TOKEN, serving, temporary_bus
 from tests.support.serve import UiBounds
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
 
 pytestmark = ON_A_BROWSER
 
@@ -57,7 +53,7 @@ MODULE = """import { Transcript, connect } from "/client/index.js";
   }"""
 
 
-async def ask(page: "Page", base: str, method: str, path: str, **more: object) -> tuple[int, object, str | None]:
+async def ask(page: Page, base: str, method: str, path: str, **more: object) -> tuple[int, object, str | None]:
     """Return the status, the JSON and `Retry-After` of a request by the page's script; status 0 if it may not read."""
     asked = {"base": base, "token": TOKEN, "method": method, "path": path, **more}
     status, answer, retry_after = await page.evaluate(ASK, asked)

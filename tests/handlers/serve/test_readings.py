@@ -5,8 +5,9 @@ import pytest
 from lanebus import Bus, ExtensionMessage, Session, UserMessage
 from lanebus.agent import AgentLoop, OfflineModel, Recorder, Worker, deny, tool
 from lanebus.handlers.serve.readings import MonitorBounds, OpenWork, OpenWorkReader
-from lanebus.messages import AgentStarted, Approve, ControlAnswered, ToolWaiting, TurnId, TurnStarted, parse_event
+from lanebus.messages import Approve, ControlAnswered, ToolWaiting, TurnId, parse_event
 from tests.support.agent.agents import until, wait_for
+from tests.support.page.samples import begun
 
 TINY = MonitorBounds(open_seconds=1e-9, open_entries=1, open_heads=1, open_sessions=1, open_bytes=1)
 
@@ -27,14 +28,8 @@ ASKING = AgentLoop(OfflineModel(delay=0), (roll_dice,), name="asking")
 
 async def begin(session: Session, *calls: str) -> TurnId:
     """Begin a loop whose `calls` wait for a person."""
-    turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
-    await session.publish(
-        UserMessage.text("hi"),
-        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=turn).as_extension(),
-        *(ToolWaiting(turn_id=turn, tool_call_id=call, tool_name="pay").as_extension() for call in calls),
-    )
-    return turn
+    await session.publish(UserMessage.text("hi"), *begun(session.id, *calls))
+    return TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
 
 
 async def questions(session: Session) -> list[tuple[ToolWaiting, float]]:

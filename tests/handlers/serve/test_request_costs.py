@@ -23,10 +23,10 @@ from starlette.types import ASGIApp, Message, Scope
 
 from lanebus import AssistantMessage, Bus, TextBlock, ToolCallBlock, UserMessage
 from lanebus.access import AccessBounds
-from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.serve import HostedApp
 from lanebus.handlers.serve.api.openapi import endpoints
 from lanebus.messages import TurnId
+from tests.support.page.samples import begun
 from tests.support.page.serving import TOKEN, temporary_bus
 from tests.support.serve import UiBounds, create_app
 
@@ -340,15 +340,10 @@ async def asked() -> AsyncGenerator[Ask]:
 
 
 async def fill(bus: Bus) -> None:
-    turn, session = TurnId(loop_id="s1.main.1", turn_index=0), bus.session("s1")
-    call = ToolCallBlock(id="c1", name="rm", arguments={})
-    await session.publish(
-        UserMessage.text("hi"),
-        AgentStarted(loop_id=turn.loop_id, agent="agent").as_extension(),
-        TurnStarted(turn_id=turn).as_extension(),
-        AssistantMessage(content=(TextBlock(text="hi"), call), turn_id=turn, stop_reason="toolUse", model="m"),
-        ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension(),
-    )
+    turn, call = TurnId(loop_id="s1.main.1", turn_index=0), ToolCallBlock(id="c1", name="rm", arguments={})
+    started, begins, waits = begun("s1", "c1", agent="agent")
+    said = AssistantMessage(content=(TextBlock(text="hi"), call), turn_id=turn, stop_reason="toolUse", model="m")
+    await bus.session("s1").publish(UserMessage.text("hi"), started, begins, said, waits)
 
 
 def routes() -> dict[str, tuple[bool, tuple[str, ...], tuple[str, ...]]]:

@@ -6,12 +6,13 @@ from decimal import Decimal
 import pytest
 
 from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, TextBlock, Usage, UserMessage
-from lanebus.bus.messages import AgentEnded, AgentStarted, ControlAnswered, Pause, ToolWaiting, TurnEnded, TurnStarted
+from lanebus.bus.messages import AgentEnded, ControlAnswered, Pause, ToolWaiting, TurnEnded, TurnStarted
 from lanebus.handlers.serve import SessionStatus, Watcher, overview_json
 from lanebus.handlers.serve.watcher import WINDOW_SECONDS, Pacer, Step, WatcherBounds
 from lanebus.messages import Cost, TurnId
 from tests.support.agent.agents import log
 from tests.support.log.groups import take_all, take_one, wake
+from tests.support.page.samples import begun
 from tests.support.servers.real import eventually
 
 SPENT = Usage(input=100, total_tokens=100, cost=Cost(total=Decimal("0.25")))
@@ -21,13 +22,8 @@ def turn_of(session: Session, index: int = 0) -> TurnId:
     return TurnId(loop_id=f"{session.id}.main.1", turn_index=index)
 
 
-async def begin(session: Session) -> None:
-    turn = turn_of(session)
-    await session.publish(
-        UserMessage.text("hi"),
-        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=turn).as_extension(),
-    )
+async def begin(session: Session, *calls: str) -> None:
+    await session.publish(UserMessage.text("hi"), *begun(session.id, *calls))
 
 
 async def end_turn(session: Session, index: int = 0) -> None:
@@ -46,8 +42,7 @@ async def test_the_first_look_shows_a_session_that_has_waited_for_a_person_since
     seen = await Watcher(bus).look()
     assert (seen.groups, seen.sessions, seen.left_out, seen.pace) == ((), (), 0, None)
     session = bus.session("s1")
-    await begin(session)
-    await session.publish(ToolWaiting(turn_id=turn_of(session), tool_call_id="c1", tool_name="pay").as_extension())
+    await begin(session, "c1")
     await bus.session("s2").publish(UserMessage.text("hi"))
     found = await only(Watcher(bus))
     assert (found.session, found.worker, found.doing) == ("s1", None, "waiting")

@@ -27,8 +27,8 @@ from tests.support.agent.logs import (
     wait_for,
     watch_deltas,
 )
+from tests.support.held import held
 from tests.support.servers.kinds import OWN, SHARED
-from tests.support.servers.opened import opened
 from tests.support.servers.real import AnyServer, eventually
 
 __all__ = (
@@ -95,14 +95,14 @@ def opening(request: pytest.FixtureRequest) -> Callable[[], AbstractAsyncContext
 @pytest.fixture
 async def bus(opening: Callable[[], AbstractAsyncContextManager[Bus]]) -> AsyncGenerator[Bus, None]:
     """A fresh bus, or one on the server that the test names."""
-    async with opened(opening()) as bus:
+    async with held(opening()) as bus:
         yield bus
 
 
 @pytest.fixture
 async def other(opening: Callable[[], AbstractAsyncContextManager[Bus]]) -> AsyncGenerator[Bus, None]:
     """A second bus on the server that the test names."""
-    async with opened(opening()) as bus:
+    async with held(opening()) as bus:
         yield bus
 
 

@@ -3,10 +3,14 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from lanebus import Bus
-from lanebus.agent import Agent, Worker
+import anyio
+import httpx2
+
+from lanebus import AssistantMessage, Bus, TextBlock, Usage
+from lanebus.agent import Agent, Piece, Worker
+from tests.support.agent.agents import Pause, Step
 from tests.support.agent.logs import until
-from tests.support.page.serving import Served, serving, temporary_bus
+from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
 
 @asynccontextmanager
@@ -24,3 +28,30 @@ async def wait_for_worker(bus: Bus) -> None:
         return bool(await bus.live_workers())
 
     await until(is_known)
+
+
+@asynccontextmanager
+async def ending_server(agent: Agent) -> AsyncGenerator[tuple[httpx2.AsyncClient, anyio.Event]]:
+    """Serve a bus with a worker. Yield a client, and an event that ends the server when it is set."""
+    ending = anyio.Event()
+    async with (
+        temporary_bus() as bus,
+        Worker(bus, agent, name="w1", drain_seconds=0.05),
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def serve(*, task_status: anyio.abc.TaskStatus[Served]) -> None:
+            async with serving(bus) as served:
+                task_status.started(served)
+                await ending.wait()
+
+        served: Served = await tasks.start(serve)
+        async with client_of(served) as client:
+            yield client, ending
+
+
+def paused_answer(pause: Pause, text: str) -> list[Step]:
+    """Return an answer that stops after half of its text."""
+    half = len(text) // 2
+    whole = AssistantMessage(content=(TextBlock(text=text),), usage=Usage(input=10, output=2, total_tokens=12))
+    return [Piece("text", text[:half]), pause, Piece("text", text[half:]), whole]

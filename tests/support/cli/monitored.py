@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine
 from tests.support.cli.starter import Started
-from tests.support.servers.real import eventually
+from tests.support.servers.real import RealServer, eventually
 
 Line = dict[str, JsonValue]
 
@@ -109,3 +109,8 @@ async def monitored_command(
             yield monitored
         finally:
             print(monitored.text, file=sys.stderr)  # pytest shows it if the test fails
+
+
+def looks(server: RealServer) -> int:
+    """Return how often processes have looked at the log of a server."""
+    return int(str(server.do("HGET", "lanebus:config", "looks") or 0))

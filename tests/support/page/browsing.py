@@ -1,7 +1,7 @@
 """The page in a real browser, and a connection to the server that a test can cut.
 
 pytestmark = ON_A_BROWSER
-async def test_x(bus: Bus, served: Served, page: "Page"): ...         on a bus of its own; the page has no errors
+async def test_x(bus: Bus, served: Served, page: Page): ...         on a bus of its own; the page has no errors
 async def test_y(browser: SharedBrowser):
     async with browsing(browser, width=390) as (page, seen): ...      a page of another kind
 
@@ -12,9 +12,9 @@ belongs to its server's port, and each test has another port.
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import pytest
@@ -22,20 +22,28 @@ import pytest_asyncio
 from anyio.abc import ByteStream, SocketAttribute
 
 from lanebus import Bus
+from tests.support.held import held
 from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.suite.needs import find
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request, Route
+    from playwright import async_api
+    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Request
     from playwright.async_api._generated import LocatorAssertions  # the package does not export it
+
+    FileChooser: TypeAlias = async_api.FileChooser
+    FilePayload: TypeAlias = async_api.FilePayload
+    Locator: TypeAlias = async_api.Locator
+    Page: TypeAlias = async_api.Page
+    Route: TypeAlias = async_api.Route
+else:  # types for tests, which do not load the package before they need it
+    FileChooser = FilePayload = Locator = Page = Route = object
 
 QUICK_ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 """markers for tests that use `browser`: it lives in an event loop that these tests share"""
 
 ON_A_BROWSER = [*QUICK_ON_A_BROWSER, pytest.mark.full]
 """the same, for tests that the quick set leaves out"""
-
-_T = TypeVar("_T")
 
 _MILLISECONDS = 120_000
 """milliseconds to wait for an event that must happen; generous, for a machine under load"""
@@ -49,7 +57,7 @@ _HURRIED = """{
 class Seen:
     """Errors and requests of a page that must not occur."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self.dialogs: list[str] = []
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -95,7 +103,7 @@ class SharedBrowser:
     """A running Chromium."""
 
     started: "Browser"
-    idle: "Page | None" = None
+    idle: Page | None = None
     """a page that no test uses at the moment"""
 
 
@@ -115,7 +123,7 @@ async def browser() -> AsyncGenerator[SharedBrowser]:
 @asynccontextmanager
 async def browsing(
     browser: SharedBrowser, *, width: int = 1400, height: int = 900, is_hurried: bool = False
-) -> "AsyncGenerator[tuple[Page, Seen]]":
+) -> AsyncGenerator[tuple[Page, Seen]]:
     """Yield an empty page.
 
     Args:
@@ -149,42 +157,22 @@ async def browsing(
             await page.context.close()
 
 
-@asynccontextmanager
-async def _held(manager: AbstractAsyncContextManager[_T]) -> AsyncGenerator[_T]:
-    """Enter and leave a context manager in one task: a fixture may end in another task than it began in."""
-    begun: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-    over = asyncio.Event()
-
-    async def hold() -> None:
-        async with manager as entered:
-            begun.set_result(entered)
-            await over.wait()
-
-    holding = asyncio.create_task(hold())
-    await asyncio.wait((holding, begun), return_when=asyncio.FIRST_COMPLETED)
-    if not begun.done():
-        await holding
-    yield begun.result()
-    over.set()
-    await holding
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def bus() -> AsyncGenerator[Bus]:
     """A bus on an embedded server of its own, for a test in a browser."""
-    async with _held(temporary_bus()) as opened:
+    async with held(temporary_bus()) as opened:
         yield opened
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def served(bus: Bus) -> AsyncGenerator[Served]:
     """The server of the page on that bus."""
-    async with _held(serving(bus)) as server:
+    async with held(serving(bus)) as server:
         yield server
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def _browsed(browser: SharedBrowser, request: pytest.FixtureRequest) -> "AsyncGenerator[tuple[Page, Seen]]":
+async def _browsed(browser: SharedBrowser, request: pytest.FixtureRequest) -> AsyncGenerator[tuple[Page, Seen]]:
     failed = request.session.testsfailed
     async with browsing(browser) as (page, seen):
         yield page, seen
@@ -198,23 +186,23 @@ async def _browsed(browser: SharedBrowser, request: pytest.FixtureRequest) -> "A
 
 
 @pytest.fixture
-def page(_browsed: "tuple[Page, Seen]") -> "Page":
+def page(_browsed: tuple[Page, Seen]) -> Page:
     """An empty page. Until the test ends it must have no dialogs, and no errors but of requests; `seen.forget()` allows
     those so far."""
     return _browsed[0]
 
 
 @pytest.fixture
-def seen(_browsed: "tuple[Page, Seen]") -> Seen:
+def seen(_browsed: tuple[Page, Seen]) -> Seen:
     """What that page must not do."""
     return _browsed[1]
 
 
-async def hold(page: "Page", *urls: str) -> asyncio.Event:
+async def hold(page: Page, *urls: str) -> asyncio.Event:
     """Hold the requests of URLs from now on, until the event is set."""
     is_free = asyncio.Event()
 
-    async def wait(route: "Route") -> None:
+    async def wait(route: Route) -> None:
         await is_free.wait()
         await route.continue_()
 
@@ -223,19 +211,19 @@ async def hold(page: "Page", *urls: str) -> asyncio.Event:
     return is_free
 
 
-async def visit(page: "Page", served: Served, place: str) -> None:
+async def visit(page: Page, served: Served, place: str) -> None:
     """Open a place of the page with the token."""
     await page.goto(served.url)
     await page.goto(f"{served.base}/{place}")
 
 
-async def visit_session(page: "Page", served: Served, session: str) -> None:
+async def visit_session(page: Page, served: Served, session: str) -> None:
     """Open a session, or a view of one, with the token. Wait until the page follows it."""
     await visit(page, served, f"#/s/{session}")
     await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
 
 
-def expect(locator: "Locator") -> "LocatorAssertions":
+def expect(locator: Locator) -> "LocatorAssertions":
     """Wait until an expectation about the page holds."""
     from playwright.async_api import expect as claim  # loaded only by tests that need it
 

@@ -1,13 +1,8 @@
 """The log of a session on the page, of which only the rows in view are in the document."""
 
-from typing import TYPE_CHECKING
-
 from pydantic import TypeAdapter
 
-from tests.support.page.browsing import expect
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
+from tests.support.page.browsing import Page, expect
 
 HARMFUL = (
     "script, iframe, object, embed, link, base, style, svg, math, form, meta, video, audio, [onerror], [onload], "
@@ -72,7 +67,7 @@ class Walk:
         """the largest number of elements that the document had"""
 
 
-async def walk(page: "Page", *, unfolds: bool = False) -> Walk:
+async def walk(page: Page, *, unfolds: bool = False) -> Walk:
     """Scroll through the whole log, from its first entry to its last one.
 
     Args:
@@ -83,12 +78,12 @@ async def walk(page: "Page", *, unfolds: bool = False) -> Walk:
     return Walk(await page.evaluate(_WALK, [unfolds, HARMFUL]))
 
 
-async def show_all_events(page: "Page") -> None:
+async def show_all_events(page: Page) -> None:
     """Show each lifecycle event in a row of its own."""
     await page.get_by_label("All events").check()
     await expect(page.locator(".turnrow")).to_have_count(0)
 
 
-async def show_plain_text(page: "Page") -> None:
+async def show_plain_text(page: Page) -> None:
     """Show texts without their Markdown."""
     await page.get_by_label("Plain text").check()

@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 
-from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, UserMessage
+from lanebus import AssistantMessage, ExtensionMessage, Session, TextBlock, ToolCallBlock, UserMessage
 from lanebus.bus.messages import AgentStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.serve import Identify, Principal
 from lanebus.messages import TurnId
+
+
+def begun(session: str, *calls: str, agent: str = "a") -> tuple[ExtensionMessage, ...]:
+    """Return the events of a turn that has begun: the model is called, or these calls wait for a person."""
+    turn = TurnId(loop_id=f"{session}.main.1", turn_index=0)
+    waits = [ToolWaiting(turn_id=turn, tool_call_id=call, tool_name="rm") for call in calls]
+    events = (AgentStarted(loop_id=turn.loop_id, agent=agent), TurnStarted(turn_id=turn), *waits)
+    return tuple(event.as_extension() for event in events)
 
 
 async def waiting_for_approval(session: Session, text: str, *tools: str) -> TurnId:
@@ -20,8 +28,7 @@ async def waiting(session: Session, *calls: ToolCallBlock, text: str = "hi", why
     waits = [{"turnId": turn, "toolCallId": call.id, "toolName": call.name, "why": why} for call in calls]
     await session.publish(
         UserMessage.text(text),
-        AgentStarted(loop_id=turn.loop_id, agent="a").as_extension(),
-        TurnStarted(turn_id=turn).as_extension(),
+        *begun(session.id),
         AssistantMessage(content=calls, turn_id=turn, stop_reason="toolUse"),
         *(ToolWaiting.model_validate(wait).as_extension() for wait in waits),
     )

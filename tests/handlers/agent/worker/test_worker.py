@@ -17,8 +17,8 @@ from lanebus.messages import AgentStarted, Compaction, Publishable
 from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, short_folder
 from tests.support.agent.logs import answers, events_of, said, wait_for
 from tests.support.agent.runs import ask
+from tests.support.held import held
 from tests.support.log.groups import held_lease
-from tests.support.servers.opened import opened
 from tests.support.servers.real import background, eventually
 from tests.support.servers.resp import Resp
 
@@ -92,7 +92,7 @@ def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> 
 @pytest.fixture
 async def place() -> AsyncGenerator[tuple[Bus, Path], None]:
     """A bus, and the socket of its server."""
-    async with opened(fresh_server()) as found:
+    async with held(fresh_server()) as found:
         yield found
 
 

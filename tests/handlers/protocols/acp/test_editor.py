@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator
 
 import anyio
 import pytest
@@ -29,36 +28,22 @@ from tests.support.agent.agents import (
     ScriptedModel,
     Step,
     answer,
+    bus,
     calls,
     events,
-    fresh_bus,
     messages,
     said,
     until,
     wait_for,
 )
 from tests.support.agent.editor import CWD, Decide, allow, cancelled, editing, never, reject
+from tests.support.agent.served_agent import paused_answer
 from tests.support.servers.real import eventually
+
+__all__ = ("bus",)
 
 DISK = ToolCallBlock(id="call-1", name="format_disk", arguments={"disk": "é1"})
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
-
-
-@pytest.fixture
-async def bus() -> AsyncGenerator[Bus]:
-    """A bus of this test. A task of its own opens it and closes it, as a fixture may end in another task."""
-    opened: asyncio.Future[Bus] = asyncio.get_running_loop().create_future()
-    over = asyncio.Event()
-
-    async def hold() -> None:
-        async with fresh_bus() as bus:
-            opened.set_result(bus)
-            await over.wait()
-
-    holding = asyncio.create_task(hold())
-    yield await opened
-    over.set()
-    await holding
 
 
 @tool(approval=True)
@@ -71,13 +56,6 @@ def format_disk(disk: str) -> str:
 def add(a: int, b: int) -> str:
     """Add."""
     return str(a + b)
-
-
-def paused_answer(pause: Pause, text: str) -> list[Step]:
-    """Return an answer that stops after half of its text."""
-    half = len(text) // 2
-    whole = AssistantMessage(content=(TextBlock(text=text),))
-    return [Piece("text", text[:half]), pause, Piece("text", text[half:]), whole]
 
 
 async def test_a_prompt_gets_its_answer_once_and_is_stored_in_the_log_of_its_agent(bus: Bus) -> None:

@@ -11,12 +11,11 @@ from pydantic import JsonValue
 
 from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, SubAgent, pause, tool
-from lanebus.bus.messages import Usage
 from lanebus.handlers.agent import Worker, demo_agent
 from lanebus.handlers.providers import Piece
 from lanebus.messages import ThinkingBlock
 from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls
-from tests.support.agent.served_agent import served_agent
+from tests.support.agent.served_agent import paused_answer, served_agent
 from tests.support.cli.starter import Starter
 from tests.support.node.agui import AguiSeen, agui, dig, types_of
 from tests.support.page.serving import serving
@@ -38,13 +37,6 @@ def format_disk(disk: str) -> str:
 def add(a: int, b: int) -> str:
     """Add."""
     return str(a + b)
-
-
-def paused_answer(pause: Pause, text: str) -> list[Step]:
-    """Return an answer that stops after half of its text."""
-    half = len(text) // 2
-    whole = AssistantMessage(content=(TextBlock(text=text),), usage=Usage(input=10, output=2, total_tokens=12))
-    return [Piece("text", text[:half]), pause, Piece("text", text[half:]), whole]
 
 
 def outcome(seen: AguiSeen, run: int = -1) -> JsonValue:

@@ -10,13 +10,12 @@ from pydantic import JsonValue
 
 from lanebus import ExtensionMessage, ToolCallBlock, UserMessage
 from lanebus.agent import AgentLoop, tool
-from lanebus.handlers.agent import Worker
 from lanebus.handlers.providers import Piece
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
-from tests.support.agent.served_agent import served_agent
+from tests.support.agent.served_agent import ending_server, served_agent
 from tests.support.node.agui import dig, read_events, types_of
-from tests.support.page.serving import Served, client_of, serving, temporary_bus
+from tests.support.page.serving import client_of, serving, temporary_bus
 
 
 def asked(content: JsonValue = "hi", thread: str = "t1", **fields: JsonValue) -> dict[str, JsonValue]:
@@ -138,31 +137,16 @@ async def test_a_client_that_disconnects_does_not_stop_the_agent() -> None:
 
 
 async def test_a_server_that_ends_says_that_the_agent_goes_on() -> None:
-    pause, found = Pause(), list[Served]()
-    model = ScriptedModel([Piece("text", "Once upon "), pause])
-    started, ending, ended = anyio.Event(), anyio.Event(), anyio.Event()
+    agent = AgentLoop(ScriptedModel([Piece("text", "Once upon "), Pause()]))
     async with (
-        temporary_bus() as bus,
-        Worker(bus, AgentLoop(model), name="w1", drain_seconds=0.05),
-        anyio.create_task_group() as tasks,
+        ending_server(agent) as (client, ending),
+        client.stream("POST", "/agui/agent", json=asked()) as reply,
     ):
-
-        async def serve() -> None:
-            async with serving(bus) as served:
-                found.append(served)
-                started.set()
-                await ending.wait()
-            ended.set()
-
-        tasks.start_soon(serve)
-        await started.wait()
-        async with client_of(found[0]) as client, client.stream("POST", "/agui/agent", json=asked()) as reply:
-            pieces = reply.aiter_raw()
-            await read_until(pieces, b"Once upon")
-            ending.set()
-            (last,) = read_events((await read_until(pieces, b"\n\n")).decode())
-            assert (last["type"], last["code"]) == ("RUN_ERROR", "lanebus.cut")
-        await ended.wait()
+        pieces = reply.aiter_raw()
+        await read_until(pieces, b"Once upon")
+        ending.set()
+        (last,) = read_events((await read_until(pieces, b"\n\n")).decode())
+        assert (last["type"], last["code"]) == ("RUN_ERROR", "lanebus.cut")
 
 
 async def test_only_the_newest_entries_and_messages_are_read_and_whatever_is_left_is_whole() -> None:

@@ -18,7 +18,7 @@ from lanebus.handlers.providers import Piece
 from lanebus.handlers.serve.bounds import DEFAULT_UI_BOUNDS
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer, calls, wait_for
-from tests.support.agent.served_agent import served_agent, wait_for_worker
+from tests.support.agent.served_agent import ending_server, served_agent, wait_for_worker
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 
 
@@ -164,36 +164,20 @@ async def read_until(reply: httpx2.Response, text: bytes) -> AsyncIterator[bytes
 
 @pytest.mark.parametrize("version", ["5", "7"])
 async def test_a_server_that_ends_never_makes_an_answer_look_complete(version: str) -> None:
-    pause, rest, is_cut = Pause(), b"", False
-    model = ScriptedModel([Piece("text", "Once upon "), pause])
-    async with temporary_bus() as bus, Worker(bus, AgentLoop(model), name="w1", drain_seconds=0.05):
+    rest, is_cut, headers = b"", False, {"AI-SDK-Version": version}
+    agent = AgentLoop(ScriptedModel([Piece("text", "Once upon "), Pause()]))
+    async with (
+        ending_server(agent) as (client, ending),
+        client.stream("POST", "/chat", json=said("hi", "m1"), headers=headers) as reply,
+    ):
+        stream = await read_until(reply, b"Once upon")
+        ending.set()
         with anyio.fail_after(120):
-            async with anyio.create_task_group() as tasks:
-                started, ending, ended = anyio.Event(), anyio.Event(), anyio.Event()
-                found = list[Served]()
-
-                async def serve() -> None:
-                    async with serving(bus) as served:
-                        found.append(served)
-                        started.set()
-                        await ending.wait()
-                    ended.set()
-
-                tasks.start_soon(serve)
-                await started.wait()
-                asked, headers = said("hi", "m1"), {"AI-SDK-Version": version}
-                async with (
-                    client_of(found[0]) as client,
-                    client.stream("POST", "/chat", json=asked, headers=headers) as reply,
-                ):
-                    stream = await read_until(reply, b"Once upon")
-                    ending.set()
-                    try:
-                        async for piece in stream:
-                            rest += piece
-                    except httpx2.TransportError:
-                        is_cut = True
-                await ended.wait()
+            try:
+                async for piece in stream:
+                    rest += piece
+            except httpx2.TransportError:
+                is_cut = True
     assert b"[DONE]" not in rest
     assert b"bye" not in rest
     assert is_cut == (version == "7")

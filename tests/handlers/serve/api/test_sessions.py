@@ -12,32 +12,21 @@ from lanebus import AssistantMessage, Bus, Usage, UserMessage
 from lanebus.access import AccessRequest, Decision, Principal, authorize_by_rights
 from lanebus.bus.messages import (
     AgentEnded,
-    AgentStarted,
     Approve,
     ControlAnswered,
     Publishable,
-    ToolWaiting,
-    TurnStarted,
 )
 from lanebus.handlers.context import DEFERRED, READ_UP_TO
 from lanebus.handlers.serve.session_index import IndexBounds
 from lanebus.messages import Cost, TurnId
 from tests.support.agent.agents import until
+from tests.support.held import held
+from tests.support.page.samples import begun
 from tests.support.page.serving import client_of, serving
-from tests.support.serve import Client, UiBounds, api, held
+from tests.support.serve import Client, UiBounds, api
 
 LONG = IndexBounds(fold_seconds=60)
 HASTY = IndexBounds(fold_seconds=1e-9, entries=1, at_once=1)
-
-
-def begun(session: str) -> tuple[Publishable, ...]:
-    turn = TurnId(loop_id=f"{session}.main.1", turn_index=0)
-    return AgentStarted(loop_id=turn.loop_id, agent="main").as_extension(), TurnStarted(turn_id=turn).as_extension()
-
-
-def asked(session: str) -> Publishable:
-    turn = TurnId(loop_id=f"{session}.main.1", turn_index=0)
-    return ToolWaiting(turn_id=turn, tool_call_id="c1", tool_name="rm").as_extension()
 
 
 def ended(session: str) -> Publishable:
@@ -53,7 +42,7 @@ async def fill(bus: Bus) -> None:
     entries: dict[str, tuple[Publishable, ...]] = {
         "a-idle": (UserMessage.text("Übermut tut selten gut"), cost("0.5")),
         "b-working": (UserMessage.text("delta"), *begun("b-working"), cost("2")),
-        "c-waiting": (UserMessage.text("charlie"), *begun("c-waiting"), asked("c-waiting")),
+        "c-waiting": (UserMessage.text("charlie"), *begun("c-waiting", "c1")),
         "d-failed": (UserMessage.text("bravo"), *begun("d-failed"), ended("d-failed")),
         "e-closed": (UserMessage.text("alpha"),),
     }

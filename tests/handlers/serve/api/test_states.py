@@ -24,7 +24,7 @@ from lanebus.handlers.agent import Agent, Run, Worker
 from lanebus.handlers.projections import look_at_state
 from lanebus.handlers.serve import Principal
 from tests.support.agent.agents import until
-from tests.support.page.samples import waiting_for_approval
+from tests.support.page.samples import begun, waiting_for_approval
 from tests.support.page.serving import client_of, serving
 from tests.support.serve import Client, signed
 
@@ -84,13 +84,11 @@ async def test_a_session_that_workers_gave_up_is_dead_with_its_cause_until_redri
 
 @pytest.mark.parametrize("end", ["killed", "handed back"])
 async def test_an_open_loop_waits_for_a_worker_once_its_lease_is_over(bus: Bus, client: Client, end: str) -> None:
-    turn = TurnId(loop_id="s1.main.1", turn_index=0)
-    begun = (AgentStarted(loop_id=turn.loop_id, agent="agent").as_extension(), TurnStarted(turn_id=turn).as_extension())
     session = bus.session("s1")
     await session.publish(UserMessage.text("hello?"))
     lease = await session.acquire_lease("w1", 600)
     assert lease is not None
-    await session.publish(*begun, epoch=lease.epoch)
+    await session.publish(*begun("s1"), epoch=lease.epoch)
     await agree(client, "working")
     if end == "killed":
         await session.renew_lease(lease, 0.001)

@@ -15,12 +15,12 @@ from tests.support.mcp.mcp_sessions import Era, fields, filled, items, read, ref
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-both_eras = pytest.mark.parametrize("era", ["auto", "legacy"])
-
 
 @pytest.mark.full
-@both_eras
-async def test_a_client_finds_reads_and_counts_a_session(shared_valkey: RealServer, era: Era) -> None:
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_a_client_finds_reads_and_counts_a_session_with_tools_and_resources(
+    shared_valkey: RealServer, era: Era
+) -> None:
     async with shared_valkey.bus() as bus:
         await filled(bus.session("support-42"))
         await bus.session("other").publish(UserMessage.text("Hello"))
@@ -38,6 +38,19 @@ async def test_a_client_finds_reads_and_counts_a_session(shared_valkey: RealServ
         assert fields(await read(client, "list_turns", session="support-42"))["count"] == 1
         assert fields(await read(client, "get_status", session="support-42"))["position"] == 4
         assert fields(await read(client, "list_waiting"))["count"] == 0
+        listed = next(each for each in (await client.list_resources()).resources if each.title != "Hello")
+        assert (listed.uri, listed.title) == ("lanebus://sessions/support-42", "What is 17 × 23?")
+        for view, expected in (
+            ("", '"position":4'),
+            ("/context", "17 × 24"),
+            ("/context?position=2", "391"),
+            ("/turns", '"count":1'),
+            ("/usage", '"input":7'),
+        ):
+            contents = (await client.read_resource(f"{listed.uri}{view}")).contents[0]
+            assert isinstance(contents, TextResourceContents)
+            assert expected in contents.text
+        assert len((await client.list_resource_templates()).resource_templates) == 5
 
 
 @pytest.mark.full
@@ -143,27 +156,6 @@ async def test_a_long_answer_is_cut_to_the_bound_and_says_so(shared_valkey: Real
         contents = (await client.read_resource("lanebus://sessions/many")).contents[0]
         assert isinstance(contents, TextResourceContents)
         assert '"position":1600' in contents.text
-
-
-@pytest.mark.full
-@both_eras
-async def test_resources_list_the_sessions_and_show_their_views(shared_valkey: RealServer, era: Era) -> None:
-    async with shared_valkey.bus() as bus:
-        await filled(bus.session("support-42"))
-    async with stdio_client_of(shared_valkey, era=era) as client:
-        (listed,) = (await client.list_resources()).resources
-        assert (listed.uri, listed.title) == ("lanebus://sessions/support-42", "What is 17 × 23?")
-        for view, expected in (
-            ("", '"position":4'),
-            ("/context", "17 × 24"),
-            ("/context?position=2", "391"),
-            ("/turns", '"count":1'),
-            ("/usage", '"input":7'),
-        ):
-            contents = (await client.read_resource(f"{listed.uri}{view}")).contents[0]
-            assert isinstance(contents, TextResourceContents)
-            assert expected in contents.text
-        assert len((await client.list_resource_templates()).resource_templates) == 5
 
 
 @pytest.mark.full

@@ -19,7 +19,7 @@ from lanebus.bus.servers import acl_users
 from lanebus.handlers.cli.group import COMMANDS
 from tests.support.agent.agents import until
 from tests.support.cli.command_line import CommandLine
-from tests.support.cli.monitored import Monitored, monitored_command
+from tests.support.cli.monitored import Monitored, looks, monitored_command
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, copied, empty, eventually, spawn
 
@@ -154,11 +154,6 @@ async def log_rolled_back(scene: Scene) -> Fault:
         await has(process, 'lanebus_log_lost_total{kind="rolled_back"}')
         await has(process, "lanebus_server_up")
     yield
-
-
-def looks(server: RealServer) -> int:
-    """How often processes have looked at the log."""
-    return int(str(server.do("HGET", "lanebus:config", "looks") or 0))
 
 
 async def no_worker(scene: Scene) -> Fault:

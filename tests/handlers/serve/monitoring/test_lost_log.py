@@ -11,7 +11,7 @@ from lanebus import ExtensionMessage, UserMessage
 from lanebus.agent import Run, Worker
 from tests.support.agent.agents import Pause
 from tests.support.cli.command_line import Answer, CommandLine, objects
-from tests.support.cli.monitored import monitored_command
+from tests.support.cli.monitored import looks, monitored_command
 from tests.support.log.groups import pending
 from tests.support.servers.real import RealServer, blocked, copied, empty, eventually
 
@@ -32,10 +32,6 @@ def page(server: RealServer) -> tuple[str, ...]:
 async def run(lanebus: CommandLine, server: RealServer, *words: str) -> Answer:
     """Run a command on a server while the event loop goes on."""
     return await anyio.to_thread.run_sync(lambda: lanebus(*words, "--url", server.url))
-
-
-def looks(server: RealServer) -> int:
-    return int(str(server.do("HGET", "lanebus:config", "looks") or 0))
 
 
 async def has_looked(server: RealServer, more_than: int = 0) -> None:

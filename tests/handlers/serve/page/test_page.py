@@ -4,7 +4,6 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from time import time_ns
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -29,6 +28,7 @@ from tests.support.agent.agents import until
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
 from tests.support.page.browsing import (
     ON_A_BROWSER,
+    Page,
     Seen,
     SharedBrowser,
     Wire,
@@ -45,21 +45,17 @@ from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 from tests.support.suite.scale import count, randomness
 
-if TYPE_CHECKING:
-    from playwright.async_api import Page
-
-
 pytestmark = ON_A_BROWSER
 
 
 SOON = UiBounds(retry_seconds=0.1)
 
 
-async def positions(page: "Page") -> list[int]:
+async def positions(page: Page) -> list[int]:
     return [int(text) for text in await page.locator(".row[data-position] .spine span").all_text_contents()]
 
 
-async def until_at(page: "Page", position: int) -> None:
+async def until_at(page: Page, position: int) -> None:
     await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
 
 
@@ -67,7 +63,7 @@ async def until_at(page: "Page", position: int) -> None:
 
 
 async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     await page.set_viewport_size({"width": 1400, "height": 2400})
     async with anyio.create_task_group() as tasks:
@@ -105,7 +101,7 @@ async def test_a_question_is_answered_in_both_lanes_and_survives_a_reload(
 
 
 async def test_shift_enter_starts_a_line_and_enter_sends_a_text_that_is_not_empty(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await visit_session(page, served, "s1")
     box = page.get_by_label("Message to the agent")
@@ -120,7 +116,7 @@ async def test_shift_enter_starts_a_line_and_enter_sends_a_text_that_is_not_empt
 
 
 async def test_a_preview_grows_in_place_until_the_complete_message_replaces_it(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     session = bus.session("s1")
     await session.publish(UserMessage.text("Say hello"))
@@ -157,7 +153,7 @@ async def test_a_preview_grows_in_place_until_the_complete_message_replaces_it(
 
 
 @asynccontextmanager
-async def behind_a_wire(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple[Wire, "Page", Served]]:
+async def behind_a_wire(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple[Wire, Page, Served]]:
     """Yield a connection that can be cut, a page without long delays, and the server that it reaches by it."""
     async with (
         wire_to() as wire,
@@ -188,26 +184,7 @@ async def test_a_connection_lost_during_an_answer_doubles_and_loses_nothing(brow
             await expect(page.locator(".preview .text")).to_have_text(text.strip())
 
 
-async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_published_once(
-    bus: Bus, page: "Page", seen: Seen
-) -> None:
-    async with serving(bus) as served:
-        await visit_session(page, served, "s1")
-    box = page.get_by_label("Message to the agent")
-    await box.fill("Are you there?")
-    await box.press("Enter")
-    await expect(page.locator(".composer .fault")).to_contain_text("does not answer")
-    await expect(box).to_have_value("Are you there?")
-    async with serving(bus, port=served.port):
-        await expect(page.locator(".composer .fault")).to_contain_text("the connection was away")  # it is back
-        await page.get_by_role("button", name="Send again").click()
-        await until_at(page, 1)
-        await expect(box).to_have_value("")
-        assert await positions(page) == [1]
-    seen.forget()
-
-
-async def test_the_newest_session_is_shown_first_and_each_has_its_url(bus: Bus, served: Served, page: "Page") -> None:
+async def test_the_newest_session_is_shown_first_and_each_has_its_url(bus: Bus, served: Served, page: Page) -> None:
     await bus.session("older").publish(UserMessage.text("from the older"))
     said_at = time_ns() // 1_000_000
     await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries have times in milliseconds
@@ -222,17 +199,6 @@ async def test_the_newest_session_is_shown_first_and_each_has_its_url(bus: Bus, 
     await expect(page.locator(".session .name")).to_have_text(["third", "newer", "older"])
     await page.go_back()
     await expect(page.locator(".row .text")).to_have_text("from the newer")
-
-
-async def test_a_click_on_an_old_turn_shows_it_in_the_lanes(bus: Bus, served: Served, page: "Page") -> None:
-    session = bus.session("s1")
-    await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
-    await session.publish(*(ExtensionMessage.of("tick", number) for number in range(700)))
-    await visit_session(page, served, "s1")
-    await until_at(page, 701)
-    await page.locator(".turn button").click()
-    await expect(page.get_by_text("the first answer")).to_be_in_viewport()
-    assert (await walk(page)).positions == list(range(1, 702))
 
 
 # --- lost connections ---------------------------------------------------------------------------------------------
@@ -267,19 +233,29 @@ async def test_a_page_resumes_after_a_lost_connection_with_the_incarnation_and_w
         assert (await walk(page)).positions == list(range(1, 122))
 
 
-async def test_a_page_continues_after_a_restart_of_the_server(browser: SharedBrowser, bus: Bus) -> None:
+async def test_a_page_continues_after_a_restart_of_the_server_and_sends_the_message_in_its_box_once(
+    browser: SharedBrowser, bus: Bus
+) -> None:
     async with browsing(browser, is_hurried=True) as (page, _):
-        session = bus.session("s1")
+        session, box = bus.session("s1"), page.get_by_label("Message to the agent")
         async with serving(bus, bounds=SOON) as served:
             await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
             await visit_session(page, served, "s1")
             await until_at(page, 2)
         await expect(page.locator(".connection")).to_have_attribute("data-state", "reconnecting")
+        await box.fill("Are you there?")
+        await box.press("Enter")
+        await expect(page.locator(".composer .fault")).to_contain_text("does not answer")
+        await expect(box).to_have_value("Are you there?")
         await session.publish(UserMessage.text("three"))
         async with serving(bus, bounds=SOON, port=served.port):
             await until_at(page, 3)
             await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
-            assert await positions(page) == [1, 2, 3]
+            await expect(page.locator(".composer .fault")).to_contain_text("the connection was away")  # it is back
+            await page.get_by_role("button", name="Send again").click()
+            await until_at(page, 4)
+            await expect(box).to_have_value("")
+            assert await positions(page) == [1, 2, 3, 4]
 
 
 WITHOUT_RETRIES = """() => {
@@ -290,7 +266,7 @@ WITHOUT_RETRIES = """() => {
 
 @pytest.mark.parametrize("place", ["#/s/s1", "#/inbox"])
 async def test_a_browser_that_goes_offline_says_so_and_comes_back_by_itself(
-    bus: Bus, served: Served, page: "Page", place: str, seen: Seen
+    bus: Bus, served: Served, page: Page, place: str, seen: Seen
 ) -> None:
     session, state = bus.session("s1"), page.locator(".connection")
     await session.publish(UserMessage.text("one"))
@@ -317,7 +293,7 @@ async def test_a_browser_that_goes_offline_says_so_and_comes_back_by_itself(
 
 
 async def test_a_page_is_live_as_long_as_it_reaches_the_server_and_its_stream_has_signs_of_it(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     session = bus.session("s1")
     await session.publish(UserMessage.text("one"))
@@ -372,7 +348,7 @@ SILENT = """async () => {
 
 
 async def test_a_session_that_is_closed_or_whose_agent_has_no_worker_says_so(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await bus.session("s1", agent="support").publish(UserMessage.text("one"))
     await visit_session(page, served, "s1")
@@ -466,7 +442,7 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
 
 
 @pytest.mark.full
-async def test_payloads_in_every_field_are_shown_as_text(bus: Bus, served: Served, page: "Page", seen: Seen) -> None:
+async def test_payloads_in_every_field_are_shown_as_text(bus: Bus, served: Served, page: Page, seen: Seen) -> None:
     assert len(PAYLOADS) >= 60
     await page.set_viewport_size({"width": 1400, "height": 5000})
     session = bus.session("s1")
@@ -486,7 +462,7 @@ async def test_payloads_in_every_field_are_shown_as_text(bus: Bus, served: Serve
     assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
-async def test_the_payload_tests_would_notice_a_script_that_ran(served: Served, page: "Page", seen: Seen) -> None:
+async def test_the_payload_tests_would_notice_a_script_that_ran(served: Served, page: Page, seen: Seen) -> None:
     """The payload test is valid only if a script that runs is noticed."""
     await visit_session(page, served, "s1")
     await page.evaluate("alert('seen')")

@@ -2,24 +2,19 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from lanebus import Bus, Delta, ToolCallBlock, Usage, UserMessage
-from lanebus.bus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, Pause, TurnId, TurnStarted
+from lanebus.bus.messages import AgentEnded, AgentStarted, Approve, ControlAnswered, Deny, Pause, TurnId
 from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent import Run, Worker
 from tests.support.agent.agents import until
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, hold, visit
+from tests.support.page.browsing import ON_A_BROWSER, Page, Route, Seen, SharedBrowser, browsing, expect, hold, visit
 from tests.support.page.commands import next_control
-from tests.support.page.samples import may, waiting, waiting_for_approval
+from tests.support.page.samples import begun, may, waiting, waiting_for_approval
 from tests.support.page.serving import Served, serving
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
-
 
 pytestmark = ON_A_BROWSER
 
@@ -33,7 +28,7 @@ LINES_BELOW = """(one) => {
 }"""
 
 
-async def test_a_call_says_how_many_lines_of_its_arguments_follow_below(bus: Bus, served: Served, page: "Page") -> None:
+async def test_a_call_says_how_many_lines_of_its_arguments_follow_below(bus: Bus, served: Served, page: Page) -> None:
     await waiting(
         bus.session("s1"),
         ToolCallBlock(id="c0", name="rm", arguments={"lines": [f"line {number}" for number in range(100)]}),
@@ -64,9 +59,7 @@ async def test_a_call_says_how_many_lines_of_its_arguments_follow_below(bus: Bus
 # --- the reason of a denial ---------------------------------------------------------------------------------------
 
 
-async def test_a_reason_that_was_begun_is_kept_until_the_call_is_answered(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
+async def test_a_reason_that_was_begun_is_kept_until_the_call_is_answered(bus: Bus, served: Served, page: Page) -> None:
     session = bus.session("s1")
     turn = await waiting_for_approval(session, "Clean up", "rm", "mv", "cp")
     await waiting_for_approval(bus.session("s2"), "Send it", "rm", "mv")
@@ -175,7 +168,7 @@ MAY = {
 
 
 @pytest.mark.parametrize("who", MAY)
-async def test_the_page_says_what_the_token_may_do_about_a_call(bus: Bus, page: "Page", who: str) -> None:
+async def test_the_page_says_what_the_token_may_do_about_a_call(bus: Bus, page: Page, who: str) -> None:
     actions, need, state, closing = MAY[who]
 
     async with serving(bus, token=None, identify=may("read", *actions)) as served:
@@ -190,11 +183,15 @@ async def test_the_page_says_what_the_token_may_do_about_a_call(bus: Bus, page: 
         await expect(page.locator(".onlooker")).to_have_text(closing)
         await page.goto(f"{served.base}/#/s/s1/timeline")
         await expect(page.locator(".tl-row.k-turn .tl-status")).to_have_text(state)
+        await expect(page.locator(".tl-row.k-tool .tl-status")).to_have_text(state)
+        await page.locator(".tl-row.k-tool").click()
+        await expect(page.get_by_role("complementary", name="The selected row")).to_contain_text(state)
+        await expect(page.locator("#view")).not_to_contain_text("running")
         await page.goto(f"{served.base}/#/inbox")
         await expect(page.locator(".ask p").first).to_have_text(f"rm {need}")
 
 
-async def test_a_reader_sees_whole_calls_and_the_past_and_no_button(bus: Bus, page: "Page") -> None:
+async def test_a_reader_sees_whole_calls_and_the_past_and_no_button(bus: Bus, page: Page) -> None:
     async with serving(bus, reader_token="reader") as served:
         await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
         await page.goto(served.base)
@@ -211,7 +208,7 @@ async def test_a_reader_sees_whole_calls_and_the_past_and_no_button(bus: Bus, pa
         await expect(page.get_by_role("button", name="Fork here")).to_have_count(0)
 
 
-async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(bus: Bus, page: "Page") -> None:
+async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(bus: Bus, page: Page) -> None:
     async with serving(bus, token=None, identify=may("read", "send")) as served:
         await page.goto(f"{served.base}/#/inbox")
         await expect(page.get_by_text("Nothing waits for a person")).to_be_visible()
@@ -221,9 +218,7 @@ async def test_a_user_who_only_sends_is_not_told_that_a_call_waits_for_them(bus:
         await expect(page.get_by_label("Tool calls that wait for a person")).to_be_visible()
 
 
-async def test_a_call_of_unknown_outcome_says_that_it_may_have_done_its_work(
-    bus: Bus, page: "Page", seen: Seen
-) -> None:
+async def test_a_call_of_unknown_outcome_says_that_it_may_have_done_its_work(bus: Bus, page: Page, seen: Seen) -> None:
     begun = "was started, but its result is unknown. It may have done its work already"
     await waiting(bus.session("s1"), ToolCallBlock(id="c0", name="rm", arguments={"path": "a"}), why="unknown")
     async with serving(bus) as served:
@@ -252,7 +247,7 @@ async def failing(bus: Bus, retry: RetryPolicy) -> AsyncGenerator[None]:
         worker.stop()
 
 
-async def shows(page: "Page", text: str) -> None:
+async def shows(page: Page, text: str) -> None:
     """Check that header, list and footer tell a state."""
     await expect(page.locator(".sessionhead .badge")).to_have_text(text)
     await expect(page.locator(".session[aria-current] .badge")).to_have_text(text)
@@ -260,7 +255,7 @@ async def shows(page: "Page", text: str) -> None:
 
 
 async def test_a_dead_session_is_dead_everywhere_and_redriven_and_one_between_two_attempts_is_tried_again(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     session = bus.session("s1")
     await session.publish(UserMessage.text("hello?"))
@@ -295,7 +290,7 @@ async def test_a_dead_session_is_dead_everywhere_and_redriven_and_one_between_tw
         await expect(page.get_by_role("button", name="Redrive")).to_have_count(0)
 
 
-async def test_turns_that_are_still_requested_are_not_shown_as_none(bus: Bus, served: Served, page: "Page") -> None:
+async def test_turns_that_are_still_requested_are_not_shown_as_none(bus: Bus, served: Served, page: Page) -> None:
     await waiting_for_approval(bus.session("s1"), "delete it", "rm")
     held = await hold(page, "**/s1/turns*")
     await visit(page, served, "#/s/s1")
@@ -306,14 +301,13 @@ async def test_turns_that_are_still_requested_are_not_shown_as_none(bus: Bus, se
     await expect(panel.locator(".turn")).to_have_count(1)
 
 
-async def test_an_answer_whose_worker_was_lost_is_no_longer_written(bus: Bus, served: Served, page: "Page") -> None:
+async def test_an_answer_whose_worker_was_lost_is_no_longer_written(bus: Bus, served: Served, page: Page) -> None:
     turn = TurnId(loop_id="s1.main.1", turn_index=0)
-    begun = (AgentStarted(loop_id=turn.loop_id, agent="agent").as_extension(), TurnStarted(turn_id=turn).as_extension())
     session = bus.session("s1")
     await session.publish(UserMessage.text("hello?"))
     lease = await session.acquire_lease("w1", 600)
     assert lease is not None
-    await session.publish(*begun, epoch=lease.epoch)
+    await session.publish(*begun("s1"), epoch=lease.epoch)
     await visit(page, served, "#/s/s1")
     await expect(page.locator(".doing")).to_contain_text("calls the model")
     await session.preview(Delta(kind="text", message_id="m1", turn_id=turn, delta="It is"), epoch=lease.epoch)
@@ -355,7 +349,7 @@ async def test_an_approval_without_a_worker_is_told_on_all_open_pages(
 
 
 async def test_a_call_that_was_approved_during_a_pause_is_shown_until_it_is_resumed(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     session = bus.session("s1")
     turn = await waiting_for_approval(session, "delete it", "rm")
@@ -373,7 +367,7 @@ async def test_a_call_that_was_approved_during_a_pause_is_shown_until_it_is_resu
 
 
 async def test_a_decision_on_an_old_page_is_refused_with_the_first_one(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     session = bus.session("s1")
     turn = await waiting_for_approval(session, "delete it", "rm")
@@ -381,7 +375,7 @@ async def test_a_decision_on_an_old_page_is_refused_with_the_first_one(
     await expect(page.locator(".ask .whole")).to_contain_text("rm")
     is_old = True
 
-    async def keep(route: "Route") -> None:
+    async def keep(route: Route) -> None:
         if is_old:
             await route.abort()
         else:

@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -15,15 +14,24 @@ from lanebus.bus.messages import Approve, ControlAnswered, Deny, Lane
 from lanebus.handlers.serve.bounds import UiBounds
 from lanebus.handlers.serve.uploads import UploadBounds
 from lanebus.messages import DocumentBlock, ImageBlock, TextBlock
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, hold, visit
+from tests.support.page.browsing import (
+    ON_A_BROWSER,
+    FileChooser,
+    FilePayload,
+    Locator,
+    Page,
+    Route,
+    Seen,
+    SharedBrowser,
+    browsing,
+    expect,
+    hold,
+    visit,
+)
 from tests.support.page.commands import next_control
 from tests.support.page.samples import answered, waiting_for_approval
 from tests.support.page.serving import Served, serving
 from tests.support.servers.real import eventually
-
-if TYPE_CHECKING:
-    from playwright.async_api import FileChooser, FilePayload, Locator, Page, Route
-
 
 pytestmark = ON_A_BROWSER
 
@@ -32,19 +40,19 @@ KEPT = (
 )
 
 
-async def opened(page: "Page", served: Served, place: str = "s1") -> "Locator":
+async def opened(page: Page, served: Served, place: str = "s1") -> Locator:
     """Open a session with the token, and return the box."""
     await visit(page, served, f"#/s/{place}")
     return page.get_by_label("Message to the agent")
 
 
-async def height_of(box: "Locator") -> float:
+async def height_of(box: Locator) -> float:
     found = await box.bounding_box()
     assert found is not None
     return found["height"]
 
 
-async def test_the_box_has_its_full_height_after_it_was_hidden(bus: Bus, served: Served, page: "Page") -> None:
+async def test_the_box_has_its_full_height_after_it_was_hidden(bus: Bus, served: Served, page: Page) -> None:
     await bus.session("s1").publish(UserMessage.text("one"), UserMessage.text("two"))
     box = await opened(page, served)
     await expect(box).to_be_visible()
@@ -67,7 +75,7 @@ async def test_the_box_has_its_full_height_after_it_was_hidden(bus: Bus, served:
 
 
 async def test_a_draft_is_kept_for_each_session_and_forgotten_when_it_is_sent(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     for name in ("s1", "s2"):
         await bus.session(name).publish(UserMessage.text(f"hello {name}"))
@@ -86,7 +94,7 @@ async def test_a_draft_is_kept_for_each_session_and_forgotten_when_it_is_sent(
     await page.reload()
     await expect(box).to_have_value("first\ndraft")
 
-    async def refuse(route: "Route") -> None:
+    async def refuse(route: Route) -> None:
         await route.abort()
 
     await page.route("**/messages", refuse, times=1)
@@ -102,32 +110,22 @@ async def test_a_draft_is_kept_for_each_session_and_forgotten_when_it_is_sent(
     await expect(box).to_have_value("")
     await page.goto(f"{served.base}/#/s/s2")
     await expect(box).to_have_value("second")
+    # It is forgotten also if its session is left while it is sent.
+    is_free = await hold(page, "**/messages")
+    await box.fill("on its way")
+    await box.press("Enter")
+    await page.goto(f"{served.base}/#/s/s1")
+    await expect(box).to_have_value("")
+    async with page.expect_response("**/messages"):
+        is_free.set()
+    await page.goto(f"{served.base}/#/s/s2")
+    await expect(page.locator(".row.llm").last).to_contain_text("on its way")
+    await expect(box).to_have_value("")
     assert all("ERR_FAILED" in error for error in seen.errors)
     seen.forget()
 
 
-async def test_a_draft_is_forgotten_if_its_session_is_left_while_it_is_sent(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    for name in ("s1", "s2"):
-        await bus.session(name).publish(UserMessage.text(f"hello {name}"))
-    box = await opened(page, served)
-    await expect(page.locator(".sessionhead h2")).to_have_text("hello s1")  # before, a message is held back
-    is_free = await hold(page, "**/messages")
-    await box.fill("on its way")
-    await box.press("Enter")
-    await page.goto(f"{served.base}/#/s/s2")
-    await expect(box).to_have_value("")
-    async with page.expect_response("**/messages"):
-        is_free.set()
-    await page.goto(f"{served.base}/#/s/s1")
-    await expect(page.locator(".row.llm").last).to_contain_text("on its way")
-    await expect(box).to_have_value("")
-
-
-async def test_drafts_are_not_shown_to_another_token_or_user(
-    bus: Bus, served: Served, page: "Page", seen: Seen
-) -> None:
+async def test_drafts_are_not_shown_to_another_token_or_user(bus: Bus, served: Served, page: Page, seen: Seen) -> None:
     await bus.session("s1").publish(UserMessage.text("hello"))
     box = await opened(page, served)
     await box.fill("a secret")
@@ -138,7 +136,7 @@ async def test_drafts_are_not_shown_to_another_token_or_user(
     await expect(await opened(page, served)).to_have_value("")
     await box.fill("another secret")
 
-    async def as_another(route: "Route") -> None:
+    async def as_another(route: Route) -> None:
         response = await route.fetch()
         await route.fulfill(response=response, json={**await response.json(), "name": "somebody else"})
 
@@ -148,7 +146,7 @@ async def test_drafts_are_not_shown_to_another_token_or_user(
     seen.forget()
 
 
-async def test_drafts_have_a_bound_of_number_and_bytes(bus: Bus, served: Served, page: "Page") -> None:
+async def test_drafts_have_a_bound_of_number_and_bytes(bus: Bus, served: Served, page: Page) -> None:
     await bus.session("s1").publish(ExtensionMessage.of("tick", 1))
     box = await opened(page, served)
     await expect(box).to_be_visible()
@@ -179,7 +177,7 @@ async def test_drafts_have_a_bound_of_number_and_bytes(bus: Bus, served: Served,
 
 
 async def test_a_visit_of_a_session_leaves_the_keys_to_the_shortcuts_and_a_sent_message_the_focus_in_the_box(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     for name in ("one", "two"):
         await answered(bus.session(name), "hi", "hello")
@@ -216,7 +214,7 @@ async def test_a_visit_of_a_session_leaves_the_keys_to_the_shortcuts_and_a_sent_
 
 
 async def test_a_message_skips_waiting_calls_only_after_the_user_confirmed_it_and_may_wait_for_the_loop_or_steer(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     session = bus.session("s1")
     await waiting_for_approval(session, "Clean up", "rm")
@@ -260,9 +258,7 @@ async def test_a_message_skips_waiting_calls_only_after_the_user_confirmed_it_an
     await expect(page.locator(".ask")).to_have_count(2)
 
 
-async def test_a_message_waits_until_the_page_knows_whether_a_call_waits(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
+async def test_a_message_waits_until_the_page_knows_whether_a_call_waits(bus: Bus, served: Served, page: Page) -> None:
     session = bus.session("s1")
     await waiting_for_approval(session, "Clean up", "rm")
     before = (await session.head()).position
@@ -280,7 +276,7 @@ async def test_a_message_waits_until_the_page_knows_whether_a_call_waits(
 
 
 async def test_a_message_that_waits_for_a_server_that_is_gone_is_told_as_not_sent(
-    bus: Bus, page: "Page", seen: Seen
+    bus: Bus, page: Page, seen: Seen
 ) -> None:
     session = bus.session("s1")
     before = (await session.publish(UserMessage.text("hello"))).position
@@ -300,7 +296,7 @@ async def test_a_message_that_waits_for_a_server_that_is_gone_is_told_as_not_sen
 
 
 async def test_an_answer_in_a_session_moves_the_focus_to_the_next_call_and_then_to_the_region(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     session = bus.session("s1")
     await waiting_for_approval(session, "Clean up", "rm-one", "rm-two", "rm-three")
@@ -320,7 +316,7 @@ async def test_an_answer_in_a_session_moves_the_focus_to_the_next_call_and_then_
     await expect(asks).to_be_focused()
     is_gone = anyio.Event()
 
-    async def hold(route: "Route") -> None:
+    async def hold(route: Route) -> None:
         response = await route.fetch()
         await is_gone.wait()
         await route.fulfill(response=response)
@@ -342,17 +338,22 @@ async def test_an_answer_in_a_session_moves_the_focus_to_the_next_call_and_then_
 
 @pytest.mark.parametrize("answer", ["Approve", "Deny"])
 async def test_an_answer_in_the_inbox_moves_the_focus_to_the_next_call_and_then_to_the_heading(
-    bus: Bus, served: Served, page: "Page", answer: str
+    bus: Bus, served: Served, page: Page, answer: str
 ) -> None:
     for name in ("one", "two", "three"):
         await waiting_for_approval(bus.session(name), "Clean up", f"rm-{name}")
     await visit(page, served, "#/inbox")
     cards = page.locator(".waitingcall")
     await expect(cards.locator(".whole")).to_have_count(3)
+    await expect(page.get_by_role("link", name="Inbox")).to_contain_text("3")
+    await expect(cards.filter(has_text="rm-two").locator(".whole")).to_contain_text('"path": "rm-two"')
+    await page.get_by_label("Why rm-two is denied").fill("not now")
     for name, next_one in (("two", "three"), ("three", "one")):  # after the last call, the first
         await cards.filter(has_text=f"rm-{name}").get_by_role("button", name=answer).press("Enter")
         _, control = await next_control(bus.session(name), 5)
         assert isinstance(control, Approve if answer == "Approve" else Deny)
+        if isinstance(control, Deny):
+            assert control.reason == ("not now" if name == "two" else None)
         focused = page.locator(":focus")  # a failure shows what has the focus instead
         await expect(focused).to_have_class("waitingcall")
         await expect(focused).to_contain_text(f"rm-{next_one}")
@@ -375,18 +376,18 @@ GIVE = """({kind, name, type, text}) => {
 }"""
 
 
-def payload(name: str, mime_type: str, data: bytes) -> "FilePayload":
+def payload(name: str, mime_type: str, data: bytes) -> FilePayload:
     return {"name": name, "mimeType": mime_type, "buffer": data}
 
 
-def leave(_: "FileChooser") -> None:
+def leave(_: FileChooser) -> None:
     """Leave a file chooser to the test."""
 
 
 @asynccontextmanager
 async def attaching(
     browser: SharedBrowser, bus: Bus, bounds: UiBounds | None = None, uploads: Path | None = None
-) -> "AsyncGenerator[Page]":
+) -> AsyncGenerator[Page]:
     """Open the page at session s1.
 
     Playwright begins to catch file choosers when the first listener is added, and does not wait until Chromium does.
@@ -460,7 +461,7 @@ async def test_the_progress_is_shown_and_a_lost_piece_is_sent_again(browser: Sha
     async with attaching(browser, bus, bounds) as page:
         is_free, lost = anyio.Event(), list[str]()
 
-        async def hold(route: "Route") -> None:
+        async def hold(route: Route) -> None:
             if "offset=20000" in route.request.url and not lost:
                 lost.append(route.request.url)
                 await is_free.wait()

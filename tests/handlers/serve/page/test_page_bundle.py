@@ -5,7 +5,6 @@ import re
 import sys
 import unicodedata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,15 +14,11 @@ from lanebus.bus.wire import DecodeFailure
 from lanebus.handlers.projections import UNSAFE, Views
 from lanebus.handlers.serve.api.turns import timeline_view
 from tests.support.node.running import run_node
-from tests.support.page.browsing import Seen, SharedBrowser, expect
+from tests.support.page.browsing import Page, Seen, SharedBrowser, expect
 from tests.support.page.bundled import make_bundle
 from tests.support.page.recorded import record_loops
 from tests.support.page.serving import Served, client_of, serving, temporary_bus
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
-
 
 FILES = """() => performance.getEntriesByType("resource").filter((one) => one.name.includes("/static/"))
   .map((one) => [one.name, one.transferSize])"""
@@ -33,7 +28,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def kept_and_sent(page: "Page") -> tuple[set[str], set[str]]:
+async def kept_and_sent(page: Page) -> tuple[set[str], set[str]]:
     """Return the names of the page's files that came from the browser's cache, and of those that were sent."""
     found: list[tuple[str, int]] = await page.evaluate(FILES)
     names = {name.rpartition("/")[2]: size for name, size in found}
@@ -91,7 +86,7 @@ async def test_files_named_by_their_content_are_kept_for_a_year_and_the_document
 @pytest.mark.usefixtures("bundled_page")
 @pytest.mark.parametrize("base_path", ["", "/tools/lanebus"])
 async def test_the_bundle_opens_in_few_requests_and_again_from_the_cache(
-    bus: Bus, page: "Page", seen: Seen, base_path: str
+    bus: Bus, page: Page, seen: Seen, base_path: str
 ) -> None:
     async with serving(bus, base_path=base_path) as served:
         await page.goto(served.url)
@@ -134,7 +129,7 @@ async def test_the_page_says_something_before_its_scripts_run(
 @pytest.mark.browser
 @pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.usefixtures("bundled_page")
-async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_needed(bus: Bus, page: "Page") -> None:
+async def test_the_bundle_loads_markdown_languages_and_views_when_they_are_needed(bus: Bus, page: Page) -> None:
     async with serving(bus, base_path="/lanebus") as served:
         await page.goto(served.url)  # no session yet: the page would open it
         await expect(page.locator(".sessions")).to_be_visible()

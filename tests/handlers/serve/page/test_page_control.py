@@ -1,7 +1,5 @@
 """The page's buttons in Chromium, on a real bus and a real server."""
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 from pydantic import JsonValue
@@ -13,16 +11,12 @@ from lanebus.handlers.agent import Worker
 from lanebus.handlers.providers import Piece
 from lanebus.messages import TurnId
 from tests.support.agent.agents import Pause, ScriptedModel, answer
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, hold, visit
+from tests.support.page.browsing import ON_A_BROWSER, Page, Route, Seen, SharedBrowser, browsing, expect, hold, visit
 from tests.support.page.commands import next_control
 from tests.support.page.log import HARMFUL
 from tests.support.page.samples import waiting, waiting_for_approval
 from tests.support.page.serving import Served
 from tests.support.page.xss import PAYLOADS
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
-
 
 pytestmark = ON_A_BROWSER
 
@@ -30,7 +24,7 @@ TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
 async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_click(
-    served: Served, page: "Page", bus: Bus
+    served: Served, page: Page, bus: Bus
 ) -> None:
     await visit(page, served, "#/s/s1")
     session = bus.session("s1")
@@ -54,7 +48,7 @@ async def test_a_waiting_call_is_shown_with_its_arguments_and_approved_by_a_clic
     await expect(ask).to_have_count(0)
 
 
-async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(served: Served, page: "Page", bus: Bus) -> None:
+async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(served: Served, page: Page, bus: Bus) -> None:
     await visit(page, served, "#/s/s1")
     is_free = await hold(page, "**/call?*")
     await waiting_for_approval(bus.session("s1"), "hi", "rm")
@@ -68,7 +62,7 @@ async def test_a_call_cannot_be_approved_before_its_arguments_are_shown(served: 
 
 
 async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_escaped(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     hidden = "\u202e\u2066\u200b\ufeff\u00ad\u2028\u061c\u3164\U000e0041\ufe0f\u2800\U00016fe4\U0001d159\ue000\u200d"
     text = f"echo {hidden}\x1b {'a' * 20_000} ; rm -rf / # end"
@@ -93,7 +87,7 @@ async def test_all_of_a_long_call_is_shown_and_its_invisible_characters_are_esca
 
 
 async def test_a_denial_sends_its_reason_and_the_shown_call_stays_while_others_come_and_go(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await visit(page, served, "#/s/s1")
     session = bus.session("s1")
@@ -131,7 +125,7 @@ async def test_a_denial_sends_its_reason_and_the_shown_call_stays_while_others_c
     await expect(page.get_by_label("Why two is denied")).to_have_value("not this one")
 
 
-async def test_the_buttons_match_the_agents_state(served: Served, page: "Page", bus: Bus) -> None:
+async def test_the_buttons_match_the_agents_state(served: Served, page: Page, bus: Bus) -> None:
     await visit(page, served, "#/s/s1")
     session, buttons = bus.session("s1"), page.locator(".buttons button")
     await expect(page.get_by_text("This session does not exist yet")).to_be_visible()
@@ -151,7 +145,7 @@ async def test_the_buttons_match_the_agents_state(served: Served, page: "Page", 
     await expect(buttons).to_have_count(0)
 
 
-async def test_an_answer_is_steered_aborted_and_followed_up(bus: Bus, served: Served, page: "Page") -> None:
+async def test_an_answer_is_steered_aborted_and_followed_up(bus: Bus, served: Served, page: Page) -> None:
     box, said = page.get_by_label("Message to the agent"), page.locator(".row.llm .left")
     pause, long = Pause(), Piece("text", "It is a long st")
     model = ScriptedModel(
@@ -192,14 +186,14 @@ async def test_an_answer_is_steered_aborted_and_followed_up(bus: Bus, served: Se
 
 
 async def test_a_command_whose_response_was_lost_is_published_once_when_repeated(
-    served: Served, page: "Page", bus: Bus, seen: Seen
+    served: Served, page: Page, bus: Bus, seen: Seen
 ) -> None:
     await visit(page, served, "#/s/s1")
     session = bus.session("s1")
     await waiting_for_approval(session, "hi", "rm")
     await expect(page.locator(".ask")).to_have_count(1)
 
-    async def lose(route: "Route") -> None:
+    async def lose(route: Route) -> None:
         await route.fetch()
         await route.abort()
 
@@ -230,8 +224,8 @@ def _said_by(payload: str) -> list[ExtensionMessage]:
 
 
 @pytest.mark.full
-async def test_payloads_in_titles_calls_and_command_answers_are_shown_as_text(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+async def test_payloads_in_titles_calls_arguments_and_command_answers_are_shown_as_text(
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     session = bus.session("s1")
     bad = [payload for payload in PAYLOADS if payload.isprintable()]
@@ -246,6 +240,12 @@ async def test_payloads_in_titles_calls_and_command_answers_are_shown_as_text(
     await expect(page.locator(".ask")).to_have_count(len(bad))
     drawn = await page.locator(".asks").text_content() or ""
     assert all(payload in drawn for payload in bad)
+    arguments: dict[str, JsonValue] = {payload: [payload] for payload in PAYLOADS}
+    await waiting(bus.session("s2"), ToolCallBlock(id="c0", name=PAYLOADS[0], arguments=arguments))
+    await page.goto(f"{served.base}/#/s/s2")
+    await expect(page.locator(".ask .whole")).to_contain_text("alert(document.domain)")
+    assert await page.locator(f".ask :is({', '.join((*HOSTILE, 'svg', 'a'))})").count() == 0
+    await page.goto(f"{served.base}/#/s/s1")
     await page.get_by_role("button", name="Pause").click()
     position, _ = await next_control(session, 4 + len(bad))
     await session.publish(*(message for payload in PAYLOADS for message in _said_by(payload)))
@@ -253,7 +253,7 @@ async def test_payloads_in_titles_calls_and_command_answers_are_shown_as_text(
     await expect(page.locator(".sent.refused")).to_contain_text(PAYLOADS[4])
     assert await page.locator(f".control :is({', '.join((*HOSTILE, 'svg', 'a'))})").count() == 0
     assert await page.locator(f".rows :is({HARMFUL})").count() == 0
-    assert seen.off_origin(served.base) == []
+    assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
 HIDDEN_PART = """(found) => {
@@ -264,7 +264,7 @@ HIDDEN_PART = """(found) => {
 }"""
 
 
-async def hidden_parts(page: "Page") -> list[str]:
+async def hidden_parts(page: Page) -> list[str]:
     """Return the parts of the call that is shown that a user cannot see or press where they are."""
     bar, ask = page.locator(".control"), page.locator(".ask:not([hidden])")
     parts = [
@@ -294,7 +294,7 @@ WINDOWS = {
 
 @pytest.mark.parametrize("window", WINDOWS)
 async def test_a_waiting_call_is_whole_in_view_and_says_how_many_wait_in_any_window(
-    bus: Bus, served: Served, page: "Page", window: str
+    bus: Bus, served: Served, page: Page, window: str
 ) -> None:
     width, height = WINDOWS[window]
     await page.set_viewport_size({"width": width, "height": height})

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from typing import TYPE_CHECKING
 
 import anyio
 from pydantic import JsonValue
@@ -11,13 +10,9 @@ from lanebus import AssistantMessage, Bus, ExtensionMessage, TextBlock, ToolCall
 from lanebus.bus.messages import AgentStarted, ToolStarted, ToolWaiting, TurnStarted
 from lanebus.handlers.context import cut_text
 from lanebus.messages import Delta, TurnId
-from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, Page, Route, Seen, expect, visit
 from tests.support.page.log import HARMFUL, show_all_events, walk
 from tests.support.page.serving import Served
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
-
 
 SECONDS = 120.0
 """seconds to wait for an event that must happen"""
@@ -73,11 +68,11 @@ DRAW_ANOTHER = """() => {
 
 
 async def test_markdown_is_drawn_if_the_library_arrives_between_a_drawing_and_its_effect(
-    served: Served, page: "Page"
+    served: Served, page: Page
 ) -> None:
     asked, sent = anyio.Event(), anyio.Event()
 
-    async def hold(route: "Route") -> None:
+    async def hold(route: Route) -> None:
         asked.set()
         await sent.wait()
         await route.continue_()
@@ -95,7 +90,7 @@ async def test_markdown_is_drawn_if_the_library_arrives_between_a_drawing_and_it
 
 
 async def test_code_that_cannot_be_coloured_in_time_is_shown_as_it_is_and_holds_up_nothing(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     hostile = "<a" + "  a" * 40  # the library's patterns for these languages take as many steps as there are subsets
     fences = [
@@ -111,7 +106,7 @@ async def test_code_that_cannot_be_coloured_in_time_is_shown_as_it_is_and_holds_
     assert (seen.errors, await page.evaluate("1 + 1")) == ([], 2)
 
 
-async def test_code_that_grows_stays_coloured(bus: Bus, served: Served, page: "Page") -> None:
+async def test_code_that_grows_stays_coloured(bus: Bus, served: Served, page: Page) -> None:
     await bus.session("s1").publish(UserMessage.text("Write it"))
     await visit(page, served, "#/s/s1")
     text = "```py\ndef f():\n"
@@ -124,7 +119,7 @@ async def test_code_that_grows_stays_coloured(bus: Bus, served: Served, page: "P
 
 
 async def test_markdown_is_drawn_with_safe_links_that_say_where_they_lead_and_code_that_can_be_copied(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     await page.set_viewport_size({"width": 1400, "height": 1600})
     await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text=TEXT),)))
@@ -189,9 +184,7 @@ LINKS = {
 """Markdown of a link → what the page shows"""
 
 
-async def test_arguments_show_an_edit_as_a_difference_and_json_as_a_tree(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
+async def test_arguments_show_an_edit_as_a_difference_and_json_as_a_tree(bus: Bus, served: Served, page: Page) -> None:
     edit: dict[str, JsonValue] = {"path": "a.py", "old_str": "one\ntwo\nthree", "new_str": "one\n2\nthree"}
     call = ToolCallBlock(id="c1", name="edit", arguments={**edit, "more": {"deep": {"deeper": [1, 2]}}})
     result = json.dumps({"hits": [{"path": "a.py"}], "total": 1, "note": "long enough for a tree"})
@@ -210,7 +203,7 @@ async def test_arguments_show_an_edit_as_a_difference_and_json_as_a_tree(
     await expect(page.locator(".toolResult").last).to_contain_text("12345678901234567890")
 
 
-async def test_words_in_a_wide_table_stay_whole_and_the_table_scrolls(bus: Bus, served: Served, page: "Page") -> None:
+async def test_words_in_a_wide_table_stay_whole_and_the_table_scrolls(bus: Bus, served: Served, page: Page) -> None:
     words = [
         "Authentication",
         "authentication_timeout",
@@ -237,7 +230,7 @@ async def test_words_in_a_wide_table_stay_whole_and_the_table_scrolls(bus: Bus, 
 
 
 async def test_invisible_characters_of_a_call_are_codes_wherever_it_is_drawn(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     hidden = "a\u202eb\u200bc\x07d\U000e0041e"
     code = "a⟨U+202E⟩b⟨U+200B⟩c⟨U+0007⟩d⟨U+E0041⟩e"
@@ -285,7 +278,7 @@ async def test_invisible_characters_of_a_call_are_codes_wherever_it_is_drawn(
 
 
 async def test_every_entry_has_its_json_a_link_and_pictures_from_its_bytes_or_the_server_that_can_be_saved(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 7}))
     await visit(page, served, "#/s/s1")
@@ -312,7 +305,7 @@ async def test_every_entry_has_its_json_a_link_and_pictures_from_its_bytes_or_th
 
 
 async def test_a_huge_line_deep_json_and_hostile_markdown_leave_the_page_usable(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     deep: JsonValue = "end"
     for _ in range(60):
@@ -362,7 +355,7 @@ CHARACTERS = {
 }
 
 
-async def test_texts_and_titles_are_cut_between_characters_as_people_see_them(served: Served, page: "Page") -> None:
+async def test_texts_and_titles_are_cut_between_characters_as_people_see_them(served: Served, page: Page) -> None:
     await page.goto(served.url)
     texts = [character * 3 for character in CHARACTERS.values()] + ["a" * 300 + "👩‍👩‍👧‍👦" * 3]
     assert await page.evaluate(CUTS, texts) == []

@@ -4,23 +4,17 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from lanebus import AssistantMessage, Bus, TextBlock, Usage, UserMessage
-from lanebus.bus.messages import Approve, Deny
+from lanebus import AssistantMessage, Bus, ExtensionMessage, TextBlock, Usage, UserMessage
 from lanebus.messages import Cost
 from tests.support.agent.agents import until
-from tests.support.page.browsing import ON_A_BROWSER, expect, hold, visit
-from tests.support.page.commands import next_control
+from tests.support.page.browsing import ON_A_BROWSER, Page, Route, expect, hold, visit
+from tests.support.page.log import walk
 from tests.support.page.samples import answered, may, waiting_for_approval
 from tests.support.page.serving import Served, serving
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
-
 
 pytestmark = ON_A_BROWSER
 
@@ -44,7 +38,7 @@ DRAW_MANY = """async (count) => {
 
 
 async def test_a_list_of_ten_thousand_draws_the_rows_in_view_and_arrow_keys_reach_all(
-    served: Served, page: "Page"
+    served: Served, page: Page
 ) -> None:
     await visit(page, served, "#/sessions")
     await page.evaluate(DRAW_MANY, 10_000)
@@ -60,38 +54,60 @@ async def test_a_list_of_ten_thousand_draws_the_rows_in_view_and_arrow_keys_reac
     assert await page.locator("#many *").count() <= 200
 
 
-async def test_the_filters_say_how_many_sessions_each_choice_leaves_and_a_search_offers_a_new_one(
-    bus: Bus, served: Served, page: "Page"
+async def test_the_list_shows_states_its_filters_what_each_choice_leaves_and_a_search_offers_a_new_session(
+    bus: Bus, served: Served, page: Page
 ) -> None:
     for name in ("alpha", "beta"):
         await bus.session(name).publish(UserMessage.text("hello"))
     await bus.session("bill", agent="billing").publish(UserMessage.text("pay"))
+    await waiting_for_approval(bus.session("s1"), "Clean up the folder", "rm")
+    await answered(bus.session("s2"), "What is the time?", "Noon.")
     await visit(page, served, "#/sessions")
-    states = page.get_by_label("State", exact=True).locator("option")
+    states = page.get_by_label("State", exact=True)
     agents = page.get_by_label("Agent", exact=True)
-    await expect(agents.locator("option")).to_have_text(["All agents", "agent (2)", "billing (1)"])
-    await expect(states.filter(has_text="waits for a worker")).to_have_text("waits for a worker (3)")
+    waiting = states.locator("option").filter(has_text="waits for a worker")
+    await expect(agents.locator("option")).to_have_text(["All agents", "agent (4)", "billing (1)"])
+    await expect(waiting).to_have_text("waits for a worker (3)")
+    badge = page.locator(".session", has_text="Clean up the folder").locator(".badge")
+    await expect(badge).to_have_text("waits for you")
+    await states.select_option("waiting")
+    await expect(page.locator(".session .name")).to_have_text(["s1"])
+    await states.select_option("")
+    await page.get_by_label("Order").select_option("title")
+    await expect(page.locator(".session .name").first).to_have_text("s1")
     await agents.select_option("billing")
     await expect(page.locator(".session")).to_have_count(1)
-    await expect(states.filter(has_text="waits for a worker")).to_have_text("waits for a worker (1)")
+    await expect(waiting).to_have_text("waits for a worker (1)")
     await bus.session("bill").close()
-    await expect(states.filter(has_text="closed")).to_have_text("closed (1)")
-
+    await expect(states.locator("option").filter(has_text="closed")).to_have_text("closed (1)")
     await agents.select_option("")
     search = page.get_by_label("Search sessions")
-    await search.fill("ALPHA")
-    await expect(page.locator(".session")).to_have_count(1)
+    for text, name in (("ALPHA", "alpha"), ("THE TIME", "s2")):
+        await search.fill(text)
+        await expect(page.locator(".session .name")).to_have_text([name])
     await search.fill("gamma")
     await expect(page.get_by_text("No session matches.")).to_be_visible()
     await page.get_by_role("button", name="Open gamma as a new session").click()
     await expect(page.get_by_role("heading", name="gamma")).to_be_visible()
 
 
-async def test_the_end_of_the_list_loads_the_next_page(bus: Bus, served: Served, page: "Page") -> None:
+async def test_a_session_beyond_the_loaded_list_has_its_title_and_cost_and_the_end_of_the_list_loads_the_next_page(
+    bus: Bus, served: Served, page: Page
+) -> None:
+    paid = AssistantMessage(usage=Usage(input=1, cost=Cost(total=Decimal("0.25"))), stop_reason="stop")
+    await bus.session("old").publish(UserMessage.text("A question of long ago"), paid)
     async with anyio.create_task_group() as tasks:
-        for number in range(230):
+        for number in range(229):
             tasks.start_soon(bus.session(f"s{number}").publish, UserMessage.text(f"message {number}"))
-    await visit(page, served, "#/sessions")
+    await visit(page, served, "#/s/old")
+    await expect(page.locator(".sessionhead h2")).to_have_text("A question of long ago")
+    await expect(page.locator(".sessionhead .facts")).to_contain_text("$0.25")
+    assert await page.title() == "A question of long ago · lanebus"
+    row = page.locator(".session[aria-current]")
+    await expect(row.locator(".title")).to_have_text("A question of long ago")
+    await expect(row).to_contain_text("2 entries")
+
+    await page.goto(f"{served.base}/#/sessions")
     await expect(page.get_by_role("status").filter(has_text="230 sessions")).to_be_attached()
     await page.locator("a.session").first.focus()
 
@@ -106,28 +122,7 @@ async def test_the_end_of_the_list_loads_the_next_page(bus: Bus, served: Served,
 # --- inbox and rights ---------------------------------------------------------------------------------------------
 
 
-async def test_calls_of_all_sessions_are_approved_and_denied_in_the_inbox(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    one, two = bus.session("one"), bus.session("two")
-    await waiting_for_approval(one, "Clean up", "rm")
-    await waiting_for_approval(two, "Send it", "mail")
-    await visit(page, served, "#/inbox")
-    cards = page.locator(".waitingcall")
-    await expect(cards).to_have_count(2)
-    await expect(page.get_by_role("link", name="Inbox")).to_contain_text("2")
-    await expect(cards.filter(has_text="mail").locator(".whole")).to_contain_text('"path": "mail"')
-    await cards.filter(has_text="mail").get_by_role("button", name="Approve").click()
-    _, control = await next_control(two, 5)
-    assert isinstance(control, Approve)
-    await page.get_by_label("Why rm is denied").fill("not now")
-    await cards.filter(has_text="one").get_by_role("button", name="Deny").click()
-    _, control = await next_control(one, 5)
-    assert isinstance(control, Deny)
-    assert control.reason == "not now"
-
-
-async def test_each_button_needs_its_own_right(bus: Bus, page: "Page") -> None:
+async def test_each_button_needs_its_own_right(bus: Bus, page: Page) -> None:
     async with serving(bus, token=None, identify=may("read", "command.deny", "command.pause")) as served:
         await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
         await page.goto(f"{served.base}/#/s/s1")
@@ -138,7 +133,7 @@ async def test_each_button_needs_its_own_right(bus: Bus, page: "Page") -> None:
 
 
 async def test_a_session_is_handed_over_closed_reopened_forked_and_trimmed_from_the_menu(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     session = bus.session("s1", agent="support")
     await session.publish(UserMessage.text("hi"))
@@ -206,30 +201,21 @@ async def test_a_session_is_handed_over_closed_reopened_forked_and_trimmed_from_
     await expect(dialog.get_by_role("button", name="Redrive", exact=True)).to_be_disabled()
 
 
-async def test_the_list_shows_titles_and_states_and_filters_by_state(bus: Bus, served: Served, page: "Page") -> None:
-    await waiting_for_approval(bus.session("s1"), "Clean up the folder", "rm")
-    await answered(bus.session("s2"), "What is the time?", "Noon.")
-    await visit(page, served, "#/sessions")
-    await expect(page.locator(".session", has_text="Clean up the folder").locator(".badge")).to_have_text(
-        "waits for you"
-    )
-    await page.get_by_label("State").select_option("waiting")
-    await expect(page.locator(".session .name")).to_have_text(["s1"])
-    await page.get_by_label("State").select_option("")
-    await page.get_by_label("Order").select_option("title")
-    await expect(page.locator(".session .name")).to_have_text(["s1", "s2"])
-    await page.get_by_label("Search sessions").fill("THE TIME")
-    await expect(page.locator(".session .name")).to_have_text(["s2"])
-
-
-async def test_the_panel_draws_fifty_turns_and_more_on_request(bus: Bus, served: Served, page: "Page") -> None:
+async def test_the_panel_draws_fifty_turns_and_more_on_request_and_a_click_shows_an_old_one_in_the_lanes(
+    bus: Bus, served: Served, page: Page
+) -> None:
     session = bus.session("s1")
-    await session.publish(*(AssistantMessage(content=(TextBlock(text=f"{number}"),)) for number in range(60)))
+    await session.publish(*(AssistantMessage(content=(TextBlock(text=f"answer {number}"),)) for number in range(60)))
+    await session.publish(*(ExtensionMessage.of("tick", number) for number in range(700)))
     await visit(page, served, "#/s/s1")
+    await expect(page.locator(".row[data-position='760']")).to_be_attached()
     await expect(page.locator(".turn")).to_have_count(50)
     await page.get_by_role("button", name="Show more turns").click()
     await expect(page.locator(".turn")).to_have_count(60)
     await expect(page.get_by_role("button", name="Show more turns")).to_have_count(0)
+    await page.locator(".turn button").last.click()
+    await expect(page.get_by_text("answer 0")).to_be_in_viewport()
+    assert (await walk(page)).positions == list(range(1, 761))
 
 
 # --- what is not known yet ----------------------------------------------------------------------------------------
@@ -239,11 +225,11 @@ PARTIAL = {"isComplete": False, "progress": {"sessions": 40, "read": 3}}
 
 
 @asynccontextmanager
-async def partly_read(page: "Page") -> AsyncGenerator[anyio.Event]:
+async def partly_read(page: Page) -> AsyncGenerator[anyio.Event]:
     """Answer as a server that has read few of the sessions, until the event is set."""
     is_read = anyio.Event()
 
-    async def part(route: "Route") -> None:
+    async def part(route: Route) -> None:
         reply = await route.fetch()
         found = await reply.json()
         if not is_read.is_set():
@@ -260,7 +246,7 @@ async def partly_read(page: "Page") -> AsyncGenerator[anyio.Event]:
     yield is_read
 
 
-async def test_while_sessions_are_unread_nothing_is_shown_as_complete(bus: Bus, served: Served, page: "Page") -> None:
+async def test_while_sessions_are_unread_nothing_is_shown_as_complete(bus: Bus, served: Served, page: Page) -> None:
     async with partly_read(page) as is_read:
         await waiting_for_approval(bus.session("s1"), "Clean up the folder", "rm")
         await bus.session("s2", agent="billing").publish(UserMessage.text("pay the folder"))
@@ -311,12 +297,12 @@ POLL = """async () => {
 }"""
 
 
-async def test_an_incomplete_answer_is_asked_for_again_soon_however_long_it_took(served: Served, page: "Page") -> None:
+async def test_an_incomplete_answer_is_asked_for_again_soon_however_long_it_took(served: Served, page: Page) -> None:
     await page.goto(f"{served.base}/")
     assert await page.evaluate(POLL) == [1000, 1000, 1000]
 
 
-async def test_nothing_is_said_of_sessions_before_the_first_answer(served: Served, page: "Page") -> None:
+async def test_nothing_is_said_of_sessions_before_the_first_answer(served: Served, page: Page) -> None:
     await page.goto(served.url)
     await expect(page.get_by_text("No sessions yet.")).to_be_visible()
     held = await hold(page, "**/api/sessions?*search=*")
@@ -327,22 +313,7 @@ async def test_nothing_is_said_of_sessions_before_the_first_answer(served: Serve
     await expect(page.get_by_text("No session matches.")).to_be_visible()
 
 
-async def test_a_session_beyond_the_loaded_list_has_its_title_and_cost(bus: Bus, served: Served, page: "Page") -> None:
-    paid = AssistantMessage(usage=Usage(input=1, cost=Cost(total=Decimal("0.25"))), stop_reason="stop")
-    await bus.session("old").publish(UserMessage.text("A question of long ago"), paid)
-    async with anyio.create_task_group() as tasks:
-        for number in range(100):
-            tasks.start_soon(bus.session(f"s{number}").publish, UserMessage.text("hello"))
-    await visit(page, served, "#/s/old")
-    await expect(page.locator(".sessionhead h2")).to_have_text("A question of long ago")
-    await expect(page.locator(".sessionhead .facts")).to_contain_text("$0.25")
-    assert await page.title() == "A question of long ago · lanebus"
-    row = page.locator(".session[aria-current]")
-    await expect(row.locator(".title")).to_have_text("A question of long ago")
-    await expect(row).to_contain_text("2 entries")
-
-
-async def test_a_session_that_does_not_exist_says_so_until_the_user_begins_it(bus: Bus, page: "Page") -> None:
+async def test_a_session_that_does_not_exist_says_so_until_the_user_begins_it(bus: Bus, page: Page) -> None:
     async with serving(bus, reader_token="reader-token") as served:
         await bus.session("s1").publish(UserMessage.text("hello"))
         await visit(page, served, "#/s/s2")
@@ -365,7 +336,7 @@ async def test_a_session_that_does_not_exist_says_so_until_the_user_begins_it(bu
 
 @pytest.mark.parametrize("name", ["%00bad", "a" * 65, "a.b", "", "<img src=x>", "a%E2%80%AEb"])
 async def test_an_address_with_an_invalid_session_id_says_that_there_is_no_such_session(
-    bus: Bus, served: Served, page: "Page", name: str
+    bus: Bus, served: Served, page: Page, name: str
 ) -> None:
     await answered(bus.session("newest"), "hi", "hello")
     await visit(page, served, f"#/s/{name}")
@@ -385,7 +356,7 @@ async def test_an_address_with_an_invalid_session_id_says_that_there_is_no_such_
 # --- keyboard, links and colours ----------------------------------------------------------------------------------
 
 
-async def test_keys_reach_places_and_the_help_sheet_lists_them(bus: Bus, served: Served, page: "Page") -> None:
+async def test_keys_reach_places_and_the_help_sheet_lists_them(bus: Bus, served: Served, page: Page) -> None:
     for name in ("one", "two"):
         await answered(bus.session(name), "hi", "hello")
     await visit(page, served, "#/s/two")
@@ -412,7 +383,7 @@ async def test_keys_reach_places_and_the_help_sheet_lists_them(bus: Bus, served:
 
 
 async def test_shortcuts_can_be_switched_off_the_first_tab_skips_to_the_content_and_colours_are_kept(
-    served: Served, page: "Page"
+    served: Served, page: Page
 ) -> None:
     await visit(page, served, "#/inbox")
     await page.get_by_role("button", name="Keyboard shortcuts").click()
@@ -450,15 +421,26 @@ async def test_shortcuts_can_be_switched_off_the_first_tab_skips_to_the_content_
 # --- small windows ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("width", [390, 720])
-async def test_a_narrow_window_has_one_column_and_a_way_back_to_the_list(
-    bus: Bus, served: Served, page: "Page", width: int
+@pytest.mark.parametrize(("width", "height"), [(390, 800), (720, 450)], ids=["phone", "zoom of 200 %"])
+async def test_a_narrow_window_has_one_column_a_switch_of_lanes_and_a_way_back_to_the_list(
+    bus: Bus, served: Served, page: Page, width: int, height: int
 ) -> None:
-    """720 pixels are a window of 1440 at a zoom of 200 %."""
-    await page.set_viewport_size({"width": width, "height": 900})
-    await answered(bus.session("s1"), "hi", "hello")
+    await page.set_viewport_size({"width": width, "height": height})
+    await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
     await visit(page, served, "#/s/s1")
+    said, event = page.locator(".message"), page.locator(".event")
+    await expect(said).to_be_visible()
     await expect(page.get_by_label("Message to the agent")).to_be_in_viewport()
+    boxes = await said.bounding_box(), await event.bounding_box()
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert abs(boxes[0]["x"] - boxes[1]["x"]) < 8
+    await page.get_by_role("button", name="Extension").click()
+    await expect(said).to_have_count(0)
+    await expect(event).to_be_visible()
+    await page.get_by_role("button", name="LLM").click()
+    await expect(event).to_have_count(0)
+    await expect(said).to_be_visible()
     await expect(page.locator(".sessions")).not_to_be_visible()
     await page.get_by_role("button", name="Turns and cost").click()
     await expect(page.get_by_role("heading", name="Turns")).to_be_in_viewport()

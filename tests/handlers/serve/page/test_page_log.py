@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -22,19 +21,23 @@ from lanebus import (
     Usage,
     UserMessage,
 )
-from lanebus.bus.messages import AgentEnded, AgentStarted, MessageStarted, ToolEnded, ToolStarted, TurnEnded
+from lanebus.bus.messages import (
+    AgentEnded,
+    AgentStarted,
+    MessageStarted,
+    RequestDefined,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
 from lanebus.bus.messages import TurnStarted as Started
 from lanebus.handlers.projections import Views
 from lanebus.handlers.serve.api import turns
 from lanebus.handlers.serve.api.turns import timeline_view
 from lanebus.messages import ThinkingBlock, TurnId
-from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, Locator, Page, Seen, SharedBrowser, browsing, expect, visit
 from tests.support.page.log import show_all_events, walk
 from tests.support.page.serving import Served, serving, temporary_bus
-
-if TYPE_CHECKING:
-    from playwright.async_api import Locator, Page
-
 
 pytestmark = ON_A_BROWSER
 
@@ -45,7 +48,7 @@ MOST_ELEMENTS = 3_000
 @asynccontextmanager
 async def opened(
     browser: SharedBrowser, *, width: int = 1400, height: int = 900
-) -> "AsyncGenerator[tuple[Bus, Page, Seen, str]]":
+) -> AsyncGenerator[tuple[Bus, Page, Seen, str]]:
     """Yield a bus, a page that is logged in, what it must not do, and the address of a session."""
     async with (
         temporary_bus() as bus,
@@ -56,7 +59,7 @@ async def opened(
         yield bus, page, seen, f"{served.base}/#/s/s1"
 
 
-def row(page: "Page", position: int) -> "Locator":
+def row(page: Page, position: int) -> Locator:
     return page.locator(f".row[data-position='{position}']")
 
 
@@ -88,7 +91,7 @@ async def _fill(session: Session, entries: int = ROWS) -> None:
 # --- many entries -------------------------------------------------------------------------------------------------
 
 
-async def _scroll(page: "Page") -> None:
+async def _scroll(page: Page) -> None:
     """Scroll up by some seventy screens, a frame at a time.
 
     Down, they may reach the end and so follow it: rows that are not loaded yet have estimated heights.
@@ -104,7 +107,7 @@ async def _scroll(page: "Page") -> None:
 
 @pytest.mark.full
 async def test_ten_thousand_entries_keep_the_document_small_while_the_user_scrolls(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await page.goto(served.url)
     session = bus.session("s1")
@@ -130,7 +133,7 @@ async def test_ten_thousand_entries_keep_the_document_small_while_the_user_scrol
 
 
 async def test_a_walk_through_the_log_meets_every_entry_once_and_in_order_from_its_first_one_that_is_kept(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await page.goto(served.url)
     await _fill(bus.session("s1"), 1000)
@@ -151,7 +154,7 @@ async def test_a_walk_through_the_log_meets_every_entry_once_and_in_order_from_i
 
 
 async def test_a_link_opens_the_log_at_its_entry_which_stays_in_place_while_others_arrive(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await page.goto(served.url)
     session = bus.session("s1")
@@ -177,7 +180,7 @@ async def test_a_link_opens_the_log_at_its_entry_which_stays_in_place_while_othe
 
 
 async def test_a_log_opens_in_its_middle_while_the_first_view_of_the_session_takes_long(
-    bus: Bus, served: Served, page: "Page", monkeypatch: pytest.MonkeyPatch
+    bus: Bus, served: Served, page: Page, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, over = anyio.Event(), anyio.Event()
     view = timeline_view
@@ -207,7 +210,7 @@ async def test_a_log_opens_in_its_middle_while_the_first_view_of_the_session_tak
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_events_of_a_turn_are_one_row_that_unfolds(bus: Bus, served: Served, page: "Page") -> None:
+async def test_the_events_of_a_turn_are_one_row_that_unfolds(bus: Bus, served: Served, page: Page) -> None:
     await page.goto(served.url)
     turn = TurnId(loop_id="s1.main.1", turn_index=3)
     await bus.session("s1").publish(
@@ -233,7 +236,7 @@ async def test_the_events_of_a_turn_are_one_row_that_unfolds(bus: Bus, served: S
 
 
 async def test_rows_count_a_restarted_call_once_leave_out_what_a_framework_stores_and_show_imported_times(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await page.goto(served.url)
     turn = TurnId(loop_id="s1.main.1", turn_index=0)
@@ -254,6 +257,26 @@ async def test_rows_count_a_restarted_call_once_leave_out_what_a_framework_store
     await expect(row(page, 1).locator(".day")).to_contain_text("2023")
     await expect(row(page, 2).locator(".day")).not_to_contain_text("2023")
 
+    # The definition of a request is folded into the turn that it is for.
+    turns = [TurnId(loop_id="s4.main.1", turn_index=index) for index in range(2)]
+    defined = [RequestDefined(hash=name, provider="p", model="m", max_tokens=9).as_extension() for name in "ab"]
+    await bus.session("s4").publish(
+        UserMessage.text("hi"),
+        AgentStarted(loop_id=turns[0].loop_id, agent="a").as_extension(),
+        defined[0],
+        Started(turn_id=turns[0]).as_extension(),
+        ExtensionMessage.of("tick", 1),
+        defined[1],  # the tools have changed
+        Started(turn_id=turns[1]).as_extension(),
+    )
+    await page.goto(f"{served.base}/#/s/s4")
+    await expect(page.locator(".turnrow")).to_have_count(2)
+    assert (await walk(page)).positions == [1, 2, 5, 6]
+    await page.locator(".turnrow").last.click()
+    assert (await walk(page)).positions == [1, 2, 5, 6, 7]
+    await page.goto(f"{served.base}/#/s/s4?at=3")
+    await expect(page.locator(".row[data-position='3'] .kind")).to_have_text("request.defined")
+
     await bus.session("s3").publish(
         UserMessage.text("first"),
         ExtensionMessage.of("store.langgraph.checkpoint", {"step": 1}),
@@ -271,36 +294,10 @@ async def test_rows_count_a_restarted_call_once_leave_out_what_a_framework_store
     assert (await walk(page)).positions == [1, 2, 3, 4, 5]
 
 
-# --- lanes --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("width", "height"), [(390, 800), (720, 450)], ids=["phone", "zoom of 200 %"])
-async def test_a_narrow_window_has_one_column_with_a_switch_of_lanes(
-    bus: Bus, served: Served, page: "Page", width: int, height: int
-) -> None:
-    await page.set_viewport_size({"width": width, "height": height})
-    await page.goto(served.url)
-    await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
-    await page.goto(f"{served.base}/#/s/s1")
-    said, event = page.locator(".message"), page.locator(".event")
-    await expect(said).to_be_visible()
-    boxes = await said.bounding_box(), await event.bounding_box()
-    assert boxes[0] is not None
-    assert boxes[1] is not None
-    assert abs(boxes[0]["x"] - boxes[1]["x"]) < 8
-    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
-    await page.get_by_role("button", name="Extension").click()
-    await expect(said).to_have_count(0)
-    await expect(event).to_be_visible()
-    await page.get_by_role("button", name="LLM").click()
-    await expect(event).to_have_count(0)
-    await expect(said).to_be_visible()
-
-
 # --- find ---------------------------------------------------------------------------------------------------------
 
 
-async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(bus: Bus, served: Served, page: "Page") -> None:
+async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(bus: Bus, served: Served, page: Page) -> None:
     await page.goto(served.url)
     session = bus.session("s1")
     await session.publish(UserMessage.text("\n".join(f"line {number}" for number in range(90)) + "\nNeedle"))
@@ -336,6 +333,22 @@ async def test_find_goes_to_matches_in_the_whole_log_and_unfolds_them(bus: Bus, 
     await expect(words).to_have_text("not found")
     await box.press("Escape")
     await expect(box).to_have_value("")
+    # The names of a message's own fields are no matches, and those of a tool are.
+    call = ToolCallBlock(id="c", name="search", arguments={"type": "special", "options": [{"limit": 20}]})
+    await bus.session("s2").publish(AssistantMessage(content=(TextBlock(text="hello"), call)))
+    await page.goto(f"{served.base}/#/s/s2")
+    await expect(row(page, 1)).to_be_visible()
+    for text, found in {
+        "argum": "not found",
+        "text": "not found",
+        "content": "not found",
+        "0": "not found",  # the place in a list
+        "limit": "1 found",
+        "20": "1 found",
+        "special": "1 found",
+    }.items():
+        await box.fill(text)
+        await expect(words).to_have_text(found)
 
 
 SEEN = """(position) => {
@@ -386,7 +399,7 @@ def _needles() -> list[UserMessage | ExtensionMessage | AssistantMessage | ToolR
 
 
 @pytest.mark.parametrize("width", [1400, 390])
-async def test_every_match_is_marked_where_the_user_sees_it(bus: Bus, served: Served, page: "Page", width: int) -> None:
+async def test_every_match_is_marked_where_the_user_sees_it(bus: Bus, served: Served, page: Page, width: int) -> None:
     messages = _needles()
     await page.set_viewport_size({"width": width, "height": 900})
     await page.goto(served.url)
@@ -413,31 +426,7 @@ async def test_every_match_is_marked_where_the_user_sees_it(bus: Bus, served: Se
         await expect(row(page, 3).locator("details[open]")).to_have_count(0)
 
 
-async def test_the_names_of_a_message_s_own_fields_are_no_matches_and_those_of_a_tool_are(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
-    await page.goto(served.url)
-    call = ToolCallBlock(id="c", name="search", arguments={"type": "special", "options": [{"limit": 20}]})
-    await bus.session("s1").publish(AssistantMessage(content=(TextBlock(text="hello"), call)))
-    await page.goto(f"{served.base}/#/s/s1")
-    await expect(row(page, 1)).to_be_visible()
-    box, words = page.get_by_label("Find in the session"), page.locator(".findwords")
-    for text, found in {
-        "argum": "not found",
-        "text": "not found",
-        "content": "not found",
-        "0": "not found",  # the place in a list
-        "limit": "1 found",
-        "20": "1 found",
-        "special": "1 found",
-    }.items():
-        await box.fill(text)
-        await expect(words).to_have_text(found)
-
-
-async def test_a_scroll_that_is_reported_after_the_log_is_gone_is_ignored(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
+async def test_a_scroll_that_is_reported_after_the_log_is_gone_is_ignored(bus: Bus, served: Served, page: Page) -> None:
     await page.goto(served.url)
     await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(40)))
     await page.goto(f"{served.base}/#/s/s1")

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -15,6 +14,7 @@ from lanebus.handlers.serve import TokenFiles
 from lanebus.messages import TurnId
 from tests.support.page.browsing import (
     QUICK_ON_A_BROWSER,
+    Page,
     Seen,
     SharedBrowser,
     browsing,
@@ -24,15 +24,11 @@ from tests.support.page.browsing import (
 )
 from tests.support.page.serving import TOKEN, Served, serving
 
-if TYPE_CHECKING:
-    from playwright.async_api import Page
-
-
 pytestmark = QUICK_ON_A_BROWSER
 
 
 async def test_the_entries_in_view_are_requested_before_the_list_and_the_inbox(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     await bus.session("s1").publish(*(UserMessage.text(f"question {number}") for number in range(1000)))
     await page.goto(served.url)  # keeps the token in the tab
@@ -63,7 +59,7 @@ async def test_the_entries_in_view_are_requested_before_the_list_and_the_inbox(
 
 
 async def test_the_list_is_loaded_also_if_the_entries_cannot_be_read(
-    bus: Bus, served: Served, page: "Page", seen: Seen
+    bus: Bus, served: Served, page: Page, seen: Seen
 ) -> None:
     for name in ("s1", "s2"):
         await bus.session(name).publish(UserMessage.text("hello"))
@@ -155,16 +151,24 @@ async def hostile_server() -> AsyncGenerator[tuple[int, bytearray]]:
         tasks.cancel_scope.cancel()
 
 
-async def open_s1(page: "Page", url: str, base: str) -> None:
+async def open_s1(page: Page, url: str, base: str) -> None:
     await page.goto(url)
     await page.goto(f"{base}/#/s/s1")
     await expect(page.locator(".connection")).to_have_attribute(*LIVE)
 
 
 @pytest.mark.full
-async def test_a_page_of_another_port_gets_no_token_of_this_one(served: Served, page: "Page") -> None:
+async def test_the_token_leaves_the_url_is_sent_only_in_a_header_and_to_no_page_of_another_port(
+    served: Served, page: Page, seen: Seen
+) -> None:
+    await open_s1(page, served.url, served.base)
+    assert TOKEN not in page.url
+    assert [url for url in seen.requests if TOKEN in url.partition("#")[0]] == []
+    assert await page.context.cookies() == []
+    assert await page.evaluate("localStorage.length") == 0
+    await page.go_back()
+    assert TOKEN not in page.url
     async with hostile_server() as (port, heard):
-        await open_s1(page, served.url, served.base)
         await page.goto(f"http://127.0.0.1:{port}/")
         assert await page.title() == '["",{},{}]'
         assert b"GET / " in heard
@@ -173,19 +177,8 @@ async def test_a_page_of_another_port_gets_no_token_of_this_one(served: Served, 
 
 
 @pytest.mark.full
-async def test_the_token_leaves_the_url_and_is_sent_only_in_a_header(served: Served, page: "Page", seen: Seen) -> None:
-    await open_s1(page, served.url, served.base)
-    assert TOKEN not in page.url
-    assert [url for url in seen.requests if TOKEN in url.partition("#")[0]] == []
-    assert await page.context.cookies() == []
-    assert await page.evaluate("localStorage.length") == 0
-    await page.go_back()
-    assert TOKEN not in page.url
-
-
-@pytest.mark.full
 async def test_without_a_token_the_page_asks_for_it_and_takes_the_printed_url(
-    served: Served, page: "Page", seen: Seen
+    served: Served, page: Page, seen: Seen
 ) -> None:
     await page.goto(served.base)
     await expect(page.get_by_role("alert")).to_contain_text("open the URL that the server printed")
@@ -201,9 +194,7 @@ async def test_without_a_token_the_page_asks_for_it_and_takes_the_printed_url(
 
 
 @pytest.mark.full
-async def test_log_out_forgets_the_token_and_ends_the_stream(
-    bus: Bus, served: Served, page: "Page", seen: Seen
-) -> None:
+async def test_log_out_forgets_the_token_and_ends_the_stream(bus: Bus, served: Served, page: Page, seen: Seen) -> None:
     await bus.session("s1").publish(UserMessage.text("one"))
     await open_s1(page, served.url, served.base)
     await page.get_by_role("button", name="Log out").click()
@@ -217,7 +208,7 @@ async def test_log_out_forgets_the_token_and_ends_the_stream(
 
 @pytest.mark.full
 async def test_a_replaced_token_ends_an_open_page_and_the_new_url_opens_it_again(
-    bus: Bus, page: "Page", tmp_path: Path, seen: Seen
+    bus: Bus, page: Page, tmp_path: Path, seen: Seen
 ) -> None:
     file = tmp_path / "token"
     file.write_text("first\n")

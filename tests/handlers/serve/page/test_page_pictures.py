@@ -6,19 +6,14 @@ LANEBUS_PICTURE=docs pytest tests/handlers/serve/page/test_page_pictures.py
 import os
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from PIL import Image
 
 from lanebus import Bus
-from tests.support.page.browsing import ON_A_BROWSER, expect, visit
+from tests.support.page.browsing import ON_A_BROWSER, Page, expect, visit
 from tests.support.page.serving import Served
 from tests.support.page.showcase import SHOWN, showcase
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page
-
 
 pytestmark = ON_A_BROWSER
 
@@ -28,7 +23,7 @@ FOLDER = os.environ.get("LANEBUS_PICTURE")
 COLOURS = 160
 
 
-async def picture(page: "Page", name: str) -> None:
+async def picture(page: Page, name: str) -> None:
     """Save what the page shows, as a small file."""
     if FOLDER is None:
         return
@@ -39,7 +34,7 @@ async def picture(page: "Page", name: str) -> None:
 
 @pytest.mark.full
 async def test_a_session_shows_its_tools_its_approval_its_cost_and_what_the_model_saw(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     async with showcase(bus, pace=0 if FOLDER is None else 1):
         await page.set_viewport_size({"width": 1440, "height": 900})

@@ -1,7 +1,7 @@
 """The page in Chromium at all widths, in both colour schemes: what has room, and no finding of axe-core."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 import pytest
@@ -16,28 +16,22 @@ from lanebus import (
     UserMessage,
 )
 from lanebus.messages import ThinkingBlock
-from tests.support.page.browsing import ON_A_BROWSER, Seen, expect, visit, visit_session
+from tests.support.page.browsing import ON_A_BROWSER, Locator, Page, Seen, expect, visit, visit_session
 from tests.support.page.recorded import record_loops
 from tests.support.page.samples import answered, waiting_for_approval
 from tests.support.page.serving import Served, serving
 
-if TYPE_CHECKING:
-    from playwright.async_api import Locator, Page
-
-
 pytestmark = ON_A_BROWSER
 
 
-async def box_of(found: "Locator") -> dict[str, float]:
+async def box_of(found: Locator) -> dict[str, float]:
     await expect(found).to_be_visible()
     box = await found.bounding_box()
     assert box is not None
     return {"x": box["x"], "right": box["x"] + box["width"], "height": box["height"]}
 
 
-async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(
-    bus: Bus, served: Served, page: "Page"
-) -> None:
+async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(bus: Bus, served: Served, page: Page) -> None:
     await bus.session("s1").publish(UserMessage.text("hello"), ExtensionMessage.of("tick", {"number": 1}))
     await visit(page, served, "#/s/s1")
     for width in (1000, 1100, 1180, 1220, 1221, 1280, 1366, 1400, 1401, 1920):
@@ -49,7 +43,7 @@ async def test_both_lanes_are_beside_each_other_in_the_window_of_a_laptop(
 
 
 async def test_nothing_is_wider_than_the_window_and_box_and_buttons_are_in_view(
-    bus: Bus, served: Served, page: "Page"
+    bus: Bus, served: Served, page: Page
 ) -> None:
     wide = ExtensionMessage.of("k" * 300, {"y": "z" * 3000})
     await bus.session("s1").publish(UserMessage.text("x" * 3000), wide, ExtensionMessage.of("tick"))
@@ -76,8 +70,8 @@ COVERED = """() => [...document.querySelectorAll(".lanebar :is(button, label, in
 }).map((one) => one.textContent)"""
 
 
-async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_that_hide_nothing(
-    bus: Bus, served: Served, page: "Page"
+async def test_a_phone_shows_costs_and_toolbars_that_hide_nothing_and_has_room_to_write_while_a_call_waits(
+    bus: Bus, served: Served, page: Page
 ) -> None:
     await page.set_viewport_size({"width": 390, "height": 844})
     await record_loops(bus.session("s1"), loops=2, turns=3)
@@ -105,18 +99,15 @@ async def test_a_phone_shows_the_cost_in_the_timeline_and_toolbars_that_hide_not
     await expect(page.get_by_role("button", name="Next match")).to_be_in_viewport(ratio=1)
     assert (await box_of(page.locator(".lanebar")))["height"] <= 76
     assert await page.evaluate(COVERED) == []
-
-
-async def test_a_phone_has_room_to_write_while_a_call_waits(bus: Bus, served: Served, page: "Page") -> None:
+    await waiting_for_approval(bus.session("s2"), "Clean up", "rm")
     await page.set_viewport_size({"width": 390, "height": 844})
-    await waiting_for_approval(bus.session("s1"), "Clean up", "rm")
-    await visit(page, served, "#/s/s1")
+    await page.goto(f"{served.base}/#/s/s2")
     await expect(page.get_by_role("button", name="Skip and send…")).to_be_in_viewport(ratio=1)
     box = await box_of(page.get_by_label("Message to the agent"))
     assert box["right"] - box["x"] > 200
 
 
-async def reached(page: "Page", wanted: "Locator") -> None:
+async def reached(page: Page, wanted: Locator) -> None:
     """Fail unless an element can be pressed where it is, and nothing is wider than the window."""
     await wanted.scroll_into_view_if_needed()
     await expect(wanted).to_be_in_viewport(ratio=0.99)  # a zoomed page may cut off half a pixel
@@ -126,7 +117,7 @@ async def reached(page: "Page", wanted: "Locator") -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("window", [(390, 844, 3), (720, 450, 2)], ids=["phone", "zoom of 200 %"])
 async def test_a_session_is_scrubbed_compared_forked_and_redriven_in_a_small_window(
-    bus: Bus, served: Served, page: "Page", window: tuple[int, int, int], scheme: Literal["light", "dark"]
+    bus: Bus, served: Served, page: Page, window: tuple[int, int, int], scheme: Literal["light", "dark"]
 ) -> None:
     width, height, scale = window
     await page.set_viewport_size({"width": width, "height": height})
@@ -179,7 +170,7 @@ RUN = """async () => (await axe.run()).violations.flatMap((found) =>
   found.nodes.map((node) => `${found.id}: ${node.target.join(" ")}: ${node.failureSummary}`))"""
 
 
-async def findings(page: "Page", axe: str) -> list[str]:
+async def findings(page: Page, axe: str) -> list[str]:
     await page.evaluate(axe)
     found: list[str] = await page.evaluate(RUN)
     return found
@@ -188,7 +179,7 @@ async def findings(page: "Page", axe: str) -> list[str]:
 @pytest.mark.parametrize("scheme", ["Light colours", "Dark colours"])
 @pytest.mark.parametrize("width", [1440, 768, 390])
 async def test_axe_finds_nothing_in_any_place(
-    bus: Bus, served: Served, page: "Page", referees: Path, *, width: int, scheme: str, seen: Seen
+    bus: Bus, served: Served, page: Page, referees: Path, *, width: int, scheme: str, seen: Seen
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     await page.set_viewport_size({"width": width, "height": 900})
@@ -244,8 +235,8 @@ TABLE = "| name | value |\n|---|---|\n| a | 1 |\n"
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
-async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(
-    bus: Bus, page: "Page", referees: Path, *, width: int, scheme: Literal["light", "dark"], seen: Seen
+async def test_axe_finds_nothing_where_calls_wait_in_what_is_unfolded_and_in_the_views_of_time(
+    bus: Bus, page: Page, referees: Path, *, width: int, scheme: Literal["light", "dark"], seen: Seen
 ) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     found: dict[str, list[str]] = {}
@@ -293,6 +284,20 @@ async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(
             for _ in range(3):
                 await page.evaluate(UNFOLD)
             found[f"unfolded at {position}"] = await findings(page, axe)
+        last = await record_loops(bus.session("s4"), loops=2, approved=0, failed=1, child="s4-child")
+        for view, shown in {
+            "timeline?at=9&past=1": ".tl-row[aria-selected='true']",
+            "context?at=16&past=1": ".cx-item",
+            f"compare?a=9&b={last}": ".cp-rows .cx-item",
+            "log?at=20&past=1": ".row.later",
+        }.items():
+            await visit_session(page, served, f"s4/{view}")
+            await expect(page.locator(shown).first).to_be_visible()
+            if view.startswith("timeline"):
+                await page.get_by_role("button", name="Charts").click()
+                await expect(page.locator(".tl-chart canvas").first).to_be_visible()
+            found[view] = await findings(page, axe)
+        await page.goto(f"{served.base}/#/s/s3")
         for operation in ("Delete old entries", "Close", "Fork the session"):
             await page.get_by_role("button", name="Operate this session").click()
             await page.get_by_role("button", name=operation).click()
@@ -308,7 +313,7 @@ async def test_axe_finds_nothing_where_calls_wait_and_in_what_is_unfolded(
     seen.forget()
 
 
-async def test_axe_would_find_a_button_without_a_name(served: Served, page: "Page", referees: Path) -> None:
+async def test_axe_would_find_a_button_without_a_name(served: Served, page: Page, referees: Path) -> None:
     axe = (referees / "node_modules/axe-core/axe.min.js").read_text()
     await page.goto(served.url)
     await expect(page.locator(".sessions")).to_be_visible()
@@ -317,7 +322,7 @@ async def test_axe_would_find_a_button_without_a_name(served: Served, page: "Pag
 
 
 async def test_the_page_names_its_modules_at_once_loads_each_once_and_transfers_at_most_165_kilobytes(
-    served: Served, page: "Page", seen: Seen
+    served: Served, page: Page, seen: Seen
 ) -> None:
     await page.goto(served.url)
     await expect(page.locator(".sessions")).to_be_visible()

@@ -19,8 +19,9 @@ from lanebus.handlers.serve import Principal
 from lanebus.handlers.serve.uploads import Upload, UploadBounds, Uploads
 from lanebus.messages import ImageBlock, TextBlock, UserMessage
 from tests.support.agent.agents import until
+from tests.support.held import held
 from tests.support.page.serving import client_of, served_by_command, serving, temporary_bus, temporary_dir
-from tests.support.serve import Client, UiBounds, api, client_at, connected, error_of, head_of, held, signed
+from tests.support.serve import Client, UiBounds, api, client_at, connected, error_of, head_of, signed
 from tests.support.servers.real import eventually
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 400
