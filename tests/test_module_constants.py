@@ -50,7 +50,7 @@ of the stored form, of the wire, or of a protocol: all who read and write it hav
     handlers/protocols/client_content.py: _NAME_LIMIT _URL_LIMIT
     handlers/serve/access/credentials.py: NAME_LIMIT
     handlers/serve/access/credentials.py: _KEY_BYTES
-    handlers/serve/api/bodies.py: KEY_LIMIT _FIELDS
+    handlers/serve/api/bodies.py: KEY_LIMIT _COMMAND_CHARACTERS _FIELDS
     handlers/serve/api/upkeep.py: _FURTHEST _ID_DIGITS _ID_LIMIT
     handlers/verify/entries.py: HIGHEST
 of the operating system or of another program

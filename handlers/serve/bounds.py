@@ -36,6 +36,10 @@ class HttpBounds:
     """bytes that wait for a client before its response is paused"""
     received_bytes: int = 16_384
     """bytes of a client that are read at once. No more are read until the server has used these"""
+    pieces: int = 1_000
+    """number of pieces of a request's body, such as chunks, from which on they must have `piece_bytes` on average"""
+    piece_bytes: int = 64
+    """number of bytes of such a piece; a request with smaller ones is refused with 400"""
     kernel_bytes: int = 131_072
     """bytes that the kernel takes for a client before it has sent the previous ones; Linux and macOS only"""
     last_send_seconds: float = 1.0
@@ -140,6 +144,8 @@ class UiBounds:
     """bounds of the index of all sessions, for lists and searches"""
     state_seconds: float = 0.25
     """shortest pause between two states of a projection on its event stream"""
+    commands: int = 200
+    """number of commands of a session that wait for a worker; a further one is refused, as each status holds all"""
     letters: int = 100
     """maximum number of dead letters in one response"""
     message_blocks: int = DEFAULT_CONTENT_RULES.blocks

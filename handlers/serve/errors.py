@@ -104,6 +104,17 @@ class KeyReused(StreamError):
         self.session, self.key, self.positions = session, key, tuple(positions)
 
 
+class CommandsWaiting(StreamError):
+    """As many commands of the session wait for a worker as may. It was not published. Fields: `session`, `limit`."""
+
+    def __init__(self, session: str, limit: int) -> None:
+        super().__init__(
+            f"session {session!r} has {limit} commands that no worker has answered, and may have no more",
+            "wait until a worker has answered them: `lanebus top` shows whether one runs",
+        )
+        self.session, self.limit = session, limit
+
+
 class ServerBusy(Unavailable):
     """The server holds as much in memory for its clients as it may, or had no turn for a request in time."""
 

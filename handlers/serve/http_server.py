@@ -45,6 +45,7 @@ _Refusal: TypeAlias = tuple[int, bytes, bytes]
 
 _TOO_MANY: _Refusal = (503, b"too many connections\n", b"retry-after: 5\r\n")
 _TOO_MANY_OF_ADDRESS: _Refusal = (429, b"too many connections from this address\n", b"retry-after: 5\r\n")
+_TINY_PIECES: _Refusal = (400, b"the body comes in tiny pieces: send larger ones\n", b"")
 _TOO_LARGE: _Refusal = (431, b"the path and the headers are too long\n", b"")
 
 
@@ -127,6 +128,32 @@ class ConnectionGate:
         write_event(_log, event, LogContext())
 
 
+class _TinyPieces(h11.RemoteProtocolError):
+    """A body comes in very many pieces that are tiny."""
+
+
+class _Reader(h11.Connection):
+    """Reads requests, and no body in tiny pieces: each costs as much as a large one, and may come without a token."""
+
+    _pieces = _size = 0
+
+    def __init__(self, bounds: HttpBounds) -> None:
+        super().__init__(h11.SERVER, bounds.head_bytes)
+        self._bounds = bounds
+
+    def next_event(self) -> "h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]":
+        """See `h11.Connection`."""
+        event = super().next_event()
+        if isinstance(event, h11.Data):
+            self._pieces += 1
+            self._size += len(event.data)
+            if self._pieces > self._bounds.pieces and self._size < self._pieces * self._bounds.piece_bytes:
+                raise _TinyPieces("the body comes in tiny pieces")
+        elif isinstance(event, h11.Request):
+            self._pieces = self._size = 0
+        return event
+
+
 class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
     """A connection with limits. `sweep` enforces the limits on time."""
 
@@ -147,6 +174,7 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         gate: ConnectionGate,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self.conn = _Reader(bounds)
         self._bounds, self._gate, self._address = bounds, gate, ""
         self._received: memoryview | None = None
         self._waits_since: float | None = None
@@ -212,8 +240,11 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
             self._waits_since = time.monotonic()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse a request that is no HTTP, or whose path and headers are too long."""
+        """Refuse a request that is no HTTP, whose path and headers are too long, or whose body comes in tiny pieces."""
         error = sys.exc_info()[1]  # uvicorn calls this where it handles h11's error
+        if isinstance(error, _TinyPieces):
+            self._refuse(*_TINY_PIECES)
+            return
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(*_TOO_LARGE)
             return

@@ -3,9 +3,9 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.support.agent.agents import bus
+from tests.support.agent.agents import bus, opening
 
-__all__ = ("bus",)
+__all__ = ("bus", "opening")
 
 NEEDS = {"langgraph": "langgraph", "pydantic_ai": "pydantic_ai", "openai_agents": "agents", "mcp": "mcp", "a2a": "a2a"}
 """folder → what its tests import"""

@@ -1,5 +1,6 @@
 """The JSON of answers, and of the bodies that clients post, as types: the OpenAPI document has their schemas."""
 
+import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Literal, NamedTuple, NotRequired, cast
@@ -465,6 +466,8 @@ KEY_LIMIT = 200
 """maximum number of characters of a key or an agent's name"""
 
 _FIELDS = 100  # a command has a dozen at most; pydantic makes an error for each unknown one
+_COMMAND_CHARACTERS = 16_384
+"""maximum number of characters of a command, without the text of a steer: workers and pages hold commands that wait"""
 
 
 class PostedCommand(NamedTuple):
@@ -592,6 +595,8 @@ def read_command(body: JsonValue, session: str, by: str) -> PostedCommand:
         text = check_text(data.pop("text", None))
         if "position" in data:
             raise DecodeError("position", "leave it out: the server sets it")
+    if len(json.dumps(data, ensure_ascii=False)) > _COMMAND_CHARACTERS:
+        raise DecodeError("", f"has more than {_COMMAND_CHARACTERS} characters: shorten its texts")
     return PostedCommand(name, read_control(name, {**data, "by": by}), key, text)
 
 

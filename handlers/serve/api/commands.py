@@ -43,7 +43,7 @@ from lanebus.handlers.serve.api.bodies import (
     with_media,
 )
 from lanebus.handlers.serve.api.endpoint import ApiContext, ApiEndpoint, Handler
-from lanebus.handlers.serve.errors import KeyReused
+from lanebus.handlers.serve.errors import CommandsWaiting, KeyReused
 from lanebus.handlers.serve.guard import identified, owner_of, require_valid
 from lanebus.handlers.serve.replies import answer
 
@@ -93,8 +93,8 @@ async def post_command(api: ApiContext, request: Request) -> Response:
 
     The last of the positions is the command's. A worker answers with a `ControlAnswered` event that names this
     position. If a request is repeated with the same key, nothing is published, and the status is 200. 404 if the
-    session has no entries, 409 if the key belongs to a command of other content, or if somebody has approved or denied
-    the call before (`call_decided`).
+    session has no entries, 409 if the key belongs to a command of other content, if somebody has approved or denied the
+    call before (`call_decided`), or if too many commands wait for a worker (`commands_waiting`).
     """
     session, scope = api.session(request), request.scope
     by = identified(scope).principal.name
@@ -107,15 +107,18 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     api.gate.count_appended(request, *appended)
     decided = api.gate.decided_agent(request, session.id)
     control, key = posted.control, posted.key
+
+    async def status() -> Projected[Status]:
+        now = await api.folded(owner_of(scope), partial(api.views.look, session, STATUS))
+        require_valid(scope)  # the turn may have come after the token's end
+        if len(now.state.commands) >= api.bounds.commands:
+            raise CommandsWaiting(session.id, api.bounds.commands)
+        return now
+
     if isinstance(control, Approve | Deny):
-
-        async def status() -> Projected[Status]:
-            now = await api.folded(owner_of(scope), partial(api.views.look, session, STATUS))
-            require_valid(scope)  # the turn may have come after the token's end
-            return now
-
         receipt = await decide_call(session, control, key=key, agent=decided, status=status)
     else:
+        await status()
         receipt = await send(session, control, said, key=key, agent=decided)
     await check_repeat(session, receipt, posted.key, *appended)
     return _published(receipt)

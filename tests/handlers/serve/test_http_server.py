@@ -240,6 +240,22 @@ async def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(c
     assert received.count(b"HTTP/1.1") == 1
 
 
+@pytest.mark.parametrize("token", [TOKEN, "wrong-token"])
+async def test_a_body_in_tiny_pieces_is_refused_and_one_in_large_ones_is_not(token: str) -> None:
+    bounds = UiBounds(http=HttpBounds(pieces=10, piece_bytes=8))
+    async with api(bounds=bounds) as (_, client):
+        head = head_of(client, f"POST {MESSAGES}", "Content-Type: application/json", "Transfer-Encoding: chunked")
+        for text, size, expected in (("x" * 100, 16, b"201"), ("x" * 8, 1, b"400"), ("x" * 1_000, 1, b"400")):
+            said = json.dumps({"text": text}).encode()
+            pieces = (said[at : at + size] for at in range(0, len(said), size))
+            body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+            sent = head.replace(TOKEN.encode(), token.encode()).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+            async with connected(client, sent + body) as stream:
+                received = await read_to_end(stream)
+            assert received[9:12] == (b"401" if expected == b"201" and token != TOKEN else expected)
+            assert (b"tiny pieces" in received) == (expected == b"400")
+
+
 async def test_connections_beyond_the_limit_are_refused_and_the_others_are_served() -> None:
     async with (
         api(bounds=UiBounds(http=HttpBounds(connections=2))) as (bus, client),

@@ -62,6 +62,10 @@ class Kit(NamedTuple):
     odd: st.SearchStrategy[object]
     """nearly one of their messages"""
 
+    def __repr__(self) -> str:
+        """Return its name: hypothesis prints the arguments of a test, and the strategies are long."""
+        return f"Kit({self.codec.name})"
+
 
 def changed(value: JsonValue, place: str, new: JsonValue) -> JsonValue:
     """Return the value with something else at a place, or without it if `new` is `GONE`."""

@@ -7,7 +7,7 @@ import pytest
 from pydantic import JsonValue
 
 from lanebus.bus.messages import Publishable, ToolResultMessage, parse_json, read_message
-from lanebus.codecs import Codec, Unsayable
+from lanebus.codecs import ORIGIN, Codec, Unsayable
 from lanebus.handlers.formats.round_trip import differences
 
 __all__ = ("logged", "require_read_back", "require_written_back")
@@ -41,7 +41,7 @@ def require_written_back(codec: Codec, messages: Sequence[Publishable]) -> None:
 
 
 def _meaning(message: Publishable, named: bool) -> JsonValue:
-    """Return the native JSON without fields that are only names or empty."""
+    """Return the native JSON without the origin and fields that are only names or empty."""
     if isinstance(message, ToolResultMessage):
         message = message.model_copy(update={"batch_id": None, **({} if named else {"tool_name": None})})
     return _filled(parse_json(message.to_json()))
@@ -52,7 +52,9 @@ def _filled(value: JsonValue) -> JsonValue:
         return [_filled(item) for item in value]
     if not isinstance(value, dict):
         return value
-    filled = {key: _filled(item) for key, item in value.items() if key != "groupId"}
+    filled = {key: _filled(item) for key, item in value.items() if key not in {"groupId", ORIGIN}}
     if filled.get("type") == "image" and "media" not in filled:
         filled = {"type": "image", "media": {"kind": "data", "data": filled["data"], "mimeType": filled["mimeType"]}}
+    if filled.get("annotations") == []:
+        del filled["annotations"]  # the same as none
     return {key: item for key, item in filled.items() if item not in (None, False, "", {})}

@@ -32,6 +32,7 @@ from tests.support.agent.agents import (
     calls,
     events,
     messages,
+    opening,
     said,
     until,
     wait_for,
@@ -40,7 +41,7 @@ from tests.support.agent.editor import CWD, Decide, allow, cancelled, editing, n
 from tests.support.agent.served_agent import paused_answer
 from tests.support.servers.real import eventually
 
-__all__ = ("bus",)
+__all__ = ("bus", "opening")
 
 DISK = ToolCallBlock(id="call-1", name="format_disk", arguments={"disk": "é1"})
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40

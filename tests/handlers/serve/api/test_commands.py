@@ -22,12 +22,13 @@ from lanebus.bus.messages import (
 from lanebus.handlers.agent import COMMAND_SPECS, FOLLOW_UP
 from lanebus.messages import Redactable, TurnId
 from tests.support.page.serving import client_of, serving, temporary_dir
-from tests.support.serve import Client, client_at, error_of
+from tests.support.serve import Client, UiBounds, client_at, error_of
 
 PATH = "/api/sessions/s1"
 TURN = TurnId(loop_id="s1.main.1", turn_index=2)
 ABOUT: dict[str, JsonValue] = {"turnId": {"loopId": "s1.main.1", "turnIndex": 2}, "toolCallId": "c1"}
 
+PAUSE: JsonValue = {"command": "pause"}
 COMMANDS: dict[str, dict[str, JsonValue]] = {
     "abort": {"loopId": "s1.main.1", "when": "turn", "reason": "enough"},
     "approve": ABOUT,
@@ -369,6 +370,19 @@ async def test_a_status_lists_waiting_calls_and_unanswered_commands(bus: Bus, cl
     ended = AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=1, usage=Usage())
     await session.publish(ended.as_extension())
     assert (await status_of(client))["doing"] == "idle"
+
+
+async def test_no_more_commands_wait_for_a_worker_than_their_bound_and_none_is_long(bus: Bus, s1: Session) -> None:
+    async with serving(bus, bounds=UiBounds(commands=2)) as served, client_of(served) as client:
+        for _ in range(2):
+            assert (await client.post(f"{PATH}/commands", json=PAUSE)).status_code == 201
+        for refused in (PAUSE, {"command": "steer", "text": "left"}):
+            reply = await client.post(f"{PATH}/commands", json=refused)
+            assert (error_of(reply), (await s1.head()).position) == ((409, "commands_waiting"), 3)
+        await s1.publish(ControlAnswered(control=2, outcome="applied").as_extension())
+        long: JsonValue = {"command": "pause", "reason": "x" * 16_384}
+        assert error_of(await client.post(f"{PATH}/commands", json=long)) == (400, "decode_error")
+        assert (await client.post(f"{PATH}/commands", json=PAUSE)).json()["positions"] == [5]
 
 
 async def test_a_waiting_call_of_a_paused_loop_is_still_listed(bus: Bus, client: Client) -> None:
