@@ -5,7 +5,7 @@ import { CopyIcon } from "./copy.js";
 import { DiffText, isDiff } from "./diff.js";
 
 const MOST = 20_000; // characters; longer code is shown as it is
-const PATIENCE = 1_000; // milliseconds: a text that takes longer is shown as it is
+const PATIENCE = 3_000; // milliseconds: a text that takes longer is shown as it is
 const MOST_KEPT = 100; // texts
 const NAMES = {
   bash: "bash sh shell zsh console shell-session",
