@@ -113,7 +113,8 @@ async def test_a_draft_is_kept_for_each_session_and_forgotten_when_it_is_sent(
     # It is forgotten also if its session is left while it is sent.
     is_free = await hold(page, "**/messages")
     await box.fill("on its way")
-    await box.press("Enter")
+    async with page.expect_request("**/messages"):  # the page may first ask whether a call waits
+        await box.press("Enter")
     await page.goto(f"{served.base}/#/s/s1")
     await expect(box).to_have_value("")
     async with page.expect_response("**/messages"):
