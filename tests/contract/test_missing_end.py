@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection
 from pathlib import Path
+from time import time_ns
 from typing import cast
 
 import anyio
@@ -33,9 +34,16 @@ TOLD = {
 
 
 async def fill(session: Session) -> None:
-    """Publish the entries 1 to 6: the odd positions are in the LLM lane."""
+    """Publish the entries 1 to 6, in two milliseconds at least: the odd positions are in the LLM lane."""
     for number in range(1, 7):
         await session.publish((said if number % 2 else told)(str(number)), wake=False)
+        if number == 2:  # what was written in one millisecond may be one append, which a torn file has without its head
+            await next_millisecond()
+
+
+async def next_millisecond() -> None:
+    now = time_ns() // 1_000_000
+    await eventually(lambda: time_ns() // 1_000_000 > now)
 
 
 def lose(server: AnyServer, what: str, lane: Lane, session: str = "s") -> None:
