@@ -538,10 +538,14 @@ class Archive:
 
     def _keep(self, segment: Segment) -> None:
         """Keep a segment for the next read, which often begins in it: pages are small, and a segment is read whole."""
+        if segment is not self._kept and self.bounds.text_bytes < sum(
+            len(value) for _, (_, fields) in segment.entries for value in fields
+        ):
+            self._drop()
+            return
         self._drop()
-        if sum(len(value) for _, (_, fields) in segment.entries for value in fields) <= self.bounds.text_bytes:
-            self._kept = segment
-            self._dropping = asyncio.get_running_loop().call_later(self.bounds.kept_seconds, self._drop)
+        self._kept = segment
+        self._dropping = asyncio.get_running_loop().call_later(self.bounds.kept_seconds, self._drop)
 
     def _drop(self) -> None:
         self._kept = None

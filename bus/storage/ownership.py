@@ -24,7 +24,8 @@ def owner_fault(facts: os.stat_result, *, is_private: bool = False, opened: int 
     Args:
         facts: of the file or folder.
         is_private: whether it must be this user's, and other users may not even enter it. Otherwise it may be root's.
-        opened: a descriptor of it. With one, a group that only this user is in may write to it.
+        opened: a descriptor of it. With one, a group that only this user is in may write to it, if no access control
+            list names other users.
     """
     if os.name != "posix":
         return ""  # owners and modes say nothing there

@@ -105,7 +105,10 @@ class KeyReused(StreamError):
 
 
 class CommandsWaiting(StreamError):
-    """As many commands of the session wait for a worker as may. It was not published. Fields: `session`, `limit`."""
+    """The session has as many commands that wait for a worker as it may. This one was not published.
+
+    Fields: `session`; `limit`, the number.
+    """
 
     def __init__(self, session: str, limit: int) -> None:
         super().__init__(

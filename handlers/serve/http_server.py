@@ -243,7 +243,11 @@ class HttpConnection(H11Protocol, asyncio.BufferedProtocol):
         """Refuse a request that is no HTTP, whose path and headers are too long, or whose body comes in tiny pieces."""
         error = sys.exc_info()[1]  # uvicorn calls this where it handles h11's error
         if isinstance(error, _TinyPieces):
-            self._refuse(*_TINY_PIECES)
+            cycle = cast("RequestResponseCycle | None", self.cycle)
+            if cycle is not None and cycle.response_started:
+                self.transport.close()  # a second answer would be taken for that of another request
+            else:
+                self._refuse(*_TINY_PIECES)
             return
         if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
             self._refuse(*_TOO_LARGE)

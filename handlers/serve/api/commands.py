@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from lanebus.bus import Session
-from lanebus.bus.errors import CursorTrimmed, StreamError
+from lanebus.bus.errors import Conflict, CursorTrimmed, StreamError
 from lanebus.bus.messages import (
     Approve,
     AudioBlock,
@@ -29,7 +29,7 @@ from lanebus.bus.messages import (
     UserMessage,
     VideoBlock,
 )
-from lanebus.bus.wire import Cursor, DecodeFailure, Receipt
+from lanebus.bus.wire import START, Cursor, DecodeFailure, Receipt
 from lanebus.handlers.agent import BY, decide_call, follow_up, send
 from lanebus.handlers.projections import STATUS, Projected, Status
 from lanebus.handlers.serve.api.bodies import (
@@ -111,14 +111,18 @@ async def post_command(api: ApiContext, request: Request) -> Response:
     async def status() -> Projected[Status]:
         now = await api.folded(owner_of(scope), partial(api.views.look, session, STATUS))
         require_valid(scope)  # the turn may have come after the token's end
-        if len(now.state.commands) >= api.bounds.commands:
-            raise CommandsWaiting(session.id, api.bounds.commands)
         return now
 
-    if isinstance(control, Approve | Deny):
+    if len((await status()).state.commands) >= api.bounds.commands:
+        if said is not None:  # `send` has a place of its own for a message
+            raise CommandsWaiting(session.id, api.bounds.commands)
+        try:  # before the first entry, only a repeat succeeds
+            receipt = await send(session, control, said, key=key, agent=decided, expected=START)
+        except Conflict:
+            raise CommandsWaiting(session.id, api.bounds.commands) from None
+    elif isinstance(control, Approve | Deny):
         receipt = await decide_call(session, control, key=key, agent=decided, status=status)
     else:
-        await status()
         receipt = await send(session, control, said, key=key, agent=decided)
     await check_repeat(session, receipt, posted.key, *appended)
     return _published(receipt)

@@ -63,8 +63,10 @@ function settle(tokens) {
 }
 
 function start() {
-  worker = new Worker(policy ? policy.createScriptURL("") : SCRIPT, { type: "module" });
+  const started = new Worker(policy ? policy.createScriptURL("") : SCRIPT, { type: "module" });
+  worker = started;
   worker.onmessage = ({ data }) => {
+    if (started !== worker) return; // it was ended while this was on its way
     if (data !== "ready") settle(data);
     else {
       isReady = true;

@@ -11,7 +11,7 @@ const listeners = new Set();
 
 /** Take the token out of a URL, such as `…#token=…`, and remember it. The tab may be at another place already. */
 export function takeToken(url) {
-  const found = /#token=([^&]+)$/.exec(url);
+  const found = /^[^#]*#token=([^&]+)$/.exec(url);
   if (!found) return;
   if (location.href === url) history.replaceState(null, "", location.pathname + location.search);
   try {

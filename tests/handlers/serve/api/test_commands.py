@@ -374,8 +374,10 @@ async def test_a_status_lists_waiting_calls_and_unanswered_commands(bus: Bus, cl
 
 async def test_no_more_commands_wait_for_a_worker_than_their_bound_and_none_is_long(bus: Bus, s1: Session) -> None:
     async with serving(bus, bounds=UiBounds(commands=2)) as served, client_of(served) as client:
-        for _ in range(2):
-            assert (await client.post(f"{PATH}/commands", json=PAUSE)).status_code == 201
+        kept: JsonValue = {"command": "pause", "key": "k"}
+        for posted in (PAUSE, kept):
+            assert (await client.post(f"{PATH}/commands", json=posted)).status_code == 201
+        assert (await client.post(f"{PATH}/commands", json=kept)).json() == {"positions": [3], "duplicate": True}
         for refused in (PAUSE, {"command": "steer", "text": "left"}):
             reply = await client.post(f"{PATH}/commands", json=refused)
             assert (error_of(reply), (await s1.head()).position) == ((409, "commands_waiting"), 3)
